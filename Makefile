@@ -1,0 +1,40 @@
+# make demo and make test work on a fresh machine with Python 3.11 or newer
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test test-slow check format bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready  ## the environment in .venv; quick when it is done
+
+.venv/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: setup  ## leave-one-domain-out on the embedded digits, table in the terminal
+	$(BIN)/unseen compare digits --seeds 0,1 --runs demo/runs
+
+test: setup  ## all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup  ## minutes of training on real data (UNSEEN_DATA)
+	$(BIN)/python -m pytest -m slow
+
+check: setup  ## lint, format, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: setup  ## put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup  ## speed figures as ratios, on the screen and in benchmarks/results.json
+	$(BIN)/python -m benchmarks.run
+
+clean:  ## remove the environment and the demo
+	rm -rf .venv demo

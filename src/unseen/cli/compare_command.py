@@ -1,0 +1,66 @@
+"""Leave each domain out in turn: train on the others, test on it; every method and seed.
+
+Prints the out-of-domain, in-domain and known-domain tables and saves them as CSV, Markdown and
+LaTeX. Finished runs are skipped and unfinished ones resumed, so the same command goes on.
+
+  unseen compare digits
+  unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
+  unseen compare folder data.root=my_images steps=500
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from unseen.errors import SettingsError
+from unseen.recipe_files import parse_overrides
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", help="a dataset with recipes: 'unseen list recipes'")
+    parser.add_argument(
+        "--methods", default="aggregate,multihead,dmg", help="the first is the reference"
+    )
+    parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
+    parser.add_argument("--backbone", help="another network for all methods")
+    parser.add_argument("--unseen", default="", help="hold out these domains only")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
+
+
+def run(chosen: argparse.Namespace) -> None:
+    from unseen.comparison import compare
+    from unseen.reports.formats import to_rich
+
+    comparison = compare(
+        chosen.dataset,
+        methods=_words(chosen.methods),
+        seeds=parse_seeds(chosen.seeds),
+        backbone=chosen.backbone,
+        unseen=_words(chosen.unseen),
+        runs=chosen.runs,
+        console=Console(stderr=True),
+        **parse_overrides(chosen.overrides),
+    )
+    console = Console()
+    for table in comparison.tables:
+        console.print(to_rich(table, console.width))
+    folder = comparison.files[0].parent
+    console.print(f"Tables as CSV, Markdown and LaTeX: {folder}", highlight=False, soft_wrap=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,1,2` or `0-4`, or both."""
+    seeds: list[int] = []
+    for word in _words(text):
+        first, dash, last = word.partition("-")
+        try:
+            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise SettingsError(f"--seeds takes numbers such as 0,1,2 or 0-4, got '{word}'") from None
+    return list(dict.fromkeys(seeds))

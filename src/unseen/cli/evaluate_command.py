@@ -1,0 +1,36 @@
+"""Measure a finished run again, on its own images or on others.
+
+  unseen evaluate runs/pacs-...
+  unseen evaluate runs/folder-... --data fourth_hospital      (a folder domain/class/* or a manifest)
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run")
+    parser.add_argument(
+        "--data", type=Path, help="other images: root/domain/class/*, or a CSV or JSON-lines list"
+    )
+
+
+def run(chosen: argparse.Namespace) -> None:
+    from unseen.api import load_run
+    from unseen.reports.summary import views_table
+
+    opened = load_run(chosen.run)
+    views = opened.evaluate(chosen.data)
+    where = chosen.data or opened.result["dataset"]
+    rule = opened.result["selection"]
+    table = views_table(views, f"{opened.result['method']} on {where}, selection: {rule}")
+    console = Console()
+    console.print(table)
+    if chosen.data is None:
+        same = views == opened.result["results"][rule]["views"]
+        console.print(
+            "Equal to the run's record." if same else "Differs from the run's record.",
+            highlight=False,
+        )

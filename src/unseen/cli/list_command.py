@@ -1,0 +1,31 @@
+"""List what there is. Nothing is loaded to do so."""
+
+import argparse
+
+from rich.console import Console
+from rich.table import Table
+
+from unseen import catalog
+from unseen.recipe_files import recipe_header, recipe_names
+
+KINDS = ("methods", "datasets", "backbones", "recipes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=KINDS)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    if chosen.kind == "recipes":
+        rows = {name: recipe_header(name) for name in recipe_names()}
+    else:
+        entries = getattr(catalog, chosen.kind.upper())
+        rows = {name: entry.description for name, entry in entries.items()}
+    if chosen.kind == "backbones":
+        rows["timm:NAME"] = "any network of timm, by its name there"
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, description in rows.items():
+        table.add_row(name, description)
+    Console().print(table)

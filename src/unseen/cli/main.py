@@ -1,0 +1,57 @@
+"""The command line. Commands are imported when they are called: `--help` loads no torch."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rich.console import Console
+
+from unseen.errors import UnseenError
+
+COMMANDS = {
+    "list": "what there is: methods, datasets, backbones, recipes",
+    "prepare": "check, decode and cache a dataset once",
+    "train": "train a recipe, or go on with a run",
+    "evaluate": "measure a run again, or on other images",
+    "compare": "leave each domain out in turn, for every method and seed, and print the tables",
+    "show": "the complete settings of a recipe or a run",
+    "copy": "copy a recipe to a file of your own",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands with their options; each lives in its own file."""
+    parser = argparse.ArgumentParser(
+        prog="unseen",
+        description="Image classifiers that hold up in domains they have never seen.",
+        epilog="Settings are given as key=value, for example seed=3 method.overlap_weight=0.05.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        module = importlib.import_module(f"unseen.cli.{name}_command")
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command; mistakes of the user's end with a message, not with a traceback."""
+    chosen = build_parser().parse_args(arguments)
+    try:
+        sys.exit(chosen.run(chosen) or 0)
+    except UnseenError as error:
+        Console(stderr=True).print(f"unseen: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(getattr(error, "exit_code", 2))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

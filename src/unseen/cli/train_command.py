@@ -1,0 +1,48 @@
+"""Train a recipe; the same command again, or the run's folder, goes on where it was.
+
+  unseen train digits/dmg data.unseen_domain=outlines
+  unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
+  unseen train my_recipe.yaml --runs elsewhere
+  unseen train runs/pacs-... --resume
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from unseen.errors import UnseenError
+from unseen.recipe_files import build_experiment, load_experiment, parse_overrides
+from unseen.records import RunFolder, run_name
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument(
+        "--resume", action="store_true", help="refuse to start anew: there must be a run to go on"
+    )
+
+
+def run(chosen: argparse.Namespace) -> None:
+    from unseen.api import carry_on
+    from unseen.reports.summary import run_table
+
+    if Path(chosen.what).is_dir():
+        folder = RunFolder(Path(chosen.what))
+        if chosen.overrides:
+            raise UnseenError("a run that was started keeps its settings; leave the overrides out")
+        experiment = build_experiment(folder.read_settings(), str(folder.settings))
+    else:
+        experiment = load_experiment(chosen.what, parse_overrides(chosen.overrides))
+        folder = RunFolder(chosen.runs / run_name(experiment))
+    console = Console(stderr=True)
+    if chosen.resume and not folder.settings.is_file():
+        raise UnseenError(f"there is no run to go on with in {folder.path}; leave --resume out")
+    if folder.finished:
+        console.print(f"{folder.path} is finished already", highlight=False, soft_wrap=True)
+    else:
+        console.print(f"Run folder: {folder.path}", highlight=False, soft_wrap=True)
+    finished = carry_on(experiment, folder, console)
+    Console().print(run_table(finished.result))

@@ -1,0 +1,145 @@
+"""The main job: leave one domain out, in turn, for every method and seed; then the tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from unseen import catalog
+from unseen.config import Experiment
+from unseen.data.prepare import open_dataset
+from unseen.errors import SettingsError, unknown_name
+from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
+from unseen.records import RunFolder, run_name
+from unseen.reports.formats import write_tables
+from unseen.reports.gather import Expected
+from unseen.reports.tables import Table, build_tables
+from unseen.training.display import Display
+from unseen.training.execute import execute, length
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs of a comparison and the tables made of them."""
+
+    results: list[dict[str, Any]]
+    tables: list[Table]
+    files: list[Path]
+    folders: list[Path]
+
+
+def compare(
+    dataset: str,
+    *,
+    methods: Sequence[str] = ("aggregate", "multihead", "dmg"),
+    seeds: Sequence[int] = (0,),
+    backbone: str | None = None,
+    unseen: Sequence[str] = (),
+    runs: str | Path = "runs",
+    console: Console | None = None,
+    **overrides: Any,
+) -> Comparison:
+    """Train on all domains but one, test on that one; every domain, method and seed.
+
+    Each method starts from its recipe `dataset/method`, or from `dataset/aggregate` with the
+    method's own defaults. Finished runs are skipped, unfinished ones resumed.
+    """
+    console = console or Console(stderr=True)
+    extra = nested(overrides)
+    if backbone is not None:
+        extra = merge(extra, {"network": {"name": backbone}})
+    plan = plan_comparison(dataset, methods, seeds, unseen, extra)
+    folders = [RunFolder(Path(runs) / run_name(experiment)) for experiment in plan]
+    _carry_out(plan, folders, console)
+    results = [folder.read_result() for folder in folders]
+    expected = Expected(
+        tuple(methods),
+        tuple(dict.fromkeys(tuple(e.data.unseen_domain) for e in plan)),
+        tuple(seeds),
+    )
+    tables = build_tables(results, plan[0].selection, expected)
+    files = write_tables(tables, Path(runs) / "tables" / _safe_name(dataset, plan[0].network.name))
+    return Comparison(results, tables, files, [folder.path for folder in folders])
+
+
+def plan_comparison(
+    dataset: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    unseen: Sequence[str],
+    overrides: Mapping[str, Any],
+) -> list[Experiment]:
+    """The settings of every run, all checked before the first one starts."""
+    bases = {method: merge(_base_settings(dataset, method), overrides) for method in methods}
+    if not bases or not seeds:
+        raise SettingsError("a comparison needs at least one method and one seed")
+    first = build_experiment(next(iter(bases.values())), f"{dataset}/{methods[0]}")
+    domains = open_dataset(first.data).index().domains
+    unknown = [name for name in unseen if name not in domains]
+    if unknown:
+        raise SettingsError(unknown_name("domain", unknown[0], domains))
+    candidates = first.data.training_domains or domains
+    plan = []
+    for held_out in unseen or candidates:
+        training = [d for d in first.data.training_domains if d != held_out]
+        for seed in seeds:
+            for method, settings in bases.items():
+                choice = {"seed": seed, "data": {"unseen_domain": [held_out]}}
+                if training:
+                    choice["data"]["training_domains"] = training
+                plan.append(build_experiment(merge(settings, choice), f"{dataset}/{method}"))
+    return plan
+
+
+def _base_settings(dataset: str, method: str) -> dict[str, Any]:
+    known = recipe_names()
+    if f"{dataset}/{method}" in known:
+        return read_recipe(f"{dataset}/{method}")
+    if method not in catalog.METHODS and ":" not in method:
+        raise SettingsError(unknown_name("method", method, catalog.METHODS))
+    if f"{dataset}/aggregate" not in known:
+        families = {name.partition("/")[0] for name in known}
+        raise SettingsError(unknown_name("dataset to compare on", dataset, families))
+    return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
+
+
+def _carry_out(plan: list[Experiment], folders: list[RunFolder], console: Console) -> None:
+    """Every run that is not finished, under one bar over all steps of the plan."""
+    lengths = [length(experiment) for experiment in plan]
+    finished = sum(folder.finished for folder in folders)
+    started = sum(f.checkpoint.is_file() and not f.finished for f in folders)
+    console.print(
+        f"{len(plan)} runs planned ({finished} finished, {started} to resume), "
+        f"{sum(lengths)} steps in all",
+        highlight=False,
+    )
+    done = sum(n for n, folder in zip(lengths, folders, strict=True) if folder.finished)
+    with Display(console, sum(lengths), "", done) as display:
+        for number, (experiment, folder) in enumerate(zip(plan, folders, strict=True), 1):
+            if folder.finished:
+                continue
+            display.begin_run(f"{number}/{len(plan)} {describe(experiment)}", done)
+            execute(experiment, folder, display)
+            done += lengths[number - 1]
+            display.line(f"{number}/{len(plan)} {describe(experiment)}: {_outcome(folder)}")
+
+
+def describe(experiment: Experiment) -> str:
+    unseen = "+".join(experiment.data.unseen_domain)
+    return f"{experiment.method.name}, unseen {unseen}, seed {experiment.seed}"
+
+
+def _outcome(folder: RunFolder) -> str:
+    result = folder.read_result()
+    views = result["results"][result["selection"]]["views"]
+    shown = {"out of domain": views["out_of_domain"], "in domain": views["in_domain"]}
+    means = {
+        name: sum(d["accuracy"] for d in view.values()) / len(view) for name, view in shown.items()
+    }
+    return ", ".join(f"{name} {mean:.1%}" for name, mean in means.items())
+
+
+def _safe_name(dataset: str, backbone: str) -> str:
+    return f"{dataset}-{backbone}".replace("/", "_").replace(":", "_")

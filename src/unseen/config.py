@@ -1,0 +1,173 @@
+"""Settings: every choice of an experiment, its meaning, default and bounds. No torch."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+
+
+class Settings(BaseModel):
+    """Frozen, and closed: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _as_list(value: Any) -> Any:
+    """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+class DataSettings(Settings):
+    """Which images, and which domains are trained on. Each dataset adds its own."""
+
+    name: str
+    """A catalogued dataset, or an import string `module:Class`."""
+    root: Path | None = None
+    """Folder (or file) with the images; without it, the last `unseen prepare` or $UNSEEN_DATA."""
+    training_domains: Names = ()
+    """Domains to train on; empty: all but the unseen ones."""
+    unseen_domain: Names = ()
+    """Domains that training never sees; empty: train on all there are."""
+    validation_share: float = Field(0.1, ge=0, lt=1)
+    """Share of each training domain kept for choosing the checkpoint, where no official list is."""
+    test_share: float = Field(0.1, ge=0, lt=1)
+    """Share of each training domain kept for the in-domain result, where no official list is."""
+    split_seed: int = 0
+    """Another number gives other held-out images."""
+    bad_images: Literal["stop", "skip"] = "stop"
+    """What an unreadable image does: stop with the list of names, or leave those images out."""
+    cache: Literal["auto", "decoded", "encoded"] = "auto"
+    """Prepared images as raw pixels (fast), as JPEG (compact), or whichever fits the memory."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "DataSettings":
+        both = sorted(set(self.training_domains) & set(self.unseen_domain))
+        if both:
+            raise ValueError(f"{', '.join(both)} cannot be trained on and unseen at once")
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share + test_share leave nothing to train on")
+        return self
+
+
+class NetworkSettings(Settings):
+    name: str
+    """A catalogued backbone, `timm:NAME` for any timm network, or an import string."""
+    pretrained: bool | Path = False
+    """ImageNet weights (true), random ones (false), or a .safetensors or .pth file."""
+    image_size: int | None = Field(None, ge=8)
+    """Side of the square input in pixels; empty: what the network was made for."""
+    freeze_batch_norm: bool = False
+    """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
+
+
+class OptimizerSettings(Settings):
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(1e-4, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of SGD."""
+    nesterov: bool = False
+    """Of SGD."""
+    new_layers_lr_factor: float = Field(1.0, gt=0)
+    """Times `lr` for layers that did not come with pretrained weights."""
+
+
+class ScheduleSettings(Settings):
+    name: Literal["constant", "exponential", "inverse", "cosine"] = "constant"
+    """constant; exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero."""
+    gamma: float = Field(0.99, gt=0)
+    power: float = Field(0.75, gt=0)
+    unit: Literal["step", "epoch", "run"] = "epoch"
+    """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
+
+
+class AugmentSettings(Settings):
+    """As in DomainBed; all of it is done on whole batches."""
+
+    crop_scale: float = Field(0.7, gt=0, le=1)
+    """Smallest share of the area that a random crop keeps; 1: no crop."""
+    flip: float = Field(0.5, ge=0, le=1)
+    """Chance of a horizontal flip."""
+    jitter: float = Field(0.3, ge=0, le=1)
+    """Strength of brightness, contrast, saturation and hue changes."""
+    grayscale: float = Field(0.1, ge=0, le=1)
+    """Chance of losing all colour."""
+
+
+class DeviceSettings(Settings):
+    """Where it runs. Not part of a run's identity."""
+
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    number: int = Field(1, ge=1)
+    """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
+
+
+class Experiment(Settings):
+    """Everything that decides what one run computes."""
+
+    data: SerializeAsAny[DataSettings]
+    network: NetworkSettings
+    method: SerializeAsAny["MethodSettings"]
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    augment: AugmentSettings = AugmentSettings()
+    devices: DeviceSettings = DeviceSettings()
+    steps: int | None = Field(None, gt=0)
+    """Length of training in steps; give this or `epochs`."""
+    epochs: float | None = Field(None, gt=0)
+    """Length in passes over the training images; give this or `steps`."""
+    images_per_domain: int = Field(32, gt=0)
+    """Of each training domain in a batch, on all devices together."""
+    sampling: Literal["balanced", "pooled"] = "balanced"
+    """As many images from each domain, or a shuffle of all of them (the paper's)."""
+    clip_gradient: float | None = Field(None, gt=0)
+    """Largest norm of the gradient."""
+    precision: Literal["32", "bf16"] = "32"
+    compile: bool = False
+    """`torch.compile` the network; pays off on GPUs and long runs."""
+    selection: Literal["source", "last", "oracle"] = "source"
+    """Which checkpoint counts: best on source validation, the last, or best on the unseen domain
+    (an upper bound that peeks; tables say so)."""
+    evaluate_every: int = Field(100, gt=0)
+    """Steps between evaluations on the source validation images."""
+    checkpoint_every: int = Field(100, gt=0)
+    """Steps between checkpoints."""
+    log_every: int = Field(10, gt=0)
+    """Steps between lines in metrics.jsonl."""
+    seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_length(self) -> "Experiment":
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either steps or epochs")
+        return self
+
+
+class MethodSettings(Settings):
+    """Hyper-parameters of a method. Each method adds its own."""
+
+    name: str
+    """A catalogued method, or an import string `module:Class`."""
+
+
+Experiment.model_rebuild()
+
+
+def complete_settings(experiment: Experiment) -> dict[str, Any]:
+    """All settings as plain data, as they are written to disk."""
+    return experiment.model_dump(mode="json")
+
+
+def identity(experiment: Experiment) -> str:
+    """Twelve letters that stand for everything that decides the result."""
+    settings = complete_settings(experiment)
+    del settings["devices"]
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

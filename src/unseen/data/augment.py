@@ -1,0 +1,95 @@
+"""Augmentation of whole batches, on the device that trains: one resampling, one colour matrix.
+
+Crop and flip are one affine map, sampled once. Brightness, saturation, hue and grayscale are one
+3×3 matrix per image and contrast one offset, so colour costs a single small matrix product.
+Hue turns the colour circle in YIQ space, which is linear; torchvision's HSV detour differs by
+little and costs most of the usual transform's time.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unseen.config import AugmentSettings
+from unseen.data.randomness import uniform
+
+_TO_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
+
+
+class PixelScale(NamedTuple):
+    """What a network expects of its pixels, in units of [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def to_input(images: Tensor, scale: PixelScale) -> Tensor:
+    """Pixels 0..255 (uint8) as a network wants them; no augmentation."""
+    mean = torch.tensor(scale.mean, device=images.device) * 255
+    std = torch.tensor(scale.std, device=images.device) * 255
+    return images.to(torch.float32).sub_(mean[:, None, None]).div_(std[:, None, None])
+
+
+def augment(images: Tensor, keys: Tensor, settings: AugmentSettings, scale: PixelScale) -> Tensor:
+    """Random crop, flip and colour for each image, then the network's scaling."""
+    draws = uniform(keys, 10, stream=0)
+    pixels = images.to(torch.float32)
+    if settings.crop_scale < 1 or settings.flip > 0:
+        pixels = _crop_and_flip(pixels, draws[:, :5], settings)
+    if settings.jitter > 0 or settings.grayscale > 0:
+        pixels = _recolour(pixels, draws[:, 5:], settings)
+    mean = torch.tensor(scale.mean, device=images.device) * 255
+    std = torch.tensor(scale.std, device=images.device) * 255
+    return pixels.sub_(mean[:, None, None]).div_(std[:, None, None])
+
+
+def _crop_and_flip(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tensor:
+    """A crop of random area and aspect (3/4 to 4/3), resampled to full size, maybe mirrored."""
+    area = settings.crop_scale + (1 - settings.crop_scale) * draws[:, 0]
+    log_aspect = (2 * draws[:, 1] - 1) * math.log(4 / 3)
+    width = (area * log_aspect.exp()).sqrt().clamp(max=1)
+    height = (area / log_aspect.exp()).sqrt().clamp(max=1)
+    if settings.crop_scale == 1:
+        width, height = torch.ones_like(width), torch.ones_like(height)
+    mirror = torch.where(draws[:, 4] < settings.flip, -1.0, 1.0)
+    theta = torch.zeros(len(pixels), 2, 3, device=pixels.device)
+    theta[:, 0, 0] = width * mirror
+    theta[:, 1, 1] = height
+    theta[:, 0, 2] = (1 - width) * (2 * draws[:, 2] - 1)
+    theta[:, 1, 2] = (1 - height) * (2 * draws[:, 3] - 1)
+    grid = functional.affine_grid(theta, list(pixels.shape), align_corners=False)
+    return functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+
+
+def _recolour(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tensor:
+    """One matrix and one offset per image, then back into 0..255."""
+    strength = settings.jitter * (2 * draws[:, :4] - 1)
+    brightness, contrast, saturation = (1 + strength[:, i] for i in range(3))
+    matrix = _hue_matrix(strength[:, 3]) * brightness[:, None, None]
+    luma = torch.tensor(_TO_YIQ[0], device=pixels.device)
+    grey = luma.expand(3, 3)
+    saturation = torch.where(draws[:, 4] < settings.grayscale, 0.0, saturation)[:, None, None]
+    eye = torch.eye(3, device=pixels.device)
+    matrix = (saturation * eye + (1 - saturation) * grey) @ matrix
+    centre = (matrix @ pixels.mean(dim=(2, 3))[:, :, None]).squeeze(2) @ luma
+    offset = ((1 - contrast) * centre)[:, None]
+    matrix = matrix * contrast[:, None, None]
+    # channels-last: pixels are rows of three, so colour is one [pixels, 3] × [3, 3] product
+    rows = pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, 3)
+    coloured = torch.baddbmm(offset[:, :, None].expand(-1, 1, 3), rows, matrix.transpose(1, 2))
+    shape = (len(pixels), *pixels.shape[2:], 3)
+    return coloured.clamp_(0, 255).reshape(shape).permute(0, 3, 1, 2)
+
+
+def _hue_matrix(turns: Tensor) -> Tensor:
+    """A turn of the colour circle (1 is a full turn) that leaves brightness as it is."""
+    to_yiq = torch.tensor(_TO_YIQ, device=turns.device)
+    cos, sin = (turns * 2 * math.pi).cos(), (turns * 2 * math.pi).sin()
+    rotation = torch.zeros(len(turns), 3, 3, device=turns.device)
+    rotation[:, 0, 0] = 1
+    rotation[:, 1, 1] = rotation[:, 2, 2] = cos
+    rotation[:, 1, 2], rotation[:, 2, 1] = -sin, sin
+    return torch.linalg.inv(to_yiq) @ rotation @ to_yiq

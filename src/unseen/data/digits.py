@@ -1,0 +1,118 @@
+"""scikit-learn's bundled handwritten digits in four styles: a benchmark that needs no download."""
+
+import colorsys
+import hashlib
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images
+
+from unseen.data.dataset import Dataset
+from unseen.data.index import Index
+from unseen.data.splits import held_out
+
+DOMAINS = ("plain", "blended", "coloured", "outlines")
+SIZE = 32
+MARGIN = 2
+
+
+class Digits(Dataset):
+    """Each of the 1,797 digits appears in exactly one style, so no digit is in two domains."""
+
+    needs_root: ClassVar[bool] = False
+
+    def index(self) -> Index:
+        return self._made[0]
+
+    @cached_property
+    def _made(self) -> tuple[Index, np.ndarray]:
+        bunch: Any = load_digits()
+        labels = np.asarray(bunch["target"], dtype=np.int64)
+        domain_of = _deal_out(labels)
+        names = tuple(
+            f"{DOMAINS[domain]}/{label}/{number:04d}"
+            for number, (domain, label) in enumerate(zip(domain_of, labels, strict=True))
+        )
+        config = self.config
+        index = Index(
+            tuple(str(digit) for digit in range(10)),
+            DOMAINS,
+            names,
+            labels,
+            domain_of,
+            held_out(names, config.validation_share, config.test_share, config.split_seed),
+        )
+        return index, _render(np.asarray(bunch["images"]), domain_of)
+
+    def read(self, position: int) -> Image.Image:
+        return Image.fromarray(self._made[1][position])
+
+    def signature(self, position: int) -> str:
+        return hashlib.blake2b(self.content(position), digest_size=8).hexdigest()
+
+    def content(self, position: int) -> bytes:
+        return self._made[1][position].tobytes()
+
+
+def _deal_out(labels: np.ndarray) -> np.ndarray:
+    """The digits of each class in turn to the four domains."""
+    domain_of = np.empty_like(labels)
+    for label in np.unique(labels):
+        positions = np.flatnonzero(labels == label)
+        domain_of[positions] = np.arange(len(positions)) % len(DOMAINS)
+    return domain_of
+
+
+def _render(drawings: np.ndarray, domain_of: np.ndarray) -> np.ndarray:
+    """uint8 [N, 32, 32, 3]; the random parts depend on the digit's number alone."""
+    photographs = [np.asarray(photo) for photo in load_sample_images()["images"]]
+    images = np.empty((len(drawings), SIZE, SIZE, 3), dtype=np.uint8)
+    for number, (drawing, domain) in enumerate(zip(drawings, domain_of, strict=True)):
+        ink = _enlarge(drawing)
+        random = np.random.default_rng([1797, number])
+        if DOMAINS[domain] == "plain":
+            picture = ink[..., None] * np.full(3, 255.0)
+        elif DOMAINS[domain] == "blended":
+            picture = np.abs(_patch(photographs, random) - ink[..., None] * 255.0)
+        elif DOMAINS[domain] == "coloured":
+            picture = _coloured(ink, random)
+        else:
+            picture = _outlined(ink)[..., None] * np.full(3, 255.0)
+        images[number] = np.rint(picture.clip(0, 255))
+    return images
+
+
+def _enlarge(drawing: np.ndarray) -> np.ndarray:
+    """8 x 8 strengths of 0..16 to a smooth stroke of 0..1 on 32 x 32."""
+    side = SIZE - 2 * MARGIN
+    smooth = Image.fromarray((drawing / 16).astype(np.float32)).resize(
+        (side, side), Image.Resampling.BICUBIC
+    )
+    strength = np.asarray(smooth, dtype=np.float64).clip(0, 1)
+    stroke = np.tanh(5 * (strength - 0.45))
+    lowest, highest = np.tanh(5 * np.array([-0.45, 0.55]))
+    return np.pad((stroke - lowest) / (highest - lowest), MARGIN)
+
+
+def _patch(photographs: list[np.ndarray], random: np.random.Generator) -> np.ndarray:
+    photograph = photographs[random.integers(len(photographs))]
+    top = random.integers(photograph.shape[0] - SIZE + 1)
+    left = random.integers(photograph.shape[1] - SIZE + 1)
+    return photograph[top : top + SIZE, left : left + SIZE].astype(np.float64)
+
+
+def _coloured(ink: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A dark digit of one hue on a bright ground of another."""
+    hue = random.random()
+    other = hue + random.uniform(0.3, 0.7)
+    ground = colorsys.hsv_to_rgb(hue, random.uniform(0.35, 0.8), random.uniform(0.85, 1))
+    colour = colorsys.hsv_to_rgb(other % 1, random.uniform(0.7, 1), random.uniform(0.15, 0.45))
+    strength = ink[..., None]
+    return 255 * (strength * np.array(colour) + (1 - strength) * np.array(ground))
+
+
+def _outlined(ink: np.ndarray) -> np.ndarray:
+    """Black where the stroke begins or ends (ink of one half), white elsewhere."""
+    return 1 - 4 * ink * (1 - ink)

@@ -1,0 +1,63 @@
+"""From image bytes of any kind to upright 8-bit RGB; the same for training and for prediction."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from unseen.errors import DataError
+
+EXTENSIONS = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+
+_DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
+_ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
+
+
+def open_image(source: Path | bytes, name: str) -> Image.Image:
+    """An upright RGB image of 8 bits; transparency lies on white. Raises DataError naming it."""
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image)
+    except Exception as error:  # decoders raise nearly anything when bytes are damaged
+        raise DataError(f"{name} is not a readable image: {_reason(error)}") from error
+
+
+def to_square(image: Image.Image, size: int) -> np.ndarray:
+    """The whole image resized to uint8 [size, size, 3], bilinear and antialiased."""
+    return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def is_image_name(name: str) -> bool:
+    """A visible file with an image's extension, in upper or lower case."""
+    return not name.startswith(".") and Path(name).suffix.lower() in EXTENSIONS
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.split(";")[0] in _DEEP_MODES:
+        return _from_deep(image).convert("RGB")
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        opaque = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_deep(image: Image.Image) -> Image.Image:
+    """8-bit gray from 16-bit or float; Pillow itself would clip everything above 255."""
+    values = np.nan_to_num(np.asarray(image).astype(np.float64))
+    highest = values.max()
+    expected = (1.0, 255.0) if image.mode == "F" else (65535.0,)
+    full = next((limit for limit in expected if highest <= limit), highest)
+    return Image.fromarray(np.rint(values.clip(0) * (255 / full)).astype(np.uint8))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"it is too large ({error})"
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "its bytes are in no known image format"
+    return str(error) or type(error).__name__

@@ -1,0 +1,161 @@
+"""Your own pictures, listed in a CSV or JSON-lines file: path, class, domain[, split]."""
+
+import csv
+import json
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unseen.data.classes import ClassMapping, class_names
+from unseen.data.dataset import Dataset
+from unseen.data.files import FileDataset
+from unseen.data.folder import missing_classes
+from unseen.data.index import Index, Split
+from unseen.data.splits import held_out
+from unseen.errors import DataError, nearest
+
+COLUMNS = ("path", "class", "domain")
+SPLITS = {
+    "train": Split.TRAIN,
+    "val": Split.VALIDATION,
+    "validation": Split.VALIDATION,
+    "test": Split.TEST,
+}
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+LAYOUT = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
+
+
+class Row(NamedTuple):
+    path: str  # as written, tidied; relative to the manifest
+    source: str
+    domain: str
+    split: Split | None
+
+
+class Manifest(FileDataset):
+    """The root is the manifest itself. Rows without a split are split by name.
+
+    A kind of split that the manifest gives (test, validation) is not also drawn by name.
+    """
+
+    class Config(Dataset.Config):
+        classes: ClassMapping = None
+
+    def __init__(self, config: Config, root: Path | None) -> None:
+        super().__init__(config, root)
+        self.mapping = config.classes
+
+    def find(self) -> tuple[Index, Path, tuple[str, ...]]:
+        file = self.root
+        if file is None or not file.is_file():
+            found = "is a folder" if file is not None and file.is_dir() else "does not exist"
+            raise DataError(f"the manifest {file} {found}; expected {LAYOUT}")
+        rows = _checked_rows(file)
+        renamed = class_names((row.source for row in rows), self.mapping, str(file))
+        rows = [row for row in rows if row.source in renamed]
+        if not rows:
+            raise DataError(f"{file} lists no images; expected {LAYOUT}")
+        classes = tuple(sorted({renamed[row.source] for row in rows}))
+        domains = tuple(sorted({row.domain for row in rows}))
+        names = tuple(row.path for row in rows)
+        labels = [classes.index(renamed[row.source]) for row in rows]
+        domain_of = [domains.index(row.domain) for row in rows]
+        index = Index(
+            classes,
+            domains,
+            names,
+            np.array(labels, dtype=np.int64),
+            np.array(domain_of, dtype=np.int64),
+            self._splits(rows),
+            official_test=any(row.split == Split.TEST for row in rows),
+            remarks=tuple(missing_classes(classes, domains, labels, domain_of)),
+        )
+        return index, file.parent, names
+
+    def _splits(self, rows: list[Row]) -> np.ndarray:
+        given = {row.split for row in rows}
+        splits = held_out(
+            [row.path for row in rows],
+            0 if Split.VALIDATION in given else self.config.validation_share,
+            0 if Split.TEST in given else self.config.test_share,
+            self.config.split_seed,
+        )
+        for position, row in enumerate(rows):
+            if row.split is not None:
+                splits[position] = row.split
+        return splits
+
+
+def _checked_rows(file: Path) -> list[Row]:
+    """All rows; all mistakes are reported at once, with their lines."""
+    rows: list[Row] = []
+    problems: list[str] = []
+    first_line: dict[str, int] = {}
+    for number, fields in _lines(file):
+        path = posixpath.normpath(_text(fields, "path").replace("\\", "/"))
+        absent = [column for column in COLUMNS if not _text(fields, column)]
+        split = _text(fields, "split").lower()
+        if "problem" in fields and len(fields) == 1:
+            problems.append(f"line {number}: {fields['problem']}")
+        elif absent:
+            problems.append(f"line {number}: no {', '.join(absent)}")
+        elif split and split not in SPLITS:
+            hint = nearest(split, SPLITS) or "; expected train, val or test"
+            problems.append(f"line {number}: unknown split '{split}'{hint}")
+        elif path in first_line:
+            problems.append(f"line {number}: {path} is on line {first_line[path]} already")
+        elif not (file.parent / path).is_file():
+            problems.append(f"line {number}: no file {file.parent / path}")
+        else:
+            first_line[path] = number
+            rows.append(
+                Row(path, _text(fields, "class"), _text(fields, "domain"), SPLITS.get(split))
+            )
+    if problems:
+        more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
+        listed = "".join(f"\n  {problem}" for problem in problems[:10])
+        raise DataError(f"{file} cannot be used; expected {LAYOUT}:{listed}{more}")
+    return rows
+
+
+def _text(fields: dict[str, Any], key: str) -> str:
+    value = fields.get(key)
+    return "" if value is None else str(value).strip()
+
+
+def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and fields of each row, from either format."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as UTF-8 text: {error}") from error
+    lines = text.splitlines()
+    return _json_lines(lines) if file.suffix.lower() in JSON_SUFFIXES else _csv_lines(file, lines)
+
+
+def _csv_lines(file: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(lines, skipinitialspace=True)
+    header = [name.strip() for name in reader.fieldnames or ()]
+    absent = [column for column in COLUMNS if column not in header]
+    if absent:
+        raise DataError(
+            f"{file} has no column {', '.join(absent)} in its header "
+            f"'{','.join(header)}'; expected {LAYOUT}"
+        )
+    reader.fieldnames = header
+    for fields in reader:
+        yield reader.line_num, fields
+
+
+def _json_lines(lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            fields = {"problem": f"not JSON ({error.msg})"}
+        yield number, fields if isinstance(fields, dict) else {"problem": "not a JSON object"}

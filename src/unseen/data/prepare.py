@@ -1,0 +1,223 @@
+"""Images are decoded and resized once; training then reads prepared pixels."""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from unseen import catalog
+from unseen.config import DataSettings
+from unseen.data.cache import (
+    PREPARATION_VERSION,
+    Builder,
+    Form,
+    Stored,
+    cache_folder,
+    check_space,
+    encode,
+    open_stored,
+    read_json,
+    remove_leftovers,
+    write_json,
+)
+from unseen.data.dataset import Dataset
+from unseen.data.images import to_square
+from unseen.data.index import Index
+from unseen.errors import DataError
+
+Progress = Callable[[str, int, int], None]
+"""Gets what is being done, how many images are done, and how many there are."""
+
+CHUNK = 256
+
+Result = TypeVar("Result")
+
+
+class PreparedImages:
+    """All images of a dataset at one size, ready to be read in any order."""
+
+    def __init__(self, index: Index, content: str, stored: Stored) -> None:
+        self.index = index
+        """Without the images that were left out; positions refer to this index."""
+        self.content = content
+        """Digest of all names and image contents."""
+        self.size = stored.size
+        self.form = stored.form
+        self.left_out = tuple(stored.left_out)
+        self._read = stored.reader()
+
+    def batch(self, positions: np.ndarray) -> torch.Tensor:
+        """uint8 [n, 3, size, size], channels last in memory."""
+        return torch.from_numpy(self._read(positions)).permute(0, 3, 1, 2)
+
+
+def open_dataset(settings: DataSettings) -> Dataset:
+    """The dataset of these settings, at the root they name or at the one that is known."""
+    kind: type[Dataset] = catalog.load("dataset", settings.name)
+    if not isinstance(settings, kind.Config):
+        settings = kind.Config(**settings.model_dump())
+    return kind(settings, _root(kind, settings) if kind.needs_root else None)
+
+
+def remember_root(name: str, root: Path) -> None:
+    """Later runs find the dataset there without being told."""
+    file = cache_folder() / "roots.json"
+    write_json(file, read_json(file) | {name: str(root.expanduser().resolve())})
+
+
+def prepare(dataset: Dataset, size: int, progress: Progress | None = None) -> PreparedImages:
+    """The dataset's prepared images, from the cache or made now."""
+    report = progress or (lambda doing, done, total: None)
+    index = dataset.index()
+    if len(index) == 0:
+        raise DataError(f"the dataset '{dataset.config.name}' has no images")
+    content = _content_digest(dataset, index, report)
+    form = _choose_form(dataset.config, len(index), size)
+    key = _digest([content, str(size), form, str(PREPARATION_VERSION)])
+    folder = cache_folder() / "images" / key[:32]
+    if folder.parent.is_dir():
+        remove_leftovers(folder.parent)
+    stored = open_stored(folder)
+    if stored is None:
+        try:
+            _build(dataset, index, Builder(folder, form, size), report)
+        except OSError as error:
+            raise DataError(
+                f"the cache {folder.parent} cannot be written ({error}); "
+                f"UNSEEN_CACHE=DIR chooses another folder"
+            ) from error
+        stored = open_stored(folder)
+    if stored is None:
+        raise DataError(f"the cache {folder} changes while it is read; try again")
+    _check_left_out(dataset, stored.left_out)
+    if stored.left_out:
+        index = index.keep(np.array([name not in stored.left_out for name in index.names]))
+    return PreparedImages(index, content, stored)
+
+
+def _root(kind: type[Dataset], settings: DataSettings) -> Path:
+    if settings.root is not None:
+        return settings.root.expanduser()
+    remembered = read_json(cache_folder() / "roots.json").get(settings.name)
+    if remembered and Path(remembered).exists():
+        return Path(remembered)
+    shared = os.environ.get("UNSEEN_DATA")
+    if shared and kind.folder_name and (Path(shared) / kind.folder_name).is_dir():
+        return Path(shared) / kind.folder_name
+    gone = f" (it was in {remembered}, which is gone)" if remembered else ""
+    raise DataError(
+        f"where is the dataset '{settings.name}'?{gone} Run `unseen prepare {settings.name} "
+        f"--root DIR` once, or set data.root=DIR"
+    )
+
+
+def _choose_form(settings: DataSettings, count: int, size: int) -> Form:
+    if settings.cache != "auto":
+        return settings.cache
+    return "decoded" if count * size * size * 3 <= _memory() / 2 else "encoded"
+
+
+def _memory() -> int:
+    """Bytes of memory in this machine; 8 GB where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 2**30
+
+
+def _content_digest(dataset: Dataset, index: Index, report: Progress) -> str:
+    """Digest of all names and contents. Unchanged files are recognised without reading them."""
+
+    def signature(position: int) -> str:
+        try:
+            return dataset.signature(position)
+        except DataError as error:
+            return str(error)
+
+    def content(position: int) -> str | None:
+        try:
+            return hashlib.sha256(dataset.content(position)).hexdigest()
+        except DataError:
+            return None
+
+    kind = type(dataset)
+    root = dataset.root.resolve() if dataset.root else ""
+    signatures = (signature(position) for position in range(len(index)))
+    quick = _digest(
+        [f"{kind.__module__}:{kind.__qualname__} {root}", *_pairs(index.names, signatures)]
+    )
+    remembered = cache_folder() / "content" / f"{quick[:32]}.json"
+    known = read_json(remembered).get("content")
+    if isinstance(known, str):
+        return known
+    hashed = list(_in_threads(content, len(index), "checking", report))
+    digest = _digest(_pairs(index.names, (value or "unreadable" for value in hashed)))
+    if None not in hashed:
+        write_json(remembered, {"content": digest})
+    return digest
+
+
+def _build(dataset: Dataset, index: Index, builder: Builder, report: Progress) -> None:
+    """Decodes, resizes and stores every image; stops where bad images are to stop it."""
+
+    def make(position: int) -> bytes | str:
+        try:
+            return encode(to_square(dataset.read(position), builder.size), builder.form)
+        except DataError as error:
+            return str(error)
+
+    bytes_each = builder.size**2 * 3 if builder.form == "decoded" else builder.size**2 // 4
+    check_space(builder.final.parent, len(index) * bytes_each)
+    left_out: dict[str, str] = {}
+    with builder:
+        made = _in_threads(make, len(index), "decoding", report)
+        for name, image in zip(index.names, made, strict=True):
+            if isinstance(image, bytes):
+                builder.add(image)
+            else:
+                left_out[name] = image
+        _check_left_out(dataset, left_out)
+        if len(left_out) == len(index):
+            first = next(iter(left_out.values()))
+            raise DataError(f"not one of {len(index)} images is readable; the first: {first}")
+        builder.finish(left_out)
+
+
+def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
+    if left_out and dataset.config.bad_images == "stop":
+        reasons = "".join(f"\n  {reason}" for reason in list(left_out.values())[:20])
+        more = f"\n  ... and {len(left_out) - 20} more" if len(left_out) > 20 else ""
+        raise DataError(
+            f"{len(left_out)} images cannot be used:{reasons}{more}\n"
+            f"Mend or remove them, or leave them out: data.bad_images=skip"
+        )
+
+
+def _in_threads(
+    work: Callable[[int], Result], number: int, doing: str, report: Progress
+) -> Iterator[Result]:
+    """work(0), work(1), ... in order; a bounded number of results waits in memory."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, number, CHUNK):
+            report(doing, start, number)
+            yield from pool.map(work, range(start, min(start + CHUNK, number)))
+    report(doing, number, number)
+
+
+def _pairs(names: Iterable[str], values: Iterable[str]) -> Iterator[str]:
+    return itertools.chain.from_iterable(zip(names, values, strict=True))
+
+
+def _digest(texts: Iterable[str]) -> str:
+    """sha256 of a list of texts, each kept apart from the next."""
+    total = hashlib.sha256()
+    for text in texts:
+        data = text.encode(errors="surrogateescape")
+        total.update(len(data).to_bytes(8, "big") + data)
+    return total.hexdigest()

@@ -1,0 +1,43 @@
+"""Random numbers as a pure function of (seed, step, image): nothing to save, nothing to replay.
+
+A draw depends on the image's key alone, so a resumed run and a run on another number of devices
+see exactly the same augmentations and masks. The mixing function is SplitMix64's finaliser.
+"""
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def _signed(value: int) -> int:
+    """The 64-bit pattern of `value` as torch's signed int64."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64, which torch shifts arithmetically."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _signed(_MIX_1)
+    x = (x ^ _shift(x, 27)) * _signed(_MIX_2)
+    return x ^ _shift(x, 31)
+
+
+def image_keys(seed: int, step: int, places: Tensor) -> Tensor:
+    """One key for each place in the (global) batch of a step."""
+    start = torch.full_like(places, _signed(seed * _GOLDEN + step * _MIX_1 + 1))
+    return _mix(_mix(start) + (places + 1) * _signed(_GOLDEN))
+
+
+def uniform(keys: Tensor, width: int, stream: int = 0) -> Tensor:
+    """`[len(keys), width]` numbers in [0, 1); each `stream` is independent of the others."""
+    columns = torch.arange(width, device=keys.device, dtype=torch.int64)
+    columns = _mix(columns + _signed((stream + 1) * _MIX_2))
+    bits = _mix(keys[:, None] + columns[None, :] * _signed(_GOLDEN))
+    return _shift(bits, 40).to(torch.float32) * 2.0**-24

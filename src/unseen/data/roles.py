@@ -1,0 +1,91 @@
+"""Which images train, which choose the checkpoint, and which measure what."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unseen.config import DataSettings
+from unseen.data.index import Index, Split
+from unseen.errors import DataError, SettingsError, unknown_name
+
+
+class Roles(NamedTuple):
+    """Positions in the index, by domain name. Nothing of an unseen domain is in the first three."""
+
+    training_domains: tuple[str, ...]
+    unseen_domains: tuple[str, ...]
+    train: dict[str, np.ndarray]
+    validation: dict[str, np.ndarray]
+    in_domain: dict[str, np.ndarray]
+    """Held-out images of the training domains: TEST rows, or VALIDATION rows where none are."""
+    out_of_domain: dict[str, np.ndarray]
+    """Images of the unseen domains."""
+
+
+def choose_roles(index: Index, settings: DataSettings) -> Roles:
+    """Shares out the images as the settings ask; names are checked against the dataset's."""
+    training, unseen = _choose_domains(index, settings)
+    train = {domain: _rows(index, domain, Split.TRAIN) for domain in training}
+    empty = [domain for domain, positions in train.items() if len(positions) == 0]
+    if empty:
+        raise DataError(
+            f"no training images in {', '.join(empty)}; leave it out of data.training_domains"
+        )
+    validation = {domain: _rows(index, domain, Split.VALIDATION) for domain in training}
+    if not any(len(positions) for positions in validation.values()):
+        raise SettingsError(
+            f"no validation images in {', '.join(training)}: data.validation_share="
+            f"{settings.validation_share:g} leaves none; raise it"
+        )
+    in_domain = {
+        domain: _rows(index, domain, Split.TEST, otherwise=validation[domain])
+        for domain in training
+    }
+    out_of_domain = {domain: _unseen_rows(index, domain) for domain in unseen}
+    return Roles(training, unseen, train, validation, in_domain, out_of_domain)
+
+
+def by_domain(index: Index) -> dict[str, np.ndarray]:
+    """All images of every domain."""
+    return {name: np.flatnonzero(index.domain_of == d) for d, name in enumerate(index.domains)}
+
+
+def _choose_domains(
+    index: Index, settings: DataSettings
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Both in the order of the index, whatever the order in the settings."""
+    unknown = [
+        f"data.{key}: {unknown_name('domain', name, index.domains)}"
+        for key in ("training_domains", "unseen_domain")
+        for name in getattr(settings, key)
+        if name not in index.domains
+    ]
+    if unknown:
+        raise SettingsError("\n".join(unknown))
+    unseen = tuple(domain for domain in index.domains if domain in settings.unseen_domain)
+    wanted = settings.training_domains or set(index.domains).difference(unseen)
+    training = tuple(domain for domain in index.domains if domain in wanted)
+    if not training:
+        raise SettingsError(
+            f"data.unseen_domain={','.join(unseen)} leaves no domain to train on "
+            f"(known: {', '.join(index.domains)})"
+        )
+    return training, unseen
+
+
+def _unseen_rows(index: Index, domain: str) -> np.ndarray:
+    """Rows made for this purpose, else the published test list, else the whole domain."""
+    everything = np.flatnonzero(index.domain_of == index.domains.index(domain))
+    if len(everything) == 0:
+        raise DataError(f"no images in the unseen domain {domain}")
+    tested = _rows(index, domain, Split.TEST) if index.official_test else everything[:0]
+    rows = _rows(index, domain, Split.UNSEEN, otherwise=tested)
+    return rows if len(rows) else everything
+
+
+def _rows(
+    index: Index, domain: str, split: Split, otherwise: np.ndarray | None = None
+) -> np.ndarray:
+    in_domain = index.domain_of == index.domains.index(domain)
+    rows = np.flatnonzero(in_domain & (index.splits == split))
+    return rows if len(rows) or otherwise is None else otherwise

@@ -1,0 +1,57 @@
+"""Which images a step sees, as a pure function of the step: resuming replays nothing."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+
+class Sampler:
+    """Endless passes over the training images, each image once a pass, freshly shuffled.
+
+    `balanced` gives every domain the same number of places in a batch (a small domain then starts
+    its next pass earlier); `pooled` shuffles all images together, as the DMG paper does.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[np.ndarray],
+        images_per_domain: int,
+        mode: Literal["balanced", "pooled"],
+        seed: int,
+    ) -> None:
+        self.n_domains = len(positions)
+        self.batch_size = images_per_domain * self.n_domains
+        self.steps_per_epoch = max(1, -(-sum(map(len, positions)) // self.batch_size))
+        domains = [np.full(len(rows), d) for d, rows in enumerate(positions)]
+        if mode == "pooled":
+            self._pools = [(np.concatenate(positions), np.concatenate(domains))]
+        else:
+            self._pools = list(zip(positions, domains, strict=True))
+        self._share = self.batch_size // len(self._pools)
+        self._order = lru_cache(maxsize=2 * len(self._pools))(
+            lambda pool, epoch: np.random.default_rng((seed, pool, epoch)).permutation(
+                len(self._pools[pool][0])
+            )
+        )
+
+    def positions(
+        self, step: int, rank: int = 0, world: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Image positions, their domains and their places in the whole batch, for one process.
+
+        Every process gets images of every domain; together they get the batch of one process.
+        """
+        rows, domains, places = [], [], []
+        for pool, (positions, domain_of) in enumerate(self._pools):
+            places_here = np.arange(rank, self._share, world)
+            epochs, offsets = np.divmod(step * self._share + places_here, len(positions))
+            chosen = np.array(
+                [self._order(pool, int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
+                dtype=np.int64,
+            )
+            rows.append(positions[chosen])
+            domains.append(domain_of[chosen])
+            places.append(pool * self._share + places_here)
+        return np.concatenate(rows), np.concatenate(domains), np.concatenate(places)

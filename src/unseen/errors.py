@@ -1,0 +1,28 @@
+"""Errors that a user can act on: what was found, what was expected, and what mends it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UnseenError(Exception):
+    """A mistake in input, settings or data; the command line prints it without a traceback."""
+
+
+class SettingsError(UnseenError):
+    """One or more mistakes in a recipe or in overrides."""
+
+
+class DataError(UnseenError):
+    """Images, lists or folders that cannot be used as they are."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where something close is known, else an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is in no catalog, with the nearest one and all of them."""
+    known = sorted(known)
+    return f"unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})"

@@ -1,0 +1,19 @@
+"""Aggregate (also ERM, DeepAll): one network on the images of all source domains together.
+
+The baseline of every domain generalization paper, and a strong one: minimise the mean
+cross-entropy over all images of the batch.
+"""
+
+from torch import Tensor
+
+from unseen.data.batch import DomainBatch
+from unseen.methods.base import Losses, Method, Progress, classification
+
+
+class Aggregate(Method):
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        loss, accuracy = classification(self.network(batch.images), batch.labels)
+        return {"loss": loss, "accuracy": accuracy}
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)

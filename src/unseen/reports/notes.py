@@ -1,0 +1,89 @@
+"""What a table's caption must say, so that nobody takes a number for more than it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from unseen.reports.statistics import CONFIDENCE, worst_domain
+from unseen.selection import RULES
+
+_VIEWS: dict[str, str] = {
+    "out_of_domain": "Images of the unseen domain, which names the column.",
+    "in_domain": (
+        "Held-out images of the training domains, the domain not being told; mean over these "
+        "domains. The column names the domain left out of training."
+    ),
+    "known_domain": (
+        "Held-out images of the training domains, the model being told the domain; mean over "
+        "these domains. The column names the domain left out of training."
+    ),
+}
+
+
+def rule_note(rule: str) -> str:
+    return f"Selection rule {rule}: {RULES[rule]}."
+
+
+def view_note(view: str) -> str:
+    return _VIEWS[view]
+
+
+def seeds_note(seeds: Sequence[int]) -> str:
+    """What the number after ± is, or why there is none."""
+    if len(seeds) == 1:
+        return f"Percent; one seed ({seeds[0]}), so values and differences have no interval."
+    return f"Percent; mean ± {CONFIDENCE:.0%} t-interval over {_seeds(seeds)}.".replace("%", " %")
+
+
+def difference_note(reference: str) -> str:
+    return f"Difference to {reference}: of the overall, in percent points, paired by seed."
+
+
+def missing_note(
+    name: str, by_column: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
+) -> str | None:
+    """How many results a row lacks, which ones, and what its overall then stands on."""
+    missing = {
+        column: [seed for seed in seeds if seed not in values]
+        for column, values in by_column.items()
+    }
+    number, planned = sum(map(len, missing.values())), len(by_column) * len(seeds)
+    if not number:
+        return None
+    if number == planned:
+        return f"{name}: all {planned} results are missing."
+    which = "; ".join(f"{column}: {_seeds(gone)}" for column, gone in missing.items() if gone)
+    whole = [seed for seed in seeds if all(seed in values for values in by_column.values())]
+    overall = f"overall is over {_seeds(whole)}" if whole else "no seed is whole, so no overall"
+    verb = "is" if number == 1 else "are"
+    return f"{name}: {number} of {planned} results {verb} missing ({which}); {overall}."
+
+
+def partial_note() -> str:
+    return "* over fewer seeds than the table has (one, where there is no ±), so never in bold."
+
+
+def unlike_note(results: Iterable[Mapping[str, Any]]) -> str | None:
+    """Say so where runs of one column and backbone were not trained or tested alike."""
+    first: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    differing: dict[str, None] = {}
+    for result in results:
+        other = first.setdefault((result["backbone"], *sorted(result["unseen_domains"])), result)
+        for field in ("steps", "training_domains", "classes", "data"):
+            if result[field] != other[field]:
+                differing[field.replace("_", " ")] = None
+    if not differing:
+        return None
+    return f"Not like with like: runs in one column differ in {', '.join(differing)}."
+
+
+def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:
+    """The column in which each row is lowest, since an average hides it."""
+    parts = []
+    for name, by_column in means.items():
+        column, value = worst_domain(by_column)
+        parts.append(f"{name} {value:.1f} ({column})")
+    return f"Worst unseen domain: {', '.join(parts)}."
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

@@ -1,0 +1,184 @@
+"""The paper's three tables, from the results of finished runs under one selection rule."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from unseen.reports import notes
+from unseen.reports.gather import (
+    BySeed,
+    Expected,
+    Layout,
+    Numbers,
+    Result,
+    check_results,
+    gather,
+    lay_out,
+)
+from unseen.reports.statistics import Estimate, estimate, paired_difference
+from unseen.selection import check_rule
+
+Quantity = Literal["accuracy", "overall", "difference"]
+
+VIEWS: dict[str, str] = {
+    "out_of_domain": "Out-of-domain accuracy",
+    "in_domain": "In-domain accuracy",
+    "known_domain": "Known-domain accuracy",
+}
+
+
+class Column(NamedTuple):
+    name: str
+    quantity: Quantity
+
+
+class Cell(NamedTuple):
+    """Percent (or percent points) over the seeds that there are, out of `planned` ones."""
+
+    estimate: Estimate | None
+    planned: int
+    best: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self.estimate is not None and self.estimate.n == self.planned
+
+
+class Row(NamedTuple):
+    """A method, and its backbone; a cell is None where the method would be compared to itself."""
+
+    name: str
+    method: str
+    backbone: str
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One view of one dataset under one selection rule; `notes` belong in every caption."""
+
+    title: str
+    rule: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    dataset: str
+    view: str
+    notes: tuple[str, ...]
+
+
+def build_tables(
+    results: Sequence[Result], rule: str, expected: Expected | None = None
+) -> list[Table]:
+    """A table for each view that was measured; the first method is what others are compared to.
+
+    `expected` sets the order, and what of it is not there yet is shown as missing; without it,
+    methods and columns come in the order of `results`.
+    """
+    check_rule(rule)
+    check_results(results, rule)
+    layout = lay_out(results, expected or Expected())
+    tables = []
+    for view in VIEWS:
+        numbers = gather(results, rule, view, layout)
+        if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
+            tables.append(_build(results[0]["dataset"], view, rule, layout, numbers))
+    unlike = notes.unlike_note(results)
+    return [replace(each, notes=(*each.notes, unlike)) for each in tables] if unlike else tables
+
+
+def _build(dataset: str, view: str, rule: str, layout: Layout, numbers: Numbers) -> Table:
+    columns = [*(Column(name, "accuracy") for name in layout.columns), Column("overall", "overall")]
+    if len(layout.methods) > 1:
+        columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
+    rows = _mark_best(_rows(numbers, layout), columns)
+    described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
+    return Table(
+        title=f"{VIEWS[view]} (%): {', '.join(described)}",
+        rule=rule,
+        columns=tuple(columns),
+        rows=tuple(rows),
+        dataset=dataset,
+        view=view,
+        notes=(
+            notes.rule_note(rule),
+            notes.view_note(view),
+            notes.seeds_note(layout.seeds),
+            *_row_notes(view, layout, rows, numbers),
+        ),
+    )
+
+
+def _rows(numbers: Numbers, layout: Layout) -> list[Row]:
+    planned = len(layout.seeds)
+    overall = {row: _overall(by_column, layout.seeds) for row, by_column in numbers.items()}
+    rows = []
+    for (method, backbone), by_column in numbers.items():
+        own = overall[method, backbone]
+        cells: list[Cell | None] = [
+            Cell(estimate(list(by_seed.values())), planned) for by_seed in by_column.values()
+        ]
+        cells.append(Cell(estimate(list(own.values())), planned))
+        if len(layout.methods) > 1:
+            reference = overall.get((layout.methods[0], backbone), {})
+            difference = Cell(paired_difference(reference, own), planned)
+            cells.append(None if method == layout.methods[0] else difference)
+        rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
+    return rows
+
+
+def _overall(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
+    """Mean over the columns, for the seeds that have all of them."""
+    columns = by_column.values()
+    return {
+        seed: fmean(by_seed[seed] for by_seed in columns)
+        for seed in seeds
+        if all(seed in by_seed for by_seed in columns)
+    }
+
+
+def _mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
+    """Mark what is highest as printed; a difference only where it is above the reference's zero."""
+    if len(rows) == 1:
+        return rows
+    best: set[tuple[int, int]] = set()
+    for position, column in enumerate(columns):
+        printed = {
+            number: round(cell.estimate.mean, 1)
+            for number, row in enumerate(rows)
+            if (cell := row.cells[position]) and cell.estimate and cell.complete
+        }
+        highest = max(printed.values(), default=0.0)
+        if column.quantity != "difference" or highest > 0:
+            best |= {(number, position) for number in printed if printed[number] == highest}
+    return [
+        row._replace(
+            cells=tuple(
+                cell and cell._replace(best=(number, position) in best)
+                for position, cell in enumerate(row.cells)
+            )
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def _row_notes(view: str, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterable[str]:
+    if len(layout.methods) > 1:
+        yield notes.difference_note(layout.methods[0])
+    whole = {
+        row.name: {
+            column: cell.estimate.mean
+            for column, cell in zip(layout.columns, row.cells, strict=False)
+            if cell and cell.estimate
+        }
+        for row in rows
+        if all(cell.complete for cell in row.cells[: len(layout.columns)] if cell)
+    }
+    if view == "out_of_domain" and len(layout.columns) > 1 and whole:
+        yield notes.worst_note(whole)
+    for row in rows:
+        missing = notes.missing_note(row.name, numbers[row.method, row.backbone], layout.seeds)
+        if missing:
+            yield missing
+    if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):
+        yield notes.partial_note()

@@ -1,0 +1,91 @@
+"""From settings to the parts of a run: task, method, images and what each of them is for."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from unseen import catalog
+from unseen.config import Experiment
+from unseen.data.batch import Task
+from unseen.data.dataset import Dataset
+from unseen.data.prepare import PreparedImages, Progress, prepare
+from unseen.data.roles import Roles, choose_roles
+from unseen.data.sampling import Sampler
+from unseen.errors import SettingsError
+from unseen.methods.base import Method
+from unseen.networks.backbones import build_network
+
+
+class Images(NamedTuple):
+    """The prepared images of a run and their roles."""
+
+    prepared: PreparedImages
+    roles: Roles
+
+
+def build_task(dataset: Dataset, experiment: Experiment) -> Task:
+    """Classes and training domains, known without opening an image."""
+    index = dataset.index()
+    return Task(index.classes, choose_roles(index, experiment.data).training_domains)
+
+
+def build_method(experiment: Experiment, task: Task) -> Method:
+    """Network and method with their first weights, which depend on the seed alone."""
+    torch.manual_seed(experiment.seed)
+    network = build_network(experiment.network, len(task.classes))
+    if experiment.compile:
+        network.compile_stages()
+    method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
+    return method.to(memory_format=torch.channels_last)
+
+
+def build_images(
+    dataset: Dataset, experiment: Experiment, size: int, report: Progress | None = None
+) -> Images:
+    """Open (or first make) the prepared images at the network's input size."""
+    prepared = prepare(dataset, size, report)
+    return Images(prepared, choose_roles(prepared.index, experiment.data))
+
+
+def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
+    if experiment.images_per_domain < experiment.devices.number:
+        raise SettingsError(
+            f"images_per_domain is {experiment.images_per_domain}, too few to give each of "
+            f"{experiment.devices.number} devices one; raise it or lower devices.number"
+        )
+    return Sampler(
+        list(roles.train.values()),
+        experiment.images_per_domain,
+        experiment.sampling,
+        experiment.seed,
+    )
+
+
+def count_steps(experiment: Experiment, sampler: Sampler) -> int:
+    """The length of the run in steps, however it was given."""
+    if experiment.steps is not None:
+        return experiment.steps
+    assert experiment.epochs is not None
+    return max(1, round(experiment.epochs * sampler.steps_per_epoch))
+
+
+def describe_images(images: Images) -> dict[str, Any]:
+    """What a run was given: content, classes, and how many images of each domain for what."""
+    prepared, roles = images
+
+    def counts(positions: dict[str, np.ndarray]) -> dict[str, int]:
+        return {domain: len(rows) for domain, rows in positions.items()}
+
+    return {
+        "content": prepared.content,
+        "image_size": prepared.size,
+        "classes": list(prepared.index.classes),
+        "training_domains": list(roles.training_domains),
+        "unseen_domains": list(roles.unseen_domains),
+        "left_out": list(prepared.left_out),
+        "train": counts(roles.train),
+        "validation": counts(roles.validation),
+        "in_domain": counts(roles.in_domain),
+        "out_of_domain": counts(roles.out_of_domain),
+    }

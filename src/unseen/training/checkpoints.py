@@ -1,0 +1,97 @@
+"""Weights and checkpoints as safetensors: written atomically, loaded without running any code."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from unseen.errors import UnseenError
+from unseen.records import atomic_file
+
+
+class Checkpoint(NamedTuple):
+    """Everything that a run needs to go on as if it had never stopped."""
+
+    step: int
+    metrics_size: int
+    evaluations: list[dict[str, Any]]
+    seconds: float
+
+
+def save_weights(path: Path, method: nn.Module) -> None:
+    _save(path, {name: t.contiguous() for name, t in method.state_dict().items()}, {})
+
+
+def load_weights(path: Path, method: nn.Module) -> None:
+    """Into a method of the same settings; a file for another one is refused with the difference."""
+    tensors, _ = _load(path)
+    expected = method.state_dict()
+    differing = [
+        name
+        for name in expected.keys() | tensors.keys()
+        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape
+    ]
+    if differing:
+        raise UnseenError(
+            f"{path} holds weights of another network: {len(differing)} tensors differ, "
+            f"among them {', '.join(sorted(differing)[:3])}"
+        )
+    method.load_state_dict(tensors)
+
+
+def save_checkpoint(
+    path: Path, method: nn.Module, optimizer: torch.optim.Optimizer, about: Checkpoint
+) -> None:
+    """Learning rates are not saved: they are a function of the step."""
+    tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
+    for number, state in optimizer.state_dict()["state"].items():
+        kept = {key: value for key, value in state.items() if value is not None}
+        tensors |= {f"optimizer.{number}.{k}": v.contiguous() for k, v in kept.items()}
+    _save(path, tensors, {"about": json.dumps(about._asdict())})
+
+
+def load_checkpoint(
+    path: Path, method: nn.Module, optimizer: torch.optim.Optimizer
+) -> Checkpoint | None:
+    """Restore both in place; None where there is no checkpoint yet."""
+    if not path.is_file():
+        return None
+    tensors, info = _load(path)
+    state: dict[int, dict[str, Tensor]] = {}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        owner, _, rest = name.partition(".")
+        if owner == "method":
+            weights[rest] = tensor
+        else:
+            number, _, key = rest.partition(".")
+            state.setdefault(int(number), {})[key] = tensor
+    method.load_state_dict(weights)
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for parameter, values in optimizer.state.items():
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                # files know one memory format only, fused updates want that of the parameter
+                values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+    return Checkpoint(**json.loads(info["about"]))
+
+
+def _save(path: Path, tensors: dict[str, Tensor], info: dict[str, str]) -> None:
+    with atomic_file(path) as temporary:
+        save_file(tensors, temporary, metadata=info)
+
+
+def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except FileNotFoundError as error:
+        raise UnseenError(f"there is no {path}") from error
+    except SafetensorError as error:
+        raise UnseenError(f"{path} is damaged or not a safetensors file: {error}") from error

@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: one bar in a terminal, plain lines elsewhere."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_SECONDS_BETWEEN_LINES = 15.0
+
+
+class Display:
+    """A bar over all steps of one or many runs. Also usable where nothing should be shown."""
+
+    def __init__(self, console: Console, total: int, label: str, done: int = 0) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[news]}"),
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=120,
+        )
+        self._task = self._progress.add_task(label, total=total, completed=done, news="")
+        self._label = label
+        self._total = total
+        self._first = self._base = done
+        self._started = time.monotonic()
+        self._last_line = self._started
+        self._accuracy = ""
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def begin_run(self, label: str, done_before: int) -> None:
+        """The next run starts; `done_before` steps of the total lie behind it."""
+        self._label = label
+        self._base = done_before
+        self._accuracy = ""
+        self._progress.update(self._task, description=label, completed=done_before, news="")
+
+    def step(self, step: int, loss: float) -> None:
+        """`step` steps of the current run are done."""
+        done = self._base + step
+        news = f"loss {loss:.3f}{self._accuracy}"
+        self._progress.update(self._task, completed=done, news=news)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            left = (now - self._started) / max(1, done - self._first) * (self._total - done)
+            self.line(f"{self._label}: step {done}/{self._total}, {news}, {_clock(left)} left")
+
+    def preparing(self, doing: str, done: int, total: int) -> None:
+        """Images are decoded for the first time."""
+        self._progress.update(self._task, news=f"{doing} images {done}/{total}")
+
+    def evaluation(self, accuracy: float) -> None:
+        """Mean accuracy on the source validation images."""
+        self._accuracy = f", validation {accuracy:.1%}"
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, highlight=False, markup=False)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

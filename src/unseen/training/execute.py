@@ -1,0 +1,45 @@
+"""Carry out one experiment: skip it, resume it or start it, on one device or several."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+from rich.console import Console
+
+from unseen.config import Experiment, complete_settings
+from unseen.data.prepare import open_dataset
+from unseen.data.roles import choose_roles
+from unseen.recipe_files import build_experiment
+from unseen.records import RunFolder
+from unseen.training.build import build_sampler, count_steps
+from unseen.training.devices import launch
+from unseen.training.display import Display
+from unseen.training.loop import train
+
+
+def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None:
+    """Bring the run in this folder to its end; nothing is done twice."""
+    if folder.finished:
+        return
+    folder.create(experiment)
+    if experiment.devices.number == 1:
+        launch(experiment, train, experiment, folder.path, display)
+    else:
+        launch(experiment, _train_in_process, complete_settings(experiment), folder.path)
+
+
+def _train_in_process(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> None:
+    """One of several processes: settings travel as plain data, rank 0 has a display of its own."""
+    experiment = build_experiment(settings)
+    console = Console(stderr=True, quiet=not fabric.is_global_zero)
+    with Display(console, length(experiment), path.name) as display:
+        train(fabric, experiment, path, display)
+
+
+def length(experiment: Experiment) -> int:
+    """Steps of a run; looks at the dataset only where the length is given in epochs."""
+    if experiment.steps is not None:
+        return experiment.steps
+    roles = choose_roles(open_dataset(experiment.data).index(), experiment.data)
+    return count_steps(experiment, build_sampler(experiment, roles))

@@ -1,0 +1,80 @@
+"""Optimizers and learning-rate schedules, from settings."""
+
+import math
+
+import torch
+from torch import nn
+
+from unseen.config import OptimizerSettings, ScheduleSettings
+from unseen.methods.base import Method, ParameterGroup
+
+_FUSED_DEVICES = {"cpu", "cuda", "mps"}
+
+
+def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """The method's own groups first, then new layers, then everything else."""
+    groups = _complete_groups(method, settings)
+    fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
+    if settings.name == "sgd":
+        return torch.optim.SGD(
+            groups, settings.lr, settings.momentum, nesterov=settings.nesterov, fused=fused
+        )
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    return kind(groups, settings.lr, fused=fused)
+
+
+def _complete_groups(method: Method, settings: OptimizerSettings) -> list[ParameterGroup]:
+    taken: set[nn.Parameter] = set()
+
+    def group(params: list[nn.Parameter], lr: float, weight_decay: float) -> ParameterGroup:
+        params = [p for p in params if p.requires_grad and p not in taken]
+        taken.update(params)
+        return {"params": params, "lr": lr, "weight_decay": weight_decay}
+
+    lr, decay = settings.lr, settings.weight_decay
+    groups = [
+        group(g["params"], g.get("lr", lr), g.get("weight_decay", decay))
+        for g in method.parameter_groups()
+    ]
+    new = [p for layer in method.new_layers() for p in layer.parameters()]
+    groups.append(group(new, lr * settings.new_layers_lr_factor, decay))
+    groups.append(group(list(method.parameters()), lr, decay))
+    return [g for g in groups if g["params"]]
+
+
+def schedule_factor(
+    settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int
+) -> float:
+    """What all learning rates are multiplied with at a step: a pure function of it."""
+    if settings.name == "constant":
+        return 1.0
+    if settings.name == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * step / steps))
+    t = {"step": step, "epoch": step // steps_per_epoch, "run": step / steps}[settings.unit]
+    if settings.name == "exponential":
+        return settings.gamma**t
+    return (1 + settings.gamma * t) ** -settings.power
+
+
+class RateSchedule:
+    """Sets the rate of every group for a step."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        settings: ScheduleSettings,
+        steps: int,
+        steps_per_epoch: int,
+    ) -> None:
+        self._groups = optimizer.param_groups
+        self._rates = [group["lr"] for group in self._groups]
+        self._settings = settings
+        self._steps = steps
+        self._steps_per_epoch = steps_per_epoch
+
+    def apply(self, step: int) -> float:
+        """The factor that is in force at this step."""
+        factor = schedule_factor(self._settings, step, self._steps, self._steps_per_epoch)
+        for group, rate in zip(self._groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        return factor

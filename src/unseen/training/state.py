@@ -1,0 +1,138 @@
+"""The parts of a run while it goes on, put together from settings and the newest checkpoint."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from unseen.config import Experiment
+from unseen.data.augment import PixelScale
+from unseen.data.feed import Place, evaluation_batches
+from unseen.data.prepare import open_dataset
+from unseen.data.sampling import Sampler
+from unseen.errors import DataError
+from unseen.evaluation.protocol import Evaluator
+from unseen.methods.base import Method
+from unseen.records import MetricsLog, RunFolder, read_json, write_json
+from unseen.selection import Evaluation
+from unseen.training.build import (
+    Images,
+    build_images,
+    build_method,
+    build_sampler,
+    build_task,
+    count_steps,
+    describe_images,
+)
+from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from unseen.training.display import Display
+from unseen.training.optimizers import RateSchedule, build_optimizer
+
+
+@dataclass
+class RunState:
+    fabric: Fabric
+    experiment: Experiment
+    folder: RunFolder
+    display: Display
+    images: Images
+    sampler: Sampler
+    steps: int
+    method: Method
+    module: nn.Module
+    """The method as Fabric wraps it: what training calls, so that gradients are shared."""
+    optimizer: torch.optim.Optimizer
+    rates: RateSchedule
+    evaluator: Evaluator
+    log: MetricsLog | None
+    """Only on rank 0, which alone writes files."""
+    step: int = 0
+    evaluations: list[Evaluation] = field(default_factory=list)
+    seconds_before: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.fabric.device, self.fabric.global_rank, self.fabric.world_size)
+
+    @property
+    def scale(self) -> PixelScale:
+        return PixelScale(self.method.network.mean, self.method.network.std)
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+
+def assemble(
+    fabric: Fabric, experiment: Experiment, path: Path, display: Display
+) -> RunState:
+    """Everything in place, at the step of the newest checkpoint (or at the very beginning)."""
+    dataset = open_dataset(experiment.data)
+    method = fabric.to_device(build_method(experiment, build_task(dataset, experiment)))
+    images = build_images(dataset, experiment, method.network.image_size, display.preparing)
+    sampler = build_sampler(experiment, images.roles)
+    steps = count_steps(experiment, sampler)
+    optimizer = build_optimizer(method, experiment.optimizer)
+    rates = RateSchedule(optimizer, experiment.schedule, steps, sampler.steps_per_epoch)
+    folder = RunFolder(path)
+    _remember_images(fabric, folder, images)
+    checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
+    module, optimizer = fabric.setup(method, optimizer)
+    log = None
+    if fabric.is_global_zero:
+        log = MetricsLog(folder.metrics, checkpoint.metrics_size if checkpoint else 0)
+    place = Place(fabric.device, fabric.global_rank, fabric.world_size)
+    scale = PixelScale(method.network.mean, method.network.std)
+    evaluator = Evaluator(
+        lambda rows: evaluation_batches(images.prepared, rows, scale, place),
+        len(method.task.classes),
+        fabric.device,
+        lambda counts: add_over_devices(fabric, counts),
+    )
+    state = RunState(
+        fabric, experiment, folder, display, images, sampler, steps,
+        method, module, optimizer, rates, evaluator, log,
+    )  # fmt: skip
+    if checkpoint:
+        state.step = checkpoint.step
+        state.evaluations = [Evaluation(**record) for record in checkpoint.evaluations]
+        state.seconds_before = checkpoint.seconds
+    return state
+
+
+def save(state: RunState) -> None:
+    """A checkpoint of this very step."""
+    if state.log is None:
+        return
+    about = Checkpoint(
+        step=state.step,
+        metrics_size=state.log.sync(),
+        evaluations=[evaluation._asdict() for evaluation in state.evaluations],
+        seconds=state.seconds,
+    )
+    save_checkpoint(state.folder.checkpoint, state.method, state.optimizer, about)
+
+
+def add_over_devices(fabric: Fabric, values: Tensor) -> Tensor:
+    if fabric.world_size == 1:
+        return values
+    total = fabric.all_reduce(values, reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return total
+
+
+def _remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
+    """Write down which images a run was started with; it goes on only with the same ones."""
+    if not folder.data.is_file():
+        if fabric.is_global_zero:
+            write_json(folder.data, describe_images(images))
+        return
+    if read_json(folder.data)["content"] != images.prepared.content:
+        raise DataError(
+            f"the images have changed since the run in {folder.path} was started; "
+            "put them back, or train in another folder (--runs DIR)"
+        )

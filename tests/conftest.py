@@ -1,0 +1,30 @@
+"""What all tests share: a cache of their own, small runs on the embedded digits."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # the runs here are tiny; threads would only wait for each other
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared digits, made once for all tests that only read them."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # for commands that tests start
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder that UNSEEN_DATA names; without it the test is skipped."""
+    root = os.environ.get("UNSEEN_DATA")
+    if not root:
+        pytest.skip("UNSEEN_DATA is not set: real images are not at hand")
+    return Path(root)

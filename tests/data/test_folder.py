@@ -1,0 +1,111 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unseen.data.folder import Folder
+from unseen.errors import DataError
+
+
+def folder(root: Path, **values: object) -> Folder:
+    return Folder(Folder.Config.model_validate({"name": "folder", **values}), root)
+
+
+def test_domains_and_classes_are_folder_names(tree: Path) -> None:
+    index = folder(tree).index()
+    assert index.domains == ("paint", "photo")
+    assert index.classes == ("cat", "dog")
+    assert index.names[:4] == (
+        "paint/cat/0.png",
+        "paint/cat/1.png",
+        "paint/cat/2.png",
+        "paint/dog/0.png",
+    )
+    assert index.labels.tolist() == [0, 0, 0, 1, 1, 1] * 2
+    assert index.domain_of.tolist() == [0] * 6 + [1] * 6
+    assert index.remarks == ()
+
+
+def test_deeper_uppercase_hidden_and_non_ascii_files(
+    tree: Path, write_image: Callable[..., Path]
+) -> None:
+    write_image(tree / "photo/dog/more/雪 ñ.PNG")
+    write_image(tree / "photo/dog/.thumbs/a.png")
+    write_image(tree / "photo/.git/dog/a.png")
+    write_image(tree / ".cache/dog/a.png")
+    (tree / "photo/dog/notes.txt").write_text("x")
+    dataset = folder(tree)
+    names = dataset.index().names
+    assert len(names) == 13
+    assert dataset.read(names.index("photo/dog/more/雪 ñ.PNG")).size == (12, 10)
+
+
+def test_adding_a_file_moves_no_other(tree: Path, write_image: Callable[..., Path]) -> None:
+    shares = {"validation_share": 0.3, "test_share": 0.3}
+    before = folder(tree, **shares).index()
+    write_image(tree / "paint/cat/00.png")
+    after = folder(tree, **shares).index()
+    moved = dict(zip(after.names, after.splits, strict=True))
+    assert len(after) == 13
+    assert all(moved[n] == s for n, s in zip(before.names, before.splits, strict=True))
+
+
+def test_classes_are_renamed_merged_and_left_out(
+    tree: Path, write_image: Callable[..., Path]
+) -> None:
+    for domain in ("paint", "photo"):
+        write_image(tree / domain / "puppy" / "0.png")
+        write_image(tree / domain / "junk" / "0.png")
+    index = folder(tree, classes={"puppy": "hound", "dog": "hound", "junk": None}).index()
+    assert index.classes == ("cat", "hound")
+    assert np.bincount(index.labels).tolist() == [6, 8]
+    assert folder(tree, classes={"junk": "", "puppy": ""}).index().classes == ("cat", "dog")
+
+
+def test_mapping_of_an_unknown_folder(tree: Path) -> None:
+    with pytest.raises(DataError, match=r"data.classes maps names .*'dgo'; did you mean 'dog'"):
+        folder(tree, classes={"dgo": "hound"}).index()
+
+
+def test_empty_domain(tree: Path) -> None:
+    (tree / "sketch" / "dog").mkdir(parents=True)
+    (tree / "void").mkdir()
+    with pytest.raises(DataError, match=r"domains without images of any class in .*: sketch, void"):
+        folder(tree).index()
+
+
+def test_domain_emptied_by_the_mapping(tree: Path) -> None:
+    shutil.rmtree(tree / "photo" / "cat")
+    with pytest.raises(DataError, match=r"domains without images of any class in .*: photo"):
+        folder(tree, classes={"dog": None}).index()
+
+
+def test_missing_and_empty_classes_are_remarked(tree: Path) -> None:
+    shutil.rmtree(tree / "photo" / "cat")
+    (tree / "photo" / "bird").mkdir()
+    index = folder(tree).index()
+    assert index.classes == ("cat", "dog")
+    assert index.remarks == (
+        "class folders without images in any domain: bird",
+        "photo has no images of: cat",
+    )
+
+
+def test_pictures_beside_the_class_folders_are_remarked(
+    tree: Path, write_image: Callable[..., Path]
+) -> None:
+    write_image(tree / "photo" / "stray.png")
+    assert folder(tree).index().remarks == ("in no class folder, and not used: photo/stray.png",)
+
+
+def test_wrong_roots(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere does not exist; expected root/domain/class"):
+        folder(tmp_path / "nowhere").index()
+    with pytest.raises(DataError, match="is a file; expected root/domain/class"):
+        folder(tree / "photo/dog/0.png").index()
+    with pytest.raises(DataError, match="holds no folders; expected root/domain/class"):
+        folder(tree / "photo/dog").index()
+    with pytest.raises(DataError, match=r"lie directly in cat, dog\): it looks like root/class"):
+        folder(tree / "photo").index()

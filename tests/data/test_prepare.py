@@ -1,0 +1,230 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unseen.config import DataSettings
+from unseen.data import prepare as preparing
+from unseen.data.digits import Digits
+from unseen.data.folder import Folder
+from unseen.data.images import to_square
+from unseen.data.integrity import integrity_report
+from unseen.data.pacs import PACS
+from unseen.data.prepare import open_dataset, prepare, remember_root
+from unseen.errors import DataError
+
+
+class CountingFolder(Folder):
+    """Counts how often an image is decoded."""
+
+    decoded = 0
+
+    def read(self, position: int) -> Image.Image:
+        type(self).decoded += 1
+        return super().read(position)
+
+
+@pytest.fixture(autouse=True)
+def _reset() -> None:
+    CountingFolder.decoded = 0
+
+
+def folder(root: Path, **values: object) -> CountingFolder:
+    return CountingFolder(Folder.Config.model_validate({"name": "folder", **values}), root)
+
+
+def caches(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "images").iterdir())
+
+
+def test_decoded_pixels_are_exact_and_channels_last(tree: Path) -> None:
+    dataset = folder(tree)
+    prepared = prepare(dataset, 8)
+    positions = np.array([7, 0, 7])
+    batch = prepared.batch(positions)
+    assert (prepared.size, prepared.form) == (8, "decoded")
+    assert batch.shape == (3, 3, 8, 8)
+    assert batch.dtype == torch.uint8
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    for image, position in zip(batch, positions, strict=True):
+        expected = to_square(dataset.read(int(position)), 8)
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+
+
+def test_encoded_is_close_small_and_channels_last(cache: Path) -> None:
+    settings = Digits.Config.model_validate({"name": "digits", "cache": "encoded"})
+    encoded = prepare(Digits(settings, None), 32)
+    decoded = prepare(Digits(settings.model_copy(update={"cache": "decoded"}), None), 32)
+    assert (encoded.form, decoded.form) == ("encoded", "decoded")
+    assert encoded.content == decoded.content
+    positions = np.arange(0, 1797, 50)
+    one, two = encoded.batch(positions), decoded.batch(positions)
+    assert one.is_contiguous(memory_format=torch.channels_last)
+    assert (one.float() - two.float()).abs().mean() < 3
+    sizes = sorted(path.stat().st_size for path in cache.glob("images/*/images.bin"))
+    assert sizes[0] < sizes[1] / 2
+
+
+def test_auto_chooses_by_memory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = 12 * 8 * 8 * 3
+    monkeypatch.setattr(preparing, "_memory", lambda: 2 * needed)
+    assert prepare(folder(tree), 8).form == "decoded"
+    monkeypatch.setattr(preparing, "_memory", lambda: 2 * needed - 1)
+    assert prepare(folder(tree), 8).form == "encoded"
+
+
+def test_second_time_decodes_nothing_and_touching_neither(tree: Path, cache: Path) -> None:
+    first = prepare(folder(tree), 8)
+    assert CountingFolder.decoded == 12
+    os.utime(tree / "photo/dog/0.png", (1, 1))
+    second = prepare(folder(tree, split_seed=5, validation_share=0.3), 8)
+    assert CountingFolder.decoded == 12
+    assert second.content == first.content
+    assert len(caches(cache)) == 1
+    assert torch.equal(first.batch(np.arange(12)), second.batch(np.arange(12)))
+
+
+def test_unchanged_files_are_not_even_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepare(folder(tree), 8)
+    monkeypatch.setattr(Folder, "content", lambda self, position: pytest.fail("was read"))
+    assert prepare(folder(tree), 8).content == first.content
+
+
+def test_changed_content_size_or_form_is_a_new_cache(
+    tree: Path, cache: Path, write_image: Callable[..., Path]
+) -> None:
+    first = prepare(folder(tree), 8)
+    write_image(tree / "photo/dog/0.png", 99)
+    second = prepare(folder(tree), 8)
+    assert first.content != second.content
+    position = second.index.names.index("photo/dog/0.png")
+    with Image.open(tree / "photo/dog/0.png") as image:
+        expected = to_square(image, 8)
+    assert np.array_equal(second.batch(np.array([position]))[0].permute(1, 2, 0), expected)
+    prepare(folder(tree), 9)
+    prepare(folder(tree, cache="encoded"), 8)
+    assert len(caches(cache)) == 4
+
+
+def test_a_renamed_file_is_a_new_cache(tree: Path) -> None:
+    first = prepare(folder(tree), 8)
+    (tree / "photo/dog/0.png").rename(tree / "photo/dog/9.png")
+    assert prepare(folder(tree), 8).content != first.content
+
+
+def test_a_moved_dataset_keeps_its_cache(tree: Path, cache: Path) -> None:
+    prepare(folder(tree), 8)
+    moved = tree.rename(tree.with_name("moved"))
+    prepare(folder(moved), 8)
+    assert CountingFolder.decoded == 12
+    assert len(caches(cache)) == 1
+
+
+def test_bad_images_stop_with_all_names_and_leave_nothing(tree: Path, cache: Path) -> None:
+    (tree / "photo/dog/1.png").write_bytes((tree / "photo/dog/1.png").read_bytes()[:100])
+    (tree / "paint/cat/2.png").write_text("no image")
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            prepare(folder(tree), 8)
+        text = str(caught.value)
+        assert "2 images cannot be used" in text
+        assert "photo/dog/1.png is not a readable image" in text
+        assert "paint/cat/2.png is not a readable image" in text
+        assert "data.bad_images=skip" in text
+        assert caches(cache) == []
+
+
+def test_bad_images_can_be_left_out(tree: Path) -> None:
+    (tree / "paint/cat/2.png").write_text("no image")
+    for _ in range(2):
+        prepared = prepare(folder(tree, bad_images="skip"), 8)
+        assert prepared.left_out == ("paint/cat/2.png",)
+        assert len(prepared.index) == 11
+        position = prepared.index.names.index("photo/dog/2.png")
+        with Image.open(tree / "photo/dog/2.png") as image:
+            expected = to_square(image, 8)
+        assert np.array_equal(prepared.batch(np.array([position]))[0].permute(1, 2, 0), expected)
+    with pytest.raises(DataError, match=r"paint/cat/2\.png is not a readable image"):
+        prepare(folder(tree), 8)
+
+
+def test_long_lists_of_bad_images_are_cut(tree: Path) -> None:
+    for number in range(25):
+        (tree / "photo/dog" / f"bad{number}.png").touch()
+    with pytest.raises(DataError, match=r"25 images cannot be used[^$]*\.\.\. and 5 more"):
+        prepare(folder(tree), 8)
+
+
+def test_not_one_readable_image(tree: Path) -> None:
+    for path in tree.rglob("*.png"):
+        path.write_text("no image")
+    with pytest.raises(DataError, match="not one of 12 images is readable"):
+        prepare(folder(tree, bad_images="skip"), 8)
+
+
+def test_a_file_that_vanished_after_indexing_is_named(tree: Path) -> None:
+    dataset = folder(tree)
+    dataset.index()
+    (tree / "photo/dog/1.png").unlink()
+    with pytest.raises(DataError, match=r"photo/dog/1\.png cannot be read: No such file"):
+        prepare(dataset, 8)
+
+
+def test_progress_reaches_the_end(tree: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    prepare(folder(tree), 8, lambda *step: seen.append(step))
+    assert seen == [
+        ("checking", 0, 12),
+        ("checking", 12, 12),
+        ("decoding", 0, 12),
+        ("decoding", 12, 12),
+    ]
+
+
+def test_no_room_on_the_disk(tree: Path) -> None:
+    with pytest.raises(DataError, match=r"need .* GB and .* left; set UNSEEN_CACHE"):
+        prepare(folder(tree, cache="decoded"), 4_000_000)
+
+
+def test_integrity_report(tree: Path) -> None:
+    (tree / "paint/cat/2.png").write_text("no image")
+    (tree / "photo/stray.png").touch()
+    settings = {"bad_images": "skip", "validation_share": 0, "test_share": 0}
+    report = integrity_report(prepare(folder(tree, **settings), 8))
+    assert report.counts == {"paint": {"cat": 2, "dog": 3}, "photo": {"cat": 3, "dog": 3}}
+    assert report.splits["paint"] == {"train": 5, "validation": 0, "test": 0, "unseen": 0}
+    assert report.left_out == ("paint/cat/2.png",)
+    assert report.remarks == ("in no class folder, and not used: photo/stray.png",)
+
+
+def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = DataSettings.model_validate({"name": "pacs"})
+    with pytest.raises(DataError, match=r"unseen prepare pacs --root DIR.*data\.root=DIR"):
+        open_dataset(settings)
+    (tmp_path / "shared" / "PACS").mkdir(parents=True)
+    monkeypatch.setenv("UNSEEN_DATA", str(tmp_path / "shared"))
+    found = open_dataset(settings)
+    assert isinstance(found, PACS)
+    assert found.root == tmp_path / "shared" / "PACS"
+    remember_root("pacs", tree)
+    remember_root("folder", tree / "photo")
+    assert open_dataset(settings).root == tree
+    given = settings.model_copy(update={"root": tmp_path})
+    assert open_dataset(given).root == tmp_path
+    tree.rename(tmp_path / "gone")
+    assert open_dataset(settings).root == tmp_path / "shared" / "PACS"
+    monkeypatch.delenv("UNSEEN_DATA")
+    with pytest.raises(DataError, match=r"it was in .*, which is gone"):
+        open_dataset(settings)
+
+
+def test_open_dataset_needs_no_root_for_digits_and_takes_own_settings(tree: Path) -> None:
+    assert open_dataset(DataSettings.model_validate({"name": "digits"})).root is None
+    config = Folder.Config.model_validate(
+        {"name": "folder", "root": tree, "classes": {"dog": "hound"}}
+    )
+    assert open_dataset(config).index().classes == ("cat", "hound")

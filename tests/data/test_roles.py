@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from unseen.config import DataSettings
+from unseen.data.index import Index, Split
+from unseen.data.roles import choose_roles
+from unseen.errors import DataError, SettingsError
+
+T, V, E, U = Split.TRAIN, Split.VALIDATION, Split.TEST, Split.UNSEEN
+
+
+def index(rows: list[tuple[int, Split]], official_test: bool = False) -> Index:
+    """Images of the domains a, b, c; (domain, split) each."""
+    domain_of, splits = zip(*rows, strict=True)
+    names = tuple(str(number) for number in range(len(rows)))
+    labels = np.zeros(len(rows), dtype=np.int64)
+    return Index(
+        ("x", "y"),
+        ("a", "b", "c"),
+        names,
+        labels,
+        np.array(domain_of, dtype=np.int64),
+        np.array(splits, dtype=np.uint8),
+        official_test,
+    )
+
+
+ROWS = [(0, T), (0, V), (0, E), (1, T), (1, V), (1, T), (2, T), (2, V), (2, E)]
+
+
+def settings(**values: object) -> DataSettings:
+    return DataSettings.model_validate({"name": "digits", **values})
+
+
+def lists(positions: dict[str, np.ndarray]) -> dict[str, list[int]]:
+    return {domain: rows.tolist() for domain, rows in positions.items()}
+
+
+def test_unseen_domain_is_whole_and_nowhere_else() -> None:
+    roles = choose_roles(index(ROWS), settings(unseen_domain="c"))
+    assert roles.training_domains == ("a", "b")
+    assert roles.unseen_domains == ("c",)
+    assert lists(roles.train) == {"a": [0], "b": [3, 5]}
+    assert lists(roles.validation) == {"a": [1], "b": [4]}
+    assert lists(roles.in_domain) == {"a": [2], "b": [4]}
+    assert lists(roles.out_of_domain) == {"c": [6, 7, 8]}
+
+
+def test_official_test_rows_measure_the_unseen_domain() -> None:
+    official = index(ROWS, official_test=True)
+    assert lists(choose_roles(official, settings(unseen_domain="c")).out_of_domain) == {"c": [8]}
+    assert lists(choose_roles(official, settings(unseen_domain="b")).out_of_domain) == {
+        "b": [3, 4, 5]
+    }
+
+
+def test_rows_for_the_unseen_case_only() -> None:
+    rows = [*ROWS, (2, U), (0, U)]
+    roles = choose_roles(index(rows, official_test=True), settings(unseen_domain="c"))
+    assert lists(roles.out_of_domain) == {"c": [9]}
+    used = [*roles.train.values(), *roles.validation.values(), *roles.in_domain.values()]
+    assert 10 not in np.concatenate(used)
+
+
+def test_several_unseen_none_and_one_training_domain() -> None:
+    roles = choose_roles(index(ROWS), settings(training_domains="b", unseen_domain=["c", "a"]))
+    assert roles.training_domains == ("b",)
+    assert roles.unseen_domains == ("a", "c")
+    everything = choose_roles(index(ROWS), settings())
+    assert everything.training_domains == ("a", "b", "c")
+    assert everything.out_of_domain == {}
+
+
+def test_mistaken_names_are_reported_together() -> None:
+    with pytest.raises(SettingsError) as caught:
+        choose_roles(index(ROWS), settings(training_domains="aa", unseen_domain="d"))
+    assert "data.training_domains: unknown domain 'aa'; did you mean 'a'?" in str(caught.value)
+    assert "data.unseen_domain: unknown domain 'd' (known: a, b, c)" in str(caught.value)
+
+
+def test_nothing_to_train_on() -> None:
+    with pytest.raises(SettingsError, match="leaves no domain to train on"):
+        choose_roles(index(ROWS), settings(unseen_domain="a,b,c"))
+    with pytest.raises(DataError, match="no training images in c"):
+        choose_roles(index([(0, T), (0, V), (2, V)]), settings(training_domains="a,c"))
+
+
+def test_no_validation_images_names_the_setting() -> None:
+    with pytest.raises(SettingsError, match=r"data\.validation_share=0 leaves none"):
+        choose_roles(index([(0, T), (1, T)]), settings(training_domains="a", validation_share=0))
+
+
+def test_empty_unseen_domain() -> None:
+    with pytest.raises(DataError, match="no images in the unseen domain c"):
+        choose_roles(index([(0, T), (0, V)]), settings(training_domains="a", unseen_domain="c"))

@@ -1,0 +1,48 @@
+import unicodedata
+
+import numpy as np
+
+from unseen.data.index import Split
+from unseen.data.splits import held_out
+
+NAMES = [f"photo/dog/{number}.jpg" for number in range(20_000)]
+
+
+def test_shares_hold() -> None:
+    splits = held_out(NAMES, 0.1, 0.2, seed=0)
+    shares = np.bincount(splits, minlength=3) / len(NAMES)
+    assert splits.dtype == np.uint8
+    assert np.allclose(shares, [0.7, 0.1, 0.2], atol=0.01)
+
+
+def test_adding_and_reordering_moves_nothing() -> None:
+    before = dict(zip(NAMES, held_out(NAMES, 0.1, 0.1, seed=3), strict=True))
+    more = ["new/first.jpg", *reversed(NAMES), "photo/dog/last.jpg"]
+    after = dict(zip(more, held_out(more, 0.1, 0.1, seed=3), strict=True))
+    assert all(after[name] == before[name] for name in NAMES)
+
+
+def test_known_values_never_change() -> None:
+    """A change here would move images between the splits of everybody's experiments."""
+    splits = held_out([f"image {number}" for number in range(20)], 0.25, 0.25, seed=7)
+    assert splits.tolist() == [0] * 7 + [2, 2, 1, 2, 0, 0, 0, 2, 0, 2, 2, 2, 2]
+
+
+def test_seed_draws_others_and_shares_do_not_disturb_each_other() -> None:
+    first, other = (held_out(NAMES, 0.1, 0.1, seed) for seed in (0, 1))
+    assert (first != other).mean() > 0.2
+    less_test = held_out(NAMES, 0.1, 0.05, 0)
+    assert np.array_equal(first == Split.VALIDATION, less_test == Split.VALIDATION)
+    assert np.all(first[less_test == Split.TEST] == Split.TEST)
+
+
+def test_no_shares() -> None:
+    assert held_out(NAMES, 0, 0, 0).max() == Split.TRAIN
+    assert len(held_out([], 0.1, 0.1, 0)) == 0
+
+
+def test_accents_count_the_same_in_both_spellings() -> None:
+    names = [f"café {number}" for number in range(200)]
+    apart = [unicodedata.normalize("NFD", name) for name in names]
+    assert np.array_equal(held_out(names, 0.3, 0.3, 0), held_out(apart, 0.3, 0.3, 0))
+    assert len(held_out(["\udcff.jpg"], 0.1, 0.1, 0)) == 1

@@ -1,0 +1,227 @@
+"""DMG's mathematics against cases worked by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys, uniform
+from unseen.methods.base import Progress
+from unseen.methods.dmg import DMG, mask_statistics, soft_iou, straight_through
+from unseen.networks.stages import ImageInput, Network
+
+LN3 = math.log(3)  # σ(ln 3) = 3/4, σ(−ln 3) = 1/4
+
+
+def tiny_network() -> Network:
+    """Flattens 3×2×2 images to 12 numbers, then two linear layers with a site before each."""
+    torch.manual_seed(0)
+    stages = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Sequential(nn.Linear(12, 4), nn.ReLU()),
+        "dropout": nn.Dropout(0.5),
+        "fc2": nn.Linear(4, 3),
+    }
+    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc1", "fc2"))
+
+
+def make(domains: int = 2, **settings) -> DMG:
+    task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
+    return DMG(tiny_network(), task, DMG.Config(name="dmg", **settings))
+
+
+def batch_of(domains: list[int], n_domains: int = 2) -> DomainBatch:
+    generator = torch.Generator().manual_seed(1)
+    n = len(domains)
+    return DomainBatch(
+        torch.randn(n, 3, 2, 2, generator=generator),
+        torch.arange(n) % 3,
+        torch.tensor(domains),
+        image_keys(0, 0, torch.arange(n)),
+        n_domains,
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([1.0, 1.0], [1.0, 1.0], 1.0),
+        ([1.0, 0.0], [0.0, 1.0], 0.0),
+        ([1.0, 1.0, 0.0], [0.0, 1.0, 1.0], 1 / 3),
+        # intersection .25 + .125 = .375; union (.5+.5−.25) + (.5+.25−.125) = 1.375
+        ([0.5, 0.5], [0.5, 0.25], 0.375 / 1.375),
+    ],
+)
+def test_soft_iou_is_equation_1(a: list[float], b: list[float], expected: float) -> None:
+    assert soft_iou(torch.tensor(a), torch.tensor(b)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_soft_iou_of_two_empty_masks_is_zero_and_finite() -> None:
+    nothing = torch.zeros(3, requires_grad=True)
+    value = soft_iou(nothing, nothing)
+    value.backward()
+    assert value.item() == 0.0
+    assert nothing.grad is not None
+    assert torch.isfinite(nothing.grad).all()
+
+
+def test_straight_through_is_binary_with_the_gradient_of_the_chances() -> None:
+    logits = torch.tensor([LN3, -LN3, 0.0], requires_grad=True)
+    chances = logits.sigmoid()
+    mask = straight_through(chances, torch.tensor([0.7, 0.3, 0.4]))
+    assert mask.tolist() == [1.0, 0.0, 1.0]
+    (mask * torch.tensor([2.0, 3.0, 5.0])).sum().backward()
+    # dL/dlogit = activation gradient × m (1 − m)
+    expected = torch.tensor([2 * 0.75 * 0.25, 3 * 0.25 * 0.75, 5 * 0.25])
+    torch.testing.assert_close(logits.grad, expected)
+
+
+def test_sampled_masks_keep_units_as_often_as_their_chance() -> None:
+    chances = torch.tensor([0.1, 0.5, 0.9])
+    draws = uniform(image_keys(0, 0, torch.arange(20000)), 3, stream=1)
+    kept = straight_through(chances.expand_as(draws), draws).mean(dim=0)
+    torch.testing.assert_close(kept, chances, atol=0.015, rtol=0)
+
+
+def test_each_image_is_masked_by_its_own_domain() -> None:
+    """Domain 0 keeps everything, domain 1 nothing: only domain 1 sees constant scores."""
+    method = make(init=0.0, overlap_weight=0.0)
+    with torch.no_grad():
+        for logits in method.logits:
+            logits[0], logits[1] = 50.0, -50.0
+    batch = batch_of([0, 1, 0, 1])
+    losses = method.loss(batch, Progress(0, 1))
+    scores = method.network(batch.images)
+    scores[1::2] = method.network.stage("fc2").bias
+    expected = nn.functional.cross_entropy(scores, batch.labels)
+    torch.testing.assert_close(losses["loss"], expected)
+
+
+def test_training_samples_differ_between_images_and_steps() -> None:
+    first = uniform(image_keys(0, 0, torch.arange(2)), 64, stream=1)
+    second = uniform(image_keys(0, 1, torch.arange(2)), 64, stream=1)
+    other_site = uniform(image_keys(0, 0, torch.arange(2)), 64, stream=2)
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other_site)
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [("mean", 2 * 0.6), ("sum", 3 * 2 * 0.6)])
+def test_overlap_adds_sites_and_averages_or_sums_pairs(pairs: str, expected: float) -> None:
+    """All chances 3/4: sIoU = (9/16) / (3/2 − 9/16) = 0.6 for each of 3 pairs at 2 sites."""
+    method = make(domains=3, init=LN3, overlap_weight=1.0, overlap_pairs=pairs)
+    losses = method.loss(batch_of([0, 1, 2], 3), Progress(0, 1))
+    assert losses["overlap"].item() == pytest.approx(expected, abs=1e-5)
+    assert (losses["loss"] - losses["task"]).item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_overlap_weight_pushes_masks_apart() -> None:
+    method = make(init=0.5, overlap_weight=1.0)
+    task = make(init=0.5, overlap_weight=0.0)
+    for each in (method, task):
+        each.loss(batch_of([0, 1]), Progress(0, 1))["loss"].backward()
+    for with_overlap, without in zip(method.logits, task.logits, strict=True):
+        assert ((with_overlap.grad - without.grad) > 0).all()  # descent lowers every chance
+
+
+def test_sparsity_is_the_sum_of_all_chances() -> None:
+    method = make(init=LN3, overlap_weight=0.0, sparsity_weight=0.1)
+    losses = method.loss(batch_of([0, 1]), Progress(0, 1))
+    all_chances = 2 * (12 + 4) * 0.75
+    assert (losses["loss"] - losses["task"]).item() == pytest.approx(0.1 * all_chances, rel=1e-4)
+
+
+def by_hand(method: DMG, images: Tensor, masks: list[Tensor]) -> Tensor:
+    hidden = images.flatten(1) * masks[0]
+    hidden = method.network.stage("fc1")(hidden) * masks[1]
+    return method.network.stage("fc2")(hidden)
+
+
+def test_prediction_scales_by_each_domain_and_averages_the_scores() -> None:
+    method = make(prediction="soft").eval()
+    images = batch_of([0, 1]).images
+    soft = [[logits[d].sigmoid() for logits in method.logits] for d in range(2)]
+    each = [by_hand(method, images, masks) for masks in soft]
+    torch.testing.assert_close(method.predict(images), (each[0] + each[1]) / 2)
+    torch.testing.assert_close(method.predict(images, domain=1), each[1])
+
+
+def test_average_mask_and_greedy_prediction() -> None:
+    images = batch_of([0, 1]).images
+    average = make(prediction="average_mask").eval()
+    mean = [logits.sigmoid().mean(dim=0) for logits in average.logits]
+    torch.testing.assert_close(average.predict(images), by_hand(average, images, mean))
+    greedy = make(prediction="greedy").eval()
+    with torch.no_grad():
+        for logits in greedy.logits:
+            logits.copy_(torch.linspace(-1, 1, logits.numel()).view_as(logits))
+    hard = [[(logits[d] > 0).float() for logits in greedy.logits] for d in range(2)]
+    each = [by_hand(greedy, images, masks) for masks in hard]
+    torch.testing.assert_close(greedy.predict(images), (each[0] + each[1]) / 2)
+    torch.testing.assert_close(greedy.predict(images, domain=0), each[0])
+
+
+def test_greedy_training_masks_are_the_units_above_one_half() -> None:
+    method = make(training_masks="greedy", overlap_weight=0.0)
+    with torch.no_grad():
+        for logits in method.logits:
+            logits.copy_(torch.linspace(-1, 1, logits.numel()).view_as(logits))
+    batch = batch_of([0, 0])
+    hard = [(logits[0] > 0).float() for logits in method.logits]
+    expected = nn.functional.cross_entropy(by_hand(method, batch.images, hard), batch.labels)
+    torch.testing.assert_close(method.loss(batch, Progress(0, 1))["task"], expected)
+
+
+def test_gates_per_channel_and_per_unit() -> None:
+    torch.manual_seed(0)
+    stages = {"conv": nn.Conv2d(3, 5, 1), "last": nn.Sequential(nn.Flatten(), nn.Linear(20, 3))}
+    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
+    task = Task(("a", "b", "c"), ("k", "l"))
+    images = batch_of([0, 1]).images
+    for gates, width in (("channel", 5), ("unit", 20)):
+        method = DMG(network, task, DMG.Config(name="dmg", gates=gates)).eval()
+        assert method.logits[0].shape == (2, width)
+        mask = method.logits[0][1].sigmoid()
+        mask = mask.view(5, 1, 1) if gates == "channel" else mask.view(5, 2, 2)
+        expected = network.stage("last")(network.stage("conv")(images) * mask)
+        torch.testing.assert_close(method.predict(images, domain=1), expected)
+
+
+def test_dropout_is_off_and_logits_start_as_told() -> None:
+    method = make()
+    assert method.network.stage("dropout").p == 0.0
+    for logits in method.logits:
+        assert (0 <= logits.min()) and (logits.max() < 1)
+        assert logits.std() > 0.1
+    assert all((logits == 1.5).all() for logits in make(init=1.5).logits)
+
+
+def test_the_trunk_runs_once_for_all_domains() -> None:
+    method = make(domains=4).eval()
+    calls = {"flatten": 0, "fc1": 0}
+    for name in calls:
+
+        def count(*_, name: str = name) -> None:
+            calls[name] += 1
+
+        method.network.stage(name).register_forward_hook(count)
+    method.predict(batch_of([0]).images)
+    assert calls == {"flatten": 1, "fc1": 4}
+
+
+def test_statistics_by_name() -> None:
+    chances = torch.tensor([[0.9, 0.9, 0.1, 0.1], [0.9, 0.1, 0.9, 0.1]])
+    found = mask_statistics(chances, ("photo", "sketch"))
+    assert found["kept"]["photo"] == {"soft": pytest.approx(0.5), "hard": 0.5}
+    assert found["iou"]["photo|sketch"]["hard"] == pytest.approx(1 / 3)
+    shared = 0.81 + 0.09 + 0.09 + 0.01
+    assert found["iou"]["photo|sketch"]["soft"] == pytest.approx(shared / (4 - shared))
+
+
+def test_masks_have_their_own_rate_and_decay() -> None:
+    (group,) = make(mask_lr=0.01, mask_weight_decay=0.5).parameter_groups()
+    assert (group["lr"], group["weight_decay"], len(group["params"])) == (0.01, 0.5, 2)
+    (group,) = make().parameter_groups()
+    assert "lr" not in group

@@ -1,0 +1,244 @@
+"""Every family of backbones: its stages, its input, and equality with the library it comes from."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from unseen.config import NetworkSettings
+from unseen.errors import SettingsError
+from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
+
+N_CLASSES = 7
+SIZES = {
+    "small_cnn": 32,
+    "alexnet": 64,
+    "resnet18": 64,
+    "efficientnet_lite0": 64,
+    "vit_tiny_patch16_224": 32,
+    "vit_tiny_r_s16_p8_224": 32,
+    "timm:mobilenetv3_small_050": 64,
+    "timm:mobilenetv2_050": 64,
+    "convnext_atto": 64,
+}
+
+
+def build(name: str, image_size: int | None = None, **settings: Any) -> Network:
+    return build_network(NetworkSettings(name=name, image_size=image_size, **settings), N_CLASSES)
+
+
+@pytest.fixture(scope="module")
+def networks() -> Callable[[str], Network]:
+    """Built once; tests leave them as they are."""
+    known: dict[str, Network] = {}
+
+    def get(name: str) -> Network:
+        if name not in known:
+            torch.manual_seed(0)
+            known[name] = build(name, SIZES[name]).eval()
+        return known[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_parts_make_the_whole(name: str, networks: Callable[[str], Network]) -> None:
+    network = networks(name)
+    x = torch.randn(2, 3, network.image_size, network.image_size)
+    with torch.no_grad():
+        whole = network(x)
+        hidden = x
+        for site in network.names:
+            assert hidden.shape[1:] == network.input_shapes[site]
+            kept = hidden.clone()
+            assert torch.allclose(network.run(hidden, since=site), whole, atol=1e-6)
+            assert torch.equal(hidden, kept)
+            hidden = network.run(hidden, since=site, until=_following(network, site))
+    assert whole.shape == (2, N_CLASSES)
+    assert set(network.mask_sites) <= set(network.names)
+    assert network.new_stages == ()
+    assert network.training is False
+
+
+def _following(network: Network, site: str) -> str | None:
+    position = network.names.index(site) + 1
+    return network.names[position] if position < len(network.names) else None
+
+
+def _original(name: str) -> nn.Module:
+    if name in ("alexnet", "resnet18"):
+        return torchvision.models.get_model(name, num_classes=N_CLASSES)
+    name = name.removeprefix("timm:")
+    if name.startswith("efficientnet"):
+        name = f"tf_{name}"
+    options = {"img_size": SIZES[name]} if name.startswith("vit") else {}
+    return timm.create_model(name, num_classes=N_CLASSES, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "small_cnn"])
+def test_same_weights_same_result_as_the_original(
+    name: str, networks: Callable[[str], Network]
+) -> None:
+    network = networks(name)
+    original = _original(name).eval()
+    tensors = network.state_dict()
+    assert set(network.original_names.values()) == set(tensors)
+    original.load_state_dict({old: tensors[new] for old, new in network.original_names.items()})
+    x = torch.randn(2, 3, network.image_size, network.image_size)
+    with torch.no_grad():
+        assert torch.allclose(network(x), original(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224", "efficientnet_lite0"])
+def test_in_training_mode_also(name: str) -> None:
+    torch.manual_seed(0)
+    network = build(name, SIZES[name]).train()
+    original = _original(name).train()
+    tensors = network.state_dict()
+    original.load_state_dict({old: tensors[new] for old, new in network.original_names.items()})
+    x = torch.randn(4, 3, network.image_size, network.image_size)
+    assert torch.allclose(network(x), original(x), atol=1e-4)
+    after = original.state_dict()
+    tensors = network.state_dict()
+    assert all(
+        torch.allclose(after[old], tensors[new], atol=1e-5)
+        for old, new in network.original_names.items()
+    )
+
+
+STAGES = {
+    "small_cnn": "conv1 conv2 conv3 pool fc1 fc2",
+    "alexnet": "features pool flatten " + " ".join(f"classifier.{i}" for i in range(7)),
+    "resnet18": "stem layer1 layer2 layer3 layer4 pool fc",
+    "efficientnet_lite0": "stem blocks.0 blocks.1 blocks.2 blocks.3 blocks.4 blocks.5 blocks.6 "
+    "conv_head pool classifier",
+    "vit_tiny_patch16_224": "embed "
+    + " ".join(f"blocks.{i}" for i in range(12))
+    + " norm_pool head",
+    "timm:mobilenetv3_small_050": "features head",
+}
+MASK_SITES = {
+    "small_cnn": [("fc1", 512, 1), ("fc2", 128, 1)],
+    "alexnet": [("classifier.1", 9216, 1), ("classifier.4", 4096, 1), ("classifier.6", 4096, 1)],
+    "resnet18": [("layer4", 256, 1), ("fc", 512, 1)],
+    "efficientnet_lite0": [("blocks.6", 192, 1), ("classifier", 1280, 1)],
+    "vit_tiny_patch16_224": [("blocks.11", 192, -1), ("head", 192, 1)],
+    "timm:mobilenetv3_small_050": [("head", 1024, 1)],
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_and_mask_sites_as_designed(name: str, networks: Callable[[str], Network]) -> None:
+    network = networks(name)
+    assert " ".join(network.names) == STAGES[name]
+    sites = [(s, network.width(s), network.channel_axis(s)) for s in network.mask_sites]
+    assert sites == MASK_SITES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "mean", "std"),
+    [
+        ("small_cnn", 32, 0.5, 0.5),
+        ("resnet18", 224, 0.485, 0.229),
+        ("efficientnet_lite0", 224, 127 / 255, 128 / 255),
+        ("efficientnet_lite1", 240, 127 / 255, 128 / 255),
+        ("efficientnet_lite2", 260, 127 / 255, 128 / 255),
+        ("vit_tiny_patch16_224", 224, 0.5, 0.5),
+        ("timm:resnet10t", 176, 0.485, 0.229),
+    ],
+)
+def test_size_and_normalisation_come_with_the_network(
+    name: str, size: int, mean: float, std: float
+) -> None:
+    network = build(name)
+    assert network.image_size == size
+    assert network.mean[0] == pytest.approx(mean)
+    assert network.std[0] == pytest.approx(std)
+    assert len(network.mean) == len(network.std) == 3
+
+
+def test_the_small_network_is_small_and_shares_no_statistics() -> None:
+    network = build("small_cnn")
+    assert 100_000 < sum(p.numel() for p in network.parameters()) < 300_000
+    assert not list(network.buffers())
+
+
+def test_initialisation_depends_on_the_seed_only() -> None:
+    for name in ("small_cnn", "vit_tiny_patch16_224", "efficientnet_lite0"):
+        states = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            states.append(build(name, SIZES[name]).state_dict())
+        assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+        assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])
+
+
+def test_state_dict_and_deepcopy_of_a_real_backbone(networks: Callable[[str], Network]) -> None:
+    network = networks("vit_tiny_patch16_224")
+    x = torch.randn(1, 3, 32, 32)
+    duplicate = copy.deepcopy(network)
+    fresh = build("vit_tiny_patch16_224", 32).eval()
+    assert not torch.equal(fresh(x), network(x))
+    fresh.load_state_dict(network.state_dict())
+    assert torch.equal(fresh(x), network(x))
+    assert torch.equal(duplicate(x), network(x))
+
+
+def test_freeze_batch_norm_is_honoured() -> None:
+    frozen = build("efficientnet_lite0", 32, freeze_batch_norm=True).train()
+    norms = [m for m in frozen.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms
+    assert not any(m.training for m in norms)
+    assert frozen.training
+
+
+def test_every_parameter_of_a_cloned_head_gets_a_gradient(
+    networks: Callable[[str], Network],
+) -> None:
+    network = networks("timm:mobilenetv3_small_050")
+    head = network.clone_tail("head")
+    head(torch.randn(2, 1024)).sum().backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+
+
+def own(settings: NetworkSettings, n_classes: int) -> Network:
+    return build_network(settings.model_copy(update={"name": "small_cnn"}), n_classes)
+
+
+def not_a_network(settings: NetworkSettings, n_classes: int) -> nn.Module:
+    return nn.Linear(1, n_classes)
+
+
+def test_an_import_string_brings_its_own_network() -> None:
+    assert build(f"{__name__}:own").head == "fc2"
+    with pytest.raises(SettingsError, match="gave a Linear, expected an unseen"):
+        build(f"{__name__}:not_a_network")
+    with pytest.raises(SettingsError, match="cannot be imported"):
+        build("no_such_module:build")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet81", "unknown backbone 'resnet81'; did you mean 'resnet18'"),
+        ("timm:vit_tiny_patch16_225", "did you mean 'vit_tiny_patch16_224'"),
+        ("timm:resnet50.nothing", "timm cannot build 'resnet50.nothing'.*tag"),
+        ("timm:deit_tiny_distilled_patch16_224", "does not end in one linear classifier"),
+    ],
+)
+def test_names_that_cannot_be_built(name: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        build(name)
+
+
+def test_image_sizes_that_cannot_be_used() -> None:
+    with pytest.raises(SettingsError, match="AlexNet needs at least 63 px, got 62"):
+        build("alexnet", 62)
+    with pytest.raises(SettingsError, match=r"network\.image_size|timm cannot build"):
+        build("vit_tiny_patch16_224", 8)

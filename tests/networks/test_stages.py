@@ -1,0 +1,161 @@
+"""Networks as named stages: parts, shapes, copies, frozen batch norm, dropout."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from unseen.errors import SettingsError
+from unseen.networks.stages import ImageInput, Network
+
+EXPECTS = ImageInput(8, (0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.fixture
+def network() -> Network:
+    stages = {
+        "stem": nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
+        "relu": nn.ReLU(inplace=True),
+        "pool": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5)),
+        "head.0": nn.BatchNorm1d(4),
+        "head.1": nn.Linear(4, 2),
+    }
+    return Network(stages, EXPECTS, mask_sites=("pool", "head.1"))
+
+
+def test_a_site_is_the_input_of_a_stage(network: Network) -> None:
+    assert network.names == ("stem", "relu", "pool", "head.0", "head.1")
+    assert network.head == "head.1"
+    assert network.input_shapes == {
+        "stem": (3, 8, 8),
+        "relu": (4, 6, 6),
+        "pool": (4, 6, 6),
+        "head.0": (4,),
+        "head.1": (4,),
+    }
+    assert [network.width(site) for site in network.names] == [3, 4, 4, 4, 4]
+    assert {network.channel_axis(site) for site in network.names} == {1}
+
+
+def test_parts_make_the_whole(network: Network) -> None:
+    network.eval()
+    x = torch.randn(3, 3, 8, 8)
+    for site in network.names:
+        before = network.run(x, until=site)
+        assert before.shape[1:] == network.input_shapes[site]
+        assert torch.equal(network.run(before, since=site), network(x))
+    assert torch.equal(network.run(x, until="stem"), x)
+    middle = network.run(network.run(x, until="relu"), since="relu", until="head.0")
+    assert torch.equal(middle, network.run(x, until="head.0"))
+
+
+def test_a_stage_leaves_the_activation_at_its_site_alone(network: Network) -> None:
+    hidden = torch.full((2, 4, 6, 6), -1.0)
+    network.run(hidden, since="relu", until="pool")
+    assert (hidden == -1).all()
+
+
+def test_the_dry_run_leaves_statistics_and_mode_as_they_were(network: Network) -> None:
+    assert network.training
+    for name, buffer in network.named_buffers():
+        if name.endswith("num_batches_tracked"):
+            assert buffer == 0
+
+
+def test_tokens_have_their_channels_last() -> None:
+    to_tokens = nn.Sequential(nn.Flatten(1), nn.Unflatten(1, (24, 8)))
+    network = Network({"embed": to_tokens, "head": nn.Linear(8, 2)}, EXPECTS, ())
+    assert network.input_shapes["head"] == (24, 8)
+    assert network.channel_axis("head") == -1
+    assert network.width("head") == 8
+
+
+def test_unknown_and_misordered_stages_are_named(network: Network) -> None:
+    x = torch.zeros(1, 3, 8, 8)
+    with pytest.raises(SettingsError, match=r"unknown stage 'head\.2'; did you mean 'head\.[01]'"):
+        network.run(x, until="head.2")
+    with pytest.raises(SettingsError, match="unknown stage 'fc'"):
+        network.tail("fc")
+    with pytest.raises(SettingsError, match="unknown stage 'fc'"):
+        network.width("fc")
+    with pytest.raises(SettingsError, match="'pool' comes after 'stem'"):
+        network.run(x, since="pool", until="stem")
+    with pytest.raises(SettingsError, match="unknown stage 'layer4'"):
+        Network({"head": nn.Flatten()}, EXPECTS, mask_sites=("layer4",))
+    with pytest.raises(SettingsError, match="clash"):
+        Network({"a.b": nn.Identity(), "a_b": nn.Identity()}, EXPECTS, ())
+
+
+def test_an_image_size_that_does_not_fit_is_a_settings_error() -> None:
+    with pytest.raises(SettingsError, match=r"8 px do not pass stage 'conv'.*network\.image_size"):
+        Network({"conv": nn.Conv2d(3, 4, 11)}, EXPECTS, ())
+
+
+def test_a_cloned_tail_is_independent(network: Network) -> None:
+    network.eval()
+    assert network.tail("pool") == ["pool", "head.0", "head.1"]
+    clone = network.clone_tail("pool")
+    hidden = torch.randn(3, 4, 6, 6)
+    expected = network.run(hidden, since="pool")
+    assert torch.equal(clone(hidden), expected)
+    mine = {id(p) for p in network.parameters()}
+    assert not mine & {id(p) for p in clone.parameters()}
+    assert len(list(clone.parameters())) == 4
+    with torch.no_grad():
+        clone.get_parameter("head_1.bias").add_(1)
+    assert torch.equal(network.run(hidden, since="pool"), expected)
+    assert torch.allclose(clone(hidden), expected + 1)
+
+
+def test_frozen_batch_norm_survives_train_copies_and_clones(network: Network) -> None:
+    network.set_batch_norm_frozen(True)
+    network.train()
+    duplicate = copy.deepcopy(network).train()
+    tail = network.clone_tail("head.0").train()
+    for module in [*network.modules(), *duplicate.modules(), *tail.modules()]:
+        is_norm = isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
+        assert module.training is not is_norm
+    before = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    network(torch.randn(4, 3, 8, 8)).sum().backward()
+    assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
+    assert network.get_parameter("stages.stem.1.weight").grad is not None
+    network.set_batch_norm_frozen(False)
+    assert all(module.training for module in network.modules())
+    network(torch.randn(4, 3, 8, 8))
+    assert network.get_buffer("stages.head_0.num_batches_tracked") == 1
+
+
+def test_without_dropout_training_is_deterministic(network: Network) -> None:
+    from timm.layers import DropPath
+
+    network.stages["pool"].append(DropPath(0.5))  # type: ignore[operator]
+    network.set_batch_norm_frozen(True)
+    x = torch.randn(8, 3, 8, 8)
+    assert not torch.equal(network(x), network(x))
+    network.without_dropout()
+    assert torch.equal(network(x), network(x))
+
+
+def test_state_dict_and_deepcopy_round_trip(network: Network) -> None:
+    network.eval()
+    x = torch.randn(2, 3, 8, 8)
+    duplicate = copy.deepcopy(network)
+    assert torch.equal(duplicate(x), network(x))
+    for parameter in duplicate.parameters():
+        nn.init.normal_(parameter)
+    assert not torch.equal(duplicate(x), network(x))
+    duplicate.load_state_dict(network.state_dict())
+    assert torch.equal(duplicate(x), network(x))
+
+
+@torch.no_grad()
+def test_compiled_stages_give_the_same_result_and_names(network: Network) -> None:
+    network.eval()
+    x = torch.randn(2, 3, 8, 8)
+    expected, names = network(x), list(network.state_dict())
+    network.compile_stages(backend="eager")
+    assert torch.allclose(network(x), expected)
+    assert torch.allclose(network.run(network.run(x, until="pool"), since="pool"), expected)
+    assert list(network.state_dict()) == names
+    assert torch.allclose(copy.deepcopy(network)(x), expected)

@@ -1,0 +1,150 @@
+"""Weight files: names, wrappers, classifiers of other sizes, and files that must be refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision
+
+from unseen.config import NetworkSettings
+from unseen.errors import UnseenError
+from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
+from unseen.networks.weights import read_state
+
+VIT = "vit_tiny_patch16_224"
+
+
+def build(name: str, pretrained: Path, n_classes: int = 7, **settings: Any) -> Network:
+    settings = {"image_size": 32} | settings
+    return build_network(NetworkSettings(name=name, pretrained=pretrained, **settings), n_classes)
+
+
+@pytest.fixture(scope="module")
+def resnet() -> torchvision.models.ResNet:
+    torch.manual_seed(5)
+    return torchvision.models.resnet18(num_classes=10).eval()
+
+
+def same_trunk(network: Network, original: torch.nn.Module, head: str) -> bool:
+    here, there = network.state_dict(), original.state_dict()
+    names = [name for name in there if not name.startswith(head)]
+    return all(torch.equal(here[network.original_names[name]], there[name]) for name in names)
+
+
+def test_library_names_and_a_classifier_of_another_size(resnet: Any, tmp_path: Path) -> None:
+    safetensors.torch.save_file(resnet.state_dict(), tmp_path / "resnet.safetensors")
+    network = build("resnet18", tmp_path / "resnet.safetensors")
+    assert same_trunk(network, resnet, "fc.")
+    assert network.new_stages == ("fc",)
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
+
+
+def test_a_classifier_that_fits_is_kept(resnet: Any, tmp_path: Path) -> None:
+    torch.save(resnet.state_dict(), tmp_path / "resnet.pth")
+    network = build("resnet18", tmp_path / "resnet.pth", n_classes=10).eval()
+    assert network.new_stages == ()
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.allclose(network(x), resnet(x), atol=1e-5)
+
+
+def test_wrappers_prefixes_and_old_files_without_counters(resnet: Any, tmp_path: Path) -> None:
+    state = {
+        f"module.{name}": tensor
+        for name, tensor in resnet.state_dict().items()
+        if "num_batches" not in name
+    }
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "wrapped.pt")
+    network = build("resnet18", tmp_path / "wrapped.pt")
+    assert same_trunk(network, resnet, "fc.")
+
+
+def test_a_network_of_ours_reads_what_it_saved(tmp_path: Path) -> None:
+    first = build_network(NetworkSettings(name="small_cnn"), 7)
+    torch.save(first.state_dict(), tmp_path / "own.pth")
+    second = build("small_cnn", tmp_path / "own.pth")
+    assert second.new_stages == ()
+    mine, theirs = first.state_dict(), second.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    third = build("small_cnn", tmp_path / "own.pth", n_classes=3)
+    assert third.new_stages == ("fc2",)
+    assert torch.equal(third.state_dict()["stages.fc1.0.weight"], mine["stages.fc1.0.weight"])
+
+
+def test_an_unusual_classifier_in_the_file_is_left_out(resnet: Any, tmp_path: Path) -> None:
+    state = {k: v for k, v in resnet.state_dict().items() if not k.startswith("fc.")}
+    state |= {"fc.0.weight": torch.zeros(4, 512), "fc.2.weight": torch.zeros(4, 4)}
+    torch.save(state, tmp_path / "mlp.pth")
+    assert build("resnet18", tmp_path / "mlp.pth").new_stages == ("fc",)
+
+
+def test_positions_of_a_vit_are_resampled_as_timm_does(tmp_path: Path) -> None:
+    large = timm.create_model(VIT, num_classes=10, img_size=64)
+    torch.save(large.state_dict(), tmp_path / "vit.pth")
+    network = build(VIT, tmp_path / "vit.pth")
+    assert network.new_stages == ("head",)
+    expected = timm.layers.resample_abs_pos_embed(large.pos_embed, [2, 2], num_prefix_tokens=1)
+    assert network.input_shapes["blocks.0"] == (5, 192)
+    assert torch.allclose(network.state_dict()["stages.embed.pos_embed"], expected)
+
+
+def test_another_network_in_the_file_is_an_error(resnet: Any, tmp_path: Path) -> None:
+    torch.save(resnet.state_dict(), tmp_path / "resnet.pth")
+    with pytest.raises(UnseenError, match=r"resnet\.pth does not hold the weights") as caught:
+        build("small_cnn", tmp_path / "resnet.pth")
+    message = str(caught.value)
+    assert "missing: stages.conv1.0.bias" in message
+    assert "unknown: bn1.bias" in message
+    assert "…" in message
+
+    state = resnet.state_dict() | {"conv1.weight": torch.zeros(64, 1, 7, 7)}
+    torch.save(state, tmp_path / "gray.pth")
+    with pytest.raises(UnseenError, match=r"1 of another shape: .*\(64, 1, 7, 7\), expected"):
+        build("resnet18", tmp_path / "gray.pth")
+
+
+def test_a_deeper_network_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    torch.save(torchvision.models.resnet34(num_classes=10).state_dict(), tmp_path / "r34.pth")
+    with pytest.raises(UnseenError, match=r"unknown: layer1\.2"):
+        build("resnet18", tmp_path / "r34.pth")
+
+
+class Executes:
+    """Would create a file if it were unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_file_that_would_execute_code_is_refused(tmp_path: Path) -> None:
+    evidence = tmp_path / "executed"
+    torch.save({"state_dict": Executes(evidence)}, tmp_path / "bad.pth")
+    with pytest.raises(UnseenError, match=r"could execute code: refused.*state_dict\(\)"):
+        read_state(tmp_path / "bad.pth")
+    assert not evidence.exists()
+
+
+def test_files_that_are_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(UnseenError, match="there is no file"):
+        read_state(tmp_path / "none.pth")
+    for name in ("text.pth", "text.safetensors", "empty.pth"):
+        (tmp_path / name).write_text("" if name == "empty.pth" else "not weights at all")
+        with pytest.raises(UnseenError, match="is not a readable"):
+            read_state(tmp_path / name)
+    (tmp_path / "weights.h5").touch()
+    with pytest.raises(UnseenError, match=r"\.safetensors, \.pth or \.pt, not as '\.h5'"):
+        read_state(tmp_path / "weights.h5")
+    torch.save({"epoch": 3}, tmp_path / "nothing.pth")
+    with pytest.raises(UnseenError, match="holds no state dict"):
+        read_state(tmp_path / "nothing.pth")
+    good = tmp_path / "good.pth"
+    torch.save({"w": torch.zeros(1000)}, good)
+    (tmp_path / "cut.pth").write_bytes(good.read_bytes()[:1500])
+    with pytest.raises(UnseenError, match="is not a readable weight file"):
+        read_state(tmp_path / "cut.pth")
