@@ -110,9 +110,7 @@ class Run:
             lambda counts: counts,
         )
         uses_domain = self.method.uses_domain
-        return three_views(
-            evaluator, self.method.predict, uses_domain, out_of_domain, in_domain
-        )
+        return three_views(evaluator, self.method.predict, uses_domain, out_of_domain, in_domain)
 
     def _prepare_other(self, data: Path) -> PreparedImages:
         """Images of other domains, with labels in the order of this run's classes."""
@@ -158,9 +156,7 @@ def fit(
     return carry_out(load_experiment(recipe, overrides), runs, console)
 
 
-def carry_out(
-    experiment: Experiment, runs: str | Path, console: Console | None = None
-) -> Run:
+def carry_out(experiment: Experiment, runs: str | Path, console: Console | None = None) -> Run:
     """Train checked settings in their own folder below `runs`."""
     return carry_on(experiment, RunFolder(Path(runs) / run_name(experiment)), console)
 

@@ -16,7 +16,9 @@ RECIPES = Path(__file__).parent / "recipes"
 
 def recipe_names() -> list[str]:
     """All recipes that ship with the package, as `dataset/method`."""
-    return sorted(p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.yaml"))
+    return sorted(
+        p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.yaml")
+    )
 
 
 def find_recipe(recipe: str | Path) -> Path:
@@ -66,7 +68,9 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         if not (isinstance(value, Mapping) and isinstance(below, Mapping)):
             merged[key] = value
-        elif key in {"method", "data"} and value.get("name", below.get("name")) != below.get("name"):
+        elif key in {"method", "data"} and value.get("name", below.get("name")) != below.get(
+            "name"
+        ):
             merged[key] = dict(value)
         else:
             merged[key] = merge(below, value)

@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from unseen import catalog
-from unseen.config import NetworkSettings
+from unseen.config import NetworkSettings, OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys
 from unseen.methods.base import Method, Progress
 from unseen.networks.backbones import build_network
-from unseen.training.checkpoints import load_checkpoint, save_checkpoint
-from unseen.training.checkpoints import Checkpoint
+from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.optimizers import build_optimizer
-from unseen.config import OptimizerSettings
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch", "cartoon"))
 methods = pytest.mark.parametrize("name", catalog.METHODS)

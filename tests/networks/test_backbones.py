@@ -26,6 +26,7 @@ SIZES = {
     "timm:mobilenetv3_small_050": 64,
     "timm:mobilenetv2_050": 64,
     "convnext_atto": 64,
+    "timm:resnetv2_18": 64,
 }
 
 
@@ -229,7 +230,7 @@ def test_an_import_string_brings_its_own_network() -> None:
         ("resnet81", "unknown backbone 'resnet81'; did you mean 'resnet18'"),
         ("timm:vit_tiny_patch16_225", "did you mean 'vit_tiny_patch16_224'"),
         ("timm:resnet50.nothing", "timm cannot build 'resnet50.nothing'.*tag"),
-        ("timm:deit_tiny_distilled_patch16_224", "does not end in one linear classifier"),
+        ("timm:deit_tiny_distilled_patch16_224", "does not end in one single classifier"),
     ],
 )
 def test_names_that_cannot_be_built(name: str, message: str) -> None:

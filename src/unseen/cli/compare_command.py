@@ -62,5 +62,7 @@ def parse_seeds(text: str) -> list[int]:
         try:
             seeds += range(int(first), int(last) + 1) if dash else [int(first)]
         except ValueError:
-            raise SettingsError(f"--seeds takes numbers such as 0,1,2 or 0-4, got '{word}'") from None
+            raise SettingsError(
+                f"--seeds takes numbers such as 0,1,2 or 0-4, got '{word}'"
+            ) from None
     return list(dict.fromkeys(seeds))

@@ -1,7 +1,7 @@
 """Measure a finished run again, on its own images or on others.
 
-  unseen evaluate runs/pacs-...
-  unseen evaluate runs/folder-... --data fourth_hospital      (a folder domain/class/* or a manifest)
+unseen evaluate runs/pacs-...
+unseen evaluate runs/folder-... --data fourth_hospital      (a folder domain/class/* or a manifest)
 """
 
 import argparse

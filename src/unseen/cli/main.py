@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(chosen.run(chosen) or 0)
     except UnseenError as error:
-        Console(stderr=True).print(f"unseen: {error}", markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"unseen: {error}", markup=False, highlight=False, soft_wrap=True
+        )
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)

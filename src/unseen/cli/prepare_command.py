@@ -1,7 +1,7 @@
 """Check, decode and cache a dataset once, and remember where it lies.
 
-  unseen prepare pacs --root DIR
-  unseen prepare folder --root my_images --size 224 data.bad_images=skip
+unseen prepare pacs --root DIR
+unseen prepare folder --root my_images --size 224 data.bad_images=skip
 """
 
 import argparse
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -20,16 +21,21 @@ if TYPE_CHECKING:
     from unseen.data.integrity import Integrity
 
 
+_MOST_CLASSES_SHOWN = 30
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="one of: " + ", ".join(catalog.DATASETS))
     parser.add_argument("--root", type=Path, help="where the images are; remembered for later runs")
-    parser.add_argument("--size", type=int, help="side in pixels; else that of the dataset's recipe")
+    parser.add_argument(
+        "--size", type=int, help="side in pixels; else that of the dataset's recipe"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as data.bad_images=skip")
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from unseen.data.prepare import open_dataset, prepare, remember_root
     from unseen.data.integrity import integrity_report
+    from unseen.data.prepare import open_dataset, prepare, remember_root
     from unseen.networks.backbones import build_network
 
     experiment = _settings(chosen)
@@ -67,25 +73,34 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
 
 
 def _print(report: "Integrity", size: int, form: str) -> None:
-    """Counts by domain, split and class; then everything that was odd."""
+    """Counts by domain and split, then by class and domain, then everything that was odd."""
     console = Console()
     splits = [s for s in ("train", "validation", "test", "unseen") if _total(report.splits, s)]
+    by_split = {
+        domain: [sum(counts.values()), *(report.splits[domain][split] for split in splits)]
+        for domain, counts in report.counts.items()
+    }
+    title = f"Prepared at {size} px ({form})"
+    console.print(_count_table(title, ["domain", "images", *splits], by_split))
     classes = list(next(iter(report.counts.values())))
-    shown = classes if len(classes) <= 12 else []
-    table = Table(title=f"Images at {size} px, {form}", title_justify="left")
-    table.add_column("domain")
-    for column in ("images", *splits, *shown):
-        table.add_column(column, justify="right")
-    for domain, counts in report.counts.items():
-        numbers = [sum(counts.values()), *(report.splits[domain][s] for s in splits)]
-        table.add_row(domain, *map(str, [*numbers, *(counts[c] for c in shown)]))
-    console.print(table)
-    if not shown:
+    if len(classes) <= _MOST_CLASSES_SHOWN:
+        by_class = {c: [counts[c] for counts in report.counts.values()] for c in classes}
+        console.print(_count_table("", ["class", *report.counts], by_class))
+    else:
         console.print(f"{len(classes)} classes", highlight=False)
     for remark in report.remarks:
         console.print(f"Note: {remark}", markup=False, highlight=False, soft_wrap=True)
     for name in report.left_out:
         console.print(f"Left out: {name}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _count_table(title: str, columns: list[str], rows: dict[str, list[int]]) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(escape(column), justify="right" if place else "left")
+    for name, counts in rows.items():
+        table.add_row(escape(name), *map(str, counts))
+    return table
 
 
 def _total(splits: dict[str, dict[str, int]], split: str) -> int:

@@ -1,7 +1,7 @@
 """Show the complete settings of a recipe or a run, as YAML; for a finished run, its result too.
 
-  unseen show pacs/dmg seed=3
-  unseen show runs/pacs-...
+unseen show pacs/dmg seed=3
+unseen show runs/pacs-...
 """
 
 import argparse
@@ -17,7 +17,9 @@ from unseen.reports.summary import run_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder")
+    parser.add_argument(
+        "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value")
 
 

@@ -1,9 +1,9 @@
 """Train a recipe; the same command again, or the run's folder, goes on where it was.
 
-  unseen train digits/dmg data.unseen_domain=outlines
-  unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
-  unseen train my_recipe.yaml --runs elsewhere
-  unseen train runs/pacs-... --resume
+unseen train digits/dmg data.unseen_domain=outlines
+unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
+unseen train my_recipe.yaml --runs elsewhere
+unseen train runs/pacs-... --resume
 """
 
 import argparse
@@ -17,7 +17,9 @@ from unseen.records import RunFolder, run_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder")
+    parser.add_argument(
+        "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
     parser.add_argument(

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from unseen.atomic import write_json
 from unseen.errors import DataError
 
 Form = Literal["decoded", "encoded"]
@@ -44,16 +45,6 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def write_json(file: Path, value: dict[str, Any]) -> None:
-    """Written in full or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}-{uuid.uuid4().hex[:8]}")
-    with partial.open("w", encoding="utf-8") as stream:
-        json.dump(value, stream, indent=1)
-        _sync(stream)
-    partial.replace(file)
 
 
 def encode(pixels: np.ndarray, form: Form) -> bytes:

@@ -8,9 +8,7 @@ from PIL import Image, ImageOps
 
 from unseen.errors import DataError
 
-EXTENSIONS = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-)
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 
 _DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
 _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -34,7 +32,7 @@ def to_square(image: Image.Image, size: int) -> np.ndarray:
 
 def is_image_name(name: str) -> bool:
     """A visible file with an image's extension, in upper or lower case."""
-    return not name.startswith(".") and Path(name).suffix.lower() in EXTENSIONS
+    return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

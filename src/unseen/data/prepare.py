@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from unseen import catalog
+from unseen.atomic import write_json
 from unseen.config import DataSettings
 from unseen.data.cache import (
     PREPARATION_VERSION,
@@ -24,7 +25,6 @@ from unseen.data.cache import (
     open_stored,
     read_json,
     remove_leftovers,
-    write_json,
 )
 from unseen.data.dataset import Dataset
 from unseen.data.images import to_square

@@ -203,15 +203,17 @@ def _vit(original: Any, expects: ImageInput) -> Network:
 def _features_and_head(original: Any, expects: ImageInput) -> Network:
     """All but the classifier, and the classifier: timm tells where it stands in the network."""
     path = original.pretrained_cfg.get("classifier")
-    if not isinstance(path, str) or not isinstance(original.get_submodule(path), nn.Linear):
+    head = original.get_submodule(path) if isinstance(path, str) else None
+    if not isinstance(head, nn.Linear | nn.Conv2d) or hasattr(original, "head_dist"):
         raise SettingsError(
-            f"'{original.pretrained_cfg['architecture']}' does not end in one linear classifier "
-            f"(timm says: {path}) and cannot be cut into features and head; take another network"
+            f"'{original.pretrained_cfg['architecture']}' does not end in one single classifier "
+            "and cannot be cut into features and head; take another network"
         )
     tensors = _tensors(original)
-    head = original.get_submodule(path)
     parent, _, attribute = path.rpartition(".")
     setattr(original.get_submodule(parent), attribute, nn.Identity())
+    if isinstance(head, nn.Conv2d):  # of 1 x 1 pixel, on features that are flat without it
+        head = nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten())
     return Network({"features": original, "head": head}, expects, ("head",), tensors)
 
 

@@ -74,7 +74,7 @@ def _reach(url: str, name: str) -> None:
     from huggingface_hub import constants
 
     try:
-        if constants.HF_HUB_OFFLINE:
+        if constants.HF_HUB_OFFLINE and url.startswith(constants.ENDPOINT):
             raise OSError("HF_HUB_OFFLINE is set")
         request = urllib.request.Request(url, method="HEAD")
         urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER).close()

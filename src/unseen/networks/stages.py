@@ -126,6 +126,10 @@ class Network(nn.Module):
 
     def compile_stages(self, backend: str = "inductor") -> None:
         """Compile in place, stage by stage, so that parts still run and names stay the same."""
+        from torch import _dynamo as dynamo
+
+        # stages of one class share their code, and with it dynamo's count of compiled versions
+        dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, 8 * len(self.stages))
         for stage in self.stages.values():
             stage.compile(backend=backend)
 

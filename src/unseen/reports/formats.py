@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.records import atomic_file
 from unseen.reports.tables import Cell, Column, Table
 
 if TYPE_CHECKING:

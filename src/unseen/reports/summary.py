@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 _TITLES = {
@@ -24,14 +25,14 @@ def run_table(result: Mapping[str, Any]) -> Table:
 
 
 def views_table(views: Mapping[str, Any], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     table.add_column("domain")
     for column in ("view", "accuracy", "images", "calibration error"):
         table.add_column(column, justify="left" if column == "view" else "right")
     for view, by_domain in views.items():
         for domain, summary in by_domain.items():
             table.add_row(
-                domain,
+                escape(domain),
                 _TITLES[view],
                 f"{summary['accuracy']:.1%}",
                 str(summary["count"]),

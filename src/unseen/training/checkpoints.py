@@ -9,8 +9,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.records import atomic_file
 
 
 class Checkpoint(NamedTuple):
@@ -33,7 +33,9 @@ def load_weights(path: Path, method: nn.Module) -> None:
     differing = [
         name
         for name in expected.keys() | tensors.keys()
-        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape
+        if name not in tensors
+        or name not in expected
+        or tensors[name].shape != expected[name].shape
     ]
     if differing:
         raise UnseenError(

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from unseen.atomic import write_json
 from unseen.config import identity
 from unseen.evaluation.protocol import Predict, three_views
-from unseen.methods.base import Method
-from unseen.records import FORMAT, write_json
+from unseen.records import FORMAT
 from unseen.selection import Evaluation, choose
 from unseen.training.checkpoints import load_weights, save_weights
 from unseen.training.state import RunState
@@ -78,7 +78,11 @@ def write_result(state: RunState) -> None:
 
 
 def _rules(state: RunState) -> tuple[str, ...]:
-    return ("oracle", "source", "last") if state.experiment.selection == "oracle" else ("source", "last")
+    return (
+        ("oracle", "source", "last")
+        if state.experiment.selection == "oracle"
+        else ("source", "last")
+    )
 
 
 def _views(state: RunState) -> dict[str, Any]:

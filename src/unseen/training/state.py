@@ -8,6 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from unseen.atomic import write_json
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.feed import Place, evaluation_batches
@@ -16,7 +17,7 @@ from unseen.data.sampling import Sampler
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator
 from unseen.methods.base import Method
-from unseen.records import MetricsLog, RunFolder, read_json, write_json
+from unseen.records import MetricsLog, RunFolder, read_json
 from unseen.selection import Evaluation
 from unseen.training.build import (
     Images,
@@ -67,9 +68,7 @@ class RunState:
         return self.seconds_before + time.monotonic() - self.started
 
 
-def assemble(
-    fabric: Fabric, experiment: Experiment, path: Path, display: Display
-) -> RunState:
+def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Display) -> RunState:
     """Everything in place, at the step of the newest checkpoint (or at the very beginning)."""
     dataset = open_dataset(experiment.data)
     method = fabric.to_device(build_method(experiment, build_task(dataset, experiment)))

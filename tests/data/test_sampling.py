@@ -1,0 +1,60 @@
+"""The sampler is a pure function of the step."""
+
+import numpy as np
+import pytest
+
+from unseen.data.sampling import Sampler
+
+DOMAINS = [np.arange(0, 10), np.arange(100, 107), np.arange(200, 223)]
+
+
+def sampler(mode: str = "balanced", images_per_domain: int = 4, seed: int = 0) -> Sampler:
+    return Sampler(DOMAINS, images_per_domain, mode, seed)  # type: ignore[arg-type]
+
+
+def test_a_balanced_batch_has_as_many_images_of_each_domain_domain_after_domain() -> None:
+    rows, domains, places = sampler().positions(3)
+    assert domains.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert (rows // 100).tolist() == domains.tolist()
+    assert places.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("mode", ["balanced", "pooled"])
+def test_every_image_comes_once_a_pass(mode: str) -> None:
+    this = sampler(mode)
+    rows = np.concatenate([this.positions(step)[0] for step in range(60)])
+    for images in DOMAINS:
+        own = rows[np.isin(rows, images)]
+        whole = len(own) // len(images) * len(images)
+        passes = own[:whole].reshape(-1, len(images))
+        if mode == "balanced":
+            assert all(sorted(one) == images.tolist() for one in passes)
+    if mode == "pooled":
+        everything = sorted(np.concatenate(DOMAINS).tolist())
+        first_pass = [row for step in range(4) for row in sampler(mode).positions(step)[0]]
+        assert sorted(first_pass[:40]) == everything
+
+
+def test_passes_are_shuffled_anew_and_seeds_differ() -> None:
+    this = sampler(images_per_domain=10)
+    first, second = this.positions(0)[0][:10], this.positions(1)[0][:10]
+    assert sorted(first) == sorted(second)
+    assert first.tolist() != second.tolist()
+    assert sampler(seed=1).positions(0)[0].tolist() != sampler().positions(0)[0].tolist()
+
+
+@pytest.mark.parametrize("mode", ["balanced", "pooled"])
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_share_out_the_batch_of_one(mode: str, world: int) -> None:
+    whole, whole_domains, whole_places = sampler(mode, 6).positions(5)
+    parts = [sampler(mode, 6).positions(5, rank, world) for rank in range(world)]
+    order = np.argsort(np.concatenate([places for _, _, places in parts]))
+    assert np.concatenate([p for _, _, p in parts])[order].tolist() == whole_places.tolist()
+    assert np.concatenate([r for r, _, _ in parts])[order].tolist() == whole.tolist()
+    assert np.concatenate([d for _, d, _ in parts])[order].tolist() == whole_domains.tolist()
+    if mode == "balanced":
+        assert all(set(domains) == {0, 1, 2} for _, domains, _ in parts)
+
+
+def test_an_epoch_is_a_pass_over_all_images() -> None:
+    assert sampler().steps_per_epoch == -(-40 // 12)
