@@ -15,7 +15,7 @@ from unseen.config import DataSettings, Experiment
 from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
 from unseen.data.feed import Place, evaluation_batches
-from unseen.data.images import open_image, to_square
+from unseen.data.images import open_image, to_rgb, to_square
 from unseen.data.prepare import PreparedImages, open_dataset, prepare
 from unseen.data.roles import by_domain
 from unseen.errors import DataError, SettingsError, unknown_name
@@ -71,8 +71,12 @@ class Run:
         return method.eval()
 
     @torch.no_grad()
-    def predict(self, images: Sequence[ImageLike], domain: str | None = None) -> np.ndarray:
+    def predict(
+        self, images: Sequence[ImageLike] | np.ndarray, domain: str | None = None
+    ) -> np.ndarray:
         """Class probabilities `[images, classes]`; name the domain where it is known."""
+        if isinstance(images, ImageLike) and np.ndim(images) != 4:
+            raise DataError("predict takes a list of images; put a single one into a list")
         if domain is not None and domain not in self.domains:
             raise SettingsError(unknown_name("training domain", domain, self.domains))
         known = None if domain is None else self.domains.index(domain)
@@ -133,8 +137,12 @@ def _pixels(image: ImageLike, size: int) -> np.ndarray:
     if isinstance(image, str | Path):
         image = open_image(Path(image), str(image))
     elif isinstance(image, np.ndarray):
-        image = Image.fromarray(image).convert("RGB")
-    return to_square(image.convert("RGB"), size)
+        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+            raise DataError(
+                f"an array should be uint8 [height, width, 3], got {image.dtype} {image.shape}"
+            )
+        image = Image.fromarray(image)
+    return to_square(to_rgb(image), size)
 
 
 def load_run(path: str | Path) -> Run:

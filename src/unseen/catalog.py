@@ -93,6 +93,8 @@ def load(kind: Kind, name: str) -> Any:
     else:
         raise SettingsError(unknown_name(kind, name, entries))
     module, _, attribute = target.partition(":")
+    if not module or not attribute or module.startswith("."):
+        raise SettingsError(f"{kind} '{name}' should be a name or an import string module:Name")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -16,6 +16,8 @@ class Settings(BaseModel):
 
 def _as_list(value: Any) -> Any:
     """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
+    if isinstance(value, int):  # a folder called 2007, say, which YAML takes for a number
+        value = str(value)
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
@@ -35,9 +37,9 @@ class DataSettings(Settings):
     """Domains to train on; empty: all but the unseen ones."""
     unseen_domain: Names = ()
     """Domains that training never sees; empty: train on all there are."""
-    validation_share: float = Field(0.1, ge=0, lt=1)
+    validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain kept for choosing the checkpoint, where no official list is."""
-    test_share: float = Field(0.1, ge=0, lt=1)
+    test_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain kept for the in-domain result, where no official list is."""
     split_seed: int = 0
     """Another number gives other held-out images."""
@@ -61,7 +63,7 @@ class NetworkSettings(Settings):
     """A catalogued backbone, `timm:NAME` for any timm network, or an import string."""
     pretrained: bool | Path = False
     """ImageNet weights (true), random ones (false), or a .safetensors or .pth file."""
-    image_size: int | None = Field(None, ge=8)
+    image_size: int | None = Field(default=None, ge=8)
     """Side of the square input in pixels; empty: what the network was made for."""
     freeze_batch_norm: bool = False
     """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
@@ -69,21 +71,27 @@ class NetworkSettings(Settings):
 
 class OptimizerSettings(Settings):
     name: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: float = Field(1e-4, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    lr: float = Field(default=1e-4, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
     """Of SGD."""
     nesterov: bool = False
     """Of SGD."""
-    new_layers_lr_factor: float = Field(1.0, gt=0)
+    new_layers_lr_factor: float = Field(default=1.0, gt=0)
     """Times `lr` for layers that did not come with pretrained weights."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "OptimizerSettings":
+        if self.name == "sgd" and self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
 
 
 class ScheduleSettings(Settings):
     name: Literal["constant", "exponential", "inverse", "cosine"] = "constant"
     """constant; exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero."""
-    gamma: float = Field(0.99, gt=0)
-    power: float = Field(0.75, gt=0)
+    gamma: float = Field(default=0.99, gt=0)
+    power: float = Field(default=0.75, gt=0)
     unit: Literal["step", "epoch", "run"] = "epoch"
     """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
 
@@ -91,13 +99,13 @@ class ScheduleSettings(Settings):
 class AugmentSettings(Settings):
     """As in DomainBed; all of it is done on whole batches."""
 
-    crop_scale: float = Field(0.7, gt=0, le=1)
+    crop_scale: float = Field(default=0.7, gt=0, le=1)
     """Smallest share of the area that a random crop keeps; 1: no crop."""
-    flip: float = Field(0.5, ge=0, le=1)
+    flip: float = Field(default=0.5, ge=0, le=1)
     """Chance of a horizontal flip."""
-    jitter: float = Field(0.3, ge=0, le=1)
+    jitter: float = Field(default=0.3, ge=0, le=1)
     """Strength of brightness, contrast, saturation and hue changes."""
-    grayscale: float = Field(0.1, ge=0, le=1)
+    grayscale: float = Field(default=0.1, ge=0, le=1)
     """Chance of losing all colour."""
 
 
@@ -105,7 +113,7 @@ class DeviceSettings(Settings):
     """Where it runs. Not part of a run's identity."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    number: int = Field(1, ge=1)
+    number: int = Field(default=1, ge=1)
     """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
 
 
@@ -119,29 +127,29 @@ class Experiment(Settings):
     schedule: ScheduleSettings = ScheduleSettings()
     augment: AugmentSettings = AugmentSettings()
     devices: DeviceSettings = DeviceSettings()
-    steps: int | None = Field(None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
     """Length of training in steps; give this or `epochs`."""
-    epochs: float | None = Field(None, gt=0)
+    epochs: float | None = Field(default=None, gt=0)
     """Length in passes over the training images; give this or `steps`."""
-    images_per_domain: int = Field(32, gt=0)
+    images_per_domain: int = Field(default=32, gt=0)
     """Of each training domain in a batch, on all devices together."""
     sampling: Literal["balanced", "pooled"] = "balanced"
     """As many images from each domain, or a shuffle of all of them (the paper's)."""
-    clip_gradient: float | None = Field(None, gt=0)
+    clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
-    precision: Literal["32", "bf16"] = "32"
+    precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"
     compile: bool = False
     """`torch.compile` the network; pays off on GPUs and long runs."""
     selection: Literal["source", "last", "oracle"] = "source"
     """Which checkpoint counts: best on source validation, the last, or best on the unseen domain
     (an upper bound that peeks; tables say so)."""
-    evaluate_every: int = Field(100, gt=0)
+    evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the source validation images."""
-    checkpoint_every: int = Field(100, gt=0)
+    checkpoint_every: int = Field(default=100, gt=0)
     """Steps between checkpoints."""
-    log_every: int = Field(10, gt=0)
+    log_every: int = Field(default=10, gt=0)
     """Steps between lines in metrics.jsonl."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _check_length(self) -> "Experiment":

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError, create_model
 
 from unseen import catalog
-from unseen.config import Experiment
+from unseen.config import Experiment, Settings
 from unseen.errors import SettingsError, nearest, unknown_name
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -35,10 +35,28 @@ def find_recipe(recipe: str | Path) -> Path:
 
 def read_recipe(recipe: str | Path) -> dict[str, Any]:
     """The settings in a recipe, laid over those of its `base`, where it names one."""
-    path = find_recipe(recipe)
-    settings = _read_yaml(path)
-    base = settings.pop("base", None)
-    return merge(read_recipe(base), settings) if base else settings
+    layers: dict[Path, dict[str, Any]] = {}
+    path: Path | None = find_recipe(recipe)
+    while path is not None:
+        if path in layers:
+            raise SettingsError(f"{path}: its base leads back to it")
+        settings = _read_yaml(path)
+        base = settings.pop("base", None)
+        layers[path] = settings
+        path = None if base is None else _find_base(str(base), path)
+    merged: dict[str, Any] = {}
+    for settings in reversed(layers.values()):
+        merged = merge(merged, settings)
+    return merged
+
+
+def _find_base(base: str, recipe: Path) -> Path:
+    """A shipped recipe, or a file beside the recipe that names it."""
+    beside = recipe.parent / base
+    try:
+        return beside.resolve() if beside.is_file() else find_recipe(base)
+    except SettingsError as error:
+        raise SettingsError(f"{recipe}: base: {error}") from error
 
 
 def recipe_header(recipe: str) -> str:
@@ -106,20 +124,23 @@ def build_experiment(settings: Mapping[str, Any], source: str = "these settings"
     """Complete, checked settings; every mistake is reported, with the nearest valid name."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
-    for section, kind in (("data", "dataset"), ("method", "method")):
+    kinds: tuple[tuple[str, catalog.Kind], ...] = (("data", "dataset"), ("method", "method"))
+    for section, kind in kinds:
         name = _section_name(settings, section)
         if name is None:
             problems.append(f"{section}.name: is missing; 'unseen list {kind}s' shows the choice")
             continue
         try:
-            fields[section] = (catalog.load(kind, name).Config, ...)
+            fields[section] = (_settings_class(kind, name), ...)
         except SettingsError as error:
             problems.append(f"{section}.name: {error}")
     model = create_model("Experiment", __base__=Experiment, **fields)
     try:
         experiment = model.model_validate(dict(settings))
     except ValidationError as error:
-        problems += [_explain(model, problem) for problem in error.errors()]
+        # what a section without a valid name may hold is not known
+        unclear = {(section,) for section, _ in kinds if section not in fields}
+        problems += [_explain(model, p) for p in error.errors() if p["loc"][:1] not in unclear]
     else:
         if not problems:
             return experiment
@@ -131,6 +152,13 @@ def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = No
     return build_experiment(merge(read_recipe(recipe), nested(overrides or {})), str(recipe))
 
 
+def _settings_class(kind: catalog.Kind, name: str) -> type[Settings]:
+    found = getattr(catalog.load(kind, name), "Config", None)
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
+    return found
+
+
 def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
     value = settings.get(section)
     name = value.get("name") if isinstance(value, Mapping) else None
@@ -139,7 +167,7 @@ def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
 
 def _explain(model: type[BaseModel], problem: Any) -> str:
     """One mistake in one line: where, what was expected, what was found."""
-    where = ".".join(str(part) for part in problem["loc"])
+    where = ".".join(_place(model, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{where}: unknown key{nearest(str(problem['loc'][-1]), _keys_at(model, problem))}"
     if problem["type"] == "missing":
@@ -148,6 +176,19 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "value_error":
         return f"{where}: {message}" if where else message
     return f"{where}: {message}, got {problem['input']!r}"
+
+
+def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Keys as a recipe has them; what pydantic adds to tell the members of a union apart is cut."""
+    keys: list[str] = []
+    section: Any = model
+    for part in loc:
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+            break
+        keys.append(str(part))
+        field = section.model_fields.get(str(part))
+        section = field.annotation if field else None
+    return keys
 
 
 def _keys_at(model: type[BaseModel], problem: Any) -> list[str]:

@@ -15,6 +15,7 @@ from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
 
 FORMAT = 1
+_LONGEST_NAME = 200
 
 
 def read_json(path: Path) -> Any:
@@ -65,7 +66,7 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         if not self.finished:
             raise UnseenError(
-                f"the run in {self.path} is not finished; 'unseen train {self.path}' goes on with it"
+                f"the run in {self.path} is not finished; go on with: unseen train {self.path}"
             )
         return read_json(self.result)
 
@@ -74,7 +75,10 @@ class RunFolder:
         if not self.metrics.is_file():
             return []
         lines = self.metrics.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        try:
+            return [json.loads(line) for line in lines[:-1]]
+        except json.JSONDecodeError as error:
+            raise UnseenError(f"{self.metrics} is damaged: {error}") from error
 
 
 class MetricsLog:
@@ -82,6 +86,11 @@ class MetricsLog:
 
     def __init__(self, path: Path, size: int) -> None:
         path.touch()
+        if path.stat().st_size < size:
+            raise UnseenError(
+                f"{path} is shorter than at the run's last checkpoint; put it back, or remove "
+                f"{path.parent} to start anew"
+            )
         os.truncate(path, size)
         self._file = path.open("ab")
 
@@ -109,7 +118,10 @@ def run_name(experiment: Experiment) -> str:
         f"seed{experiment.seed}",
         identity(experiment),
     )
-    return "-".join(_safe(part) for part in parts)
+    *readable, unique = (_safe(part) for part in parts)
+    # file systems allow 255 bytes; a letter may take four
+    shortened = "-".join(readable).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{shortened}-{unique}"
 
 
 def _safe(text: str) -> str:

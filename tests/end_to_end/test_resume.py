@@ -54,8 +54,7 @@ def assert_same_run(found: Path, expected: Path) -> None:
     assert [w.name for w in weights] == ["last.safetensors", "source.safetensors"]
     for name in [*SAME_FILES, *weights]:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
-    leftovers = [p for p in found.rglob("*.partial")]
-    assert leftovers == []
+    assert list(found.rglob("*.partial")) == []
 
 
 def test_killed_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ def test_dropout_is_off_and_logits_start_as_told() -> None:
     method = make()
     assert method.network.stage("dropout").p == 0.0
     for logits in method.logits:
-        assert (logits.min() >= 0) and (logits.max() < 1)
+        assert logits.min() >= 0
+        assert logits.max() < 1
         assert logits.std() > 0.1
     assert all((logits == 1.5).all() for logits in make(init=1.5).logits)
 

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -42,9 +43,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """As `parse_args`, but key=value words may also stand after or between options."""
+    parser = build_parser()
+    chosen, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(chosen, "overrides") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        chosen.overrides = [*chosen.overrides, *rest]
+    return chosen
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; mistakes of the user's end with a message, not with a traceback."""
-    chosen = build_parser().parse_args(arguments)
+    chosen = parse(arguments)
+    sys.path.append(str(Path.cwd()))  # import strings find modules of the user's own there
     try:
         sys.exit(chosen.run(chosen) or 0)
     except UnseenError as error:

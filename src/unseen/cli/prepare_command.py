@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from unseen import catalog
-from unseen.recipe_files import build_experiment, merge, parse_overrides, read_recipe, recipe_names
+from unseen.errors import SettingsError, unknown_name
+from unseen.recipe_files import build_experiment, merge, parse_overrides, read_recipe
 
 if TYPE_CHECKING:
     from unseen.config import Experiment
@@ -64,12 +65,13 @@ def run(chosen: argparse.Namespace) -> None:
 
 
 def _settings(chosen: argparse.Namespace) -> "Experiment":
+    """Those of the dataset's own recipe, with what was said on the command line."""
+    if chosen.dataset not in catalog.DATASETS:
+        raise SettingsError(unknown_name("dataset", chosen.dataset, catalog.DATASETS))
     recipe = f"{chosen.dataset}/aggregate"
-    settings = read_recipe(recipe) if recipe in recipe_names() else read_recipe("folder/aggregate")
-    settings = merge(settings, {"data": {"name": chosen.dataset}})
-    if chosen.root is not None:
-        settings = merge(settings, {"data": {"root": str(chosen.root)}})
-    return build_experiment(merge(settings, parse_overrides(chosen.overrides)), recipe)
+    root = {"data": {"root": str(chosen.root)}} if chosen.root is not None else {}
+    settings = merge(merge(read_recipe(recipe), root), parse_overrides(chosen.overrides))
+    return build_experiment(settings, recipe)
 
 
 def _print(report: "Integrity", size: int, form: str) -> None:

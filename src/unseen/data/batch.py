@@ -13,7 +13,7 @@ class Task(NamedTuple):
 
 
 class DomainBatch(NamedTuple):
-    """Images of all training domains, domain after domain; balanced sampling gives equal numbers."""
+    """Images of all training domains; with balanced sampling equally many, domain after domain."""
 
     images: Tensor
     labels: Tensor

@@ -33,7 +33,7 @@ def training_batches(
     seed: int,
     steps: range,
 ) -> Iterator[DomainBatch]:
-    """One augmented batch for each step. Reading runs a step ahead; augmenting runs on the device."""
+    """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
 
     def read(step: int) -> tuple[Tensor, ...]:
         rows, domains, places = sampler.positions(step, place.rank, place.world)

@@ -20,7 +20,7 @@ def open_image(source: Path | bytes, name: str) -> Image.Image:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
-            return _to_rgb(image)
+            return to_rgb(image)
     except Exception as error:  # decoders raise nearly anything when bytes are damaged
         raise DataError(f"{name} is not a readable image: {_reason(error)}") from error
 
@@ -35,7 +35,8 @@ def is_image_name(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """8 bits and three channels, from any mode."""
     if image.mode.split(";")[0] in _DEEP_MODES:
         return _from_deep(image).convert("RGB")
     if image.mode in _ALPHA_MODES or "transparency" in image.info:

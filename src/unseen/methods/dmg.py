@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unseen.config import MethodSettings, Names
+from unseen.config import Names
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, classification
@@ -26,7 +26,7 @@ _MASK_STREAM = 1  # stream 0 of the images' random numbers belongs to augmentati
 
 
 class DMG(Method):
-    class Config(MethodSettings):
+    class Config(Method.Config):
         sites: Names = ()
         """Stages whose input is masked; empty: the paper's choice for the network."""
         gates: Literal["channel", "unit"] = "channel"
@@ -35,15 +35,15 @@ class DMG(Method):
         """First values of the logits: uniform in [0, 1), or one number."""
         training_masks: Literal["sample", "greedy"] = "sample"
         """Bernoulli samples for each image, or units whose chance is above one half."""
-        overlap_weight: float = Field(0.1, ge=0)
+        overlap_weight: float = Field(default=0.1, ge=0)
         """λ_O, the weight of the soft-IoU loss."""
         overlap_pairs: Literal["mean", "sum"] = "mean"
         """Over domain pairs: the mean (the authors' code) or the sum (the paper's formula)."""
-        sparsity_weight: float = Field(0.0, ge=0)
+        sparsity_weight: float = Field(default=0.0, ge=0)
         """Weight of the sum of all chances (the authors' sparsity penalty; off in the paper)."""
-        mask_lr: float | None = Field(None, gt=0)
+        mask_lr: float | None = Field(default=None, gt=0)
         """Learning rate of the logits; empty: the optimizer's."""
-        mask_weight_decay: float | None = Field(None, ge=0)
+        mask_weight_decay: float | None = Field(default=None, ge=0)
         """Weight decay of the logits; empty: the optimizer's."""
         prediction: Literal["soft", "average_mask", "greedy"] = "soft"
         """Scores averaged over soft-scaled domains (the paper), one pass with the domains' average

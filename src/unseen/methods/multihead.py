@@ -9,14 +9,13 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from unseen.config import MethodSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, classification
 from unseen.networks.stages import Network
 
 
 class MultiHead(Method):
-    class Config(MethodSettings):
+    class Config(Method.Config):
         split: str | None = None
         """First stage of the heads; empty: the classifier alone (the paper's choice)."""
 

@@ -49,10 +49,12 @@ def build_images(
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
-    if experiment.images_per_domain < experiment.devices.number:
+    """Every device gets equally many images: only then is the mean of their gradients the batch's."""
+    devices = experiment.devices.number
+    if experiment.images_per_domain % devices:
         raise SettingsError(
-            f"images_per_domain is {experiment.images_per_domain}, too few to give each of "
-            f"{experiment.devices.number} devices one; raise it or lower devices.number"
+            f"images_per_domain={experiment.images_per_domain} cannot be shared out equally among "
+            f"{devices} devices; choose a multiple of {devices}"
         )
     return Sampler(
         list(roles.train.values()),

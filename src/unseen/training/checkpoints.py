@@ -29,6 +29,11 @@ def save_weights(path: Path, method: nn.Module) -> None:
 def load_weights(path: Path, method: nn.Module) -> None:
     """Into a method of the same settings; a file for another one is refused with the difference."""
     tensors, _ = _load(path)
+    _check_same_network(path, tensors, method)
+    method.load_state_dict(tensors)
+
+
+def _check_same_network(path: Path, tensors: dict[str, Tensor], method: nn.Module) -> None:
     expected = method.state_dict()
     differing = [
         name
@@ -42,7 +47,6 @@ def load_weights(path: Path, method: nn.Module) -> None:
             f"{path} holds weights of another network: {len(differing)} tensors differ, "
             f"among them {', '.join(sorted(differing)[:3])}"
         )
-    method.load_state_dict(tensors)
 
 
 def save_checkpoint(
@@ -63,6 +67,8 @@ def load_checkpoint(
     if not path.is_file():
         return None
     tensors, info = _load(path)
+    if "about" not in info:
+        raise UnseenError(f"{path} is not a checkpoint; remove it to start the run anew")
     state: dict[int, dict[str, Tensor]] = {}
     weights: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -72,6 +78,7 @@ def load_checkpoint(
         else:
             number, _, key = rest.partition(".")
             state.setdefault(int(number), {})[key] = tensor
+    _check_same_network(path, weights, method)
     method.load_state_dict(weights)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -96,4 +103,6 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except FileNotFoundError as error:
         raise UnseenError(f"there is no {path}") from error
     except SafetensorError as error:
-        raise UnseenError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise UnseenError(
+            f"{path} is damaged or not a safetensors file: {error}. Remove it to train anew"
+        ) from error

@@ -10,6 +10,7 @@ from rich.console import Console
 from unseen.config import Experiment, complete_settings
 from unseen.data.prepare import open_dataset
 from unseen.data.roles import choose_roles
+from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records import RunFolder
 from unseen.training.build import build_sampler, count_steps
@@ -26,15 +27,26 @@ def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None
     if experiment.devices.number == 1:
         launch(experiment, train, experiment, folder.path, display)
     else:
-        launch(experiment, _train_in_process, complete_settings(experiment), folder.path)
+        error = launch(experiment, _train_in_process, complete_settings(experiment), folder.path)
+        if error is not None:
+            raise error
 
 
-def _train_in_process(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> None:
-    """One of several processes: settings travel as plain data, rank 0 has a display of its own."""
-    experiment = build_experiment(settings)
+def _train_in_process(
+    fabric: Fabric, settings: Mapping[str, Any], path: Path
+) -> UnseenError | None:
+    """One of several processes: settings travel as plain data, rank 0 has a display of its own.
+
+    Errors meant for the user are the same in all processes, and are handed back to the first.
+    """
     console = Console(stderr=True, quiet=not fabric.is_global_zero)
-    with Display(console, length(experiment), path.name) as display:
-        train(fabric, experiment, path, display)
+    try:
+        experiment = build_experiment(settings)
+        with Display(console, length(experiment), path.name) as display:
+            train(fabric, experiment, path, display)
+    except UnseenError as error:
+        return error
+    return None
 
 
 def length(experiment: Experiment) -> int:

@@ -1,10 +1,10 @@
 """The training loop: one page, plain functions. Whoever wants another loop copies this page."""
 
+import math
 from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
@@ -15,7 +15,7 @@ from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
 from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
 from unseen.training.measuring import evaluate, write_result
-from unseen.training.state import RunState, add_over_devices, assemble, save
+from unseen.training.state import RunState, assemble, over_devices, save
 
 
 def train(fabric: Fabric, experiment: Experiment, path: Path, display: Display) -> None:
@@ -64,7 +64,7 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     state.fabric.backward(losses["loss"])
     for name in state.method.synced:
         buffer = state.method.get_buffer(name)
-        buffer.copy_(add_over_devices(state.fabric, buffer) / state.place.world)
+        buffer.copy_(over_devices(state.fabric, buffer, "sum") / state.place.world)
     state.method.edit_gradients(progress)
     if state.experiment.clip_gradient is not None:
         parameters = state.method.parameters()
@@ -81,10 +81,9 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
     if not due and state.place.device.type != "cpu":
         return
     values = torch.stack([value.detach().float() for value in losses.values()])
-    if due:
-        values = add_over_devices(state.fabric, values) / state.place.world
+    values = over_devices(state.fabric, values, "sum") / state.place.world
     record = dict(zip(losses, values.tolist(), strict=True))
-    _stop_if_not_finite(state, losses["loss"], record)
+    _stop_if_not_finite(state, record)
     if due and state.log is not None:
         lr = state.optimizer.param_groups[-1]["lr"]
         state.log.write({"step": state.step, **record, "lr": lr})
@@ -92,8 +91,9 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
         state.display.step(state.step, record["loss"])
 
 
-def _stop_if_not_finite(state: RunState, loss: Tensor, record: dict[str, float]) -> None:
-    if torch.isfinite(loss):
+def _stop_if_not_finite(state: RunState, record: dict[str, float]) -> None:
+    """The record is that of all devices, so all of them stop."""
+    if math.isfinite(record["loss"]):
         return
     parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
     raise UnseenError(
@@ -109,6 +109,4 @@ def _agree_to_stop(state: RunState, stop: StopFlag) -> int:
     if state.place.world == 1:
         return stop.signal_number
     flag = torch.tensor(stop.signal_number, device=state.place.device)
-    highest = state.fabric.all_gather(flag)
-    assert isinstance(highest, Tensor)
-    return int(highest.max())
+    return int(over_devices(state.fabric, flag, "max"))

@@ -24,15 +24,15 @@ def evaluate(state: RunState) -> None:
         seen = state.evaluator.measure(predict, state.images.roles.validation)
         peeked = None
         if state.experiment.selection == "oracle":
-            peeked = state.evaluator.measure(predict, state.images.roles.out_of_domain)
-    evaluation = Evaluation(state.step, _accuracies(seen), peeked and _accuracies(peeked))
+            peeked = _accuracies(state.evaluator.measure(predict, state.images.roles.out_of_domain))
+    evaluation = Evaluation(state.step, _accuracies(seen), peeked)
     state.evaluations.append(evaluation)
     if state.log is None:
         return
     mean = sum(evaluation.validation.values()) / len(evaluation.validation)
     record: dict[str, Any] = {"step": state.step, "validation": evaluation.validation}
     if peeked:
-        record["unseen"] = evaluation.unseen
+        record["unseen"] = peeked
     state.log.write(record | {"statistics": state.method.statistics()})
     state.display.evaluation(mean)
     for rule in _rules(state):

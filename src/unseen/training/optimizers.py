@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules, from settings."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The method's own groups first, then new layers, then everything else."""
-    groups = _complete_groups(method, settings)
+    groups: list[dict[str, Any]] = [dict(group) for group in _complete_groups(method, settings)]
     fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
     if settings.name == "sgd":
         return torch.optim.SGD(
@@ -66,8 +67,8 @@ class RateSchedule:
         steps: int,
         steps_per_epoch: int,
     ) -> None:
-        self._groups = optimizer.param_groups
-        self._rates = [group["lr"] for group in self._groups]
+        self._optimizer = optimizer
+        self._rates = [group["lr"] for group in optimizer.param_groups]
         self._settings = settings
         self._steps = steps
         self._steps_per_epoch = steps_per_epoch
@@ -75,6 +76,7 @@ class RateSchedule:
     def apply(self, step: int) -> float:
         """The factor that is in force at this step."""
         factor = schedule_factor(self._settings, step, self._steps, self._steps_per_epoch)
-        for group, rate in zip(self._groups, self._rates, strict=True):
+        # asked for anew: loading a state gives an optimizer other group objects
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         return factor

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -71,7 +72,7 @@ class RunState:
 def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Display) -> RunState:
     """Everything in place, at the step of the newest checkpoint (or at the very beginning)."""
     dataset = open_dataset(experiment.data)
-    method = fabric.to_device(build_method(experiment, build_task(dataset, experiment)))
+    method = build_method(experiment, build_task(dataset, experiment)).to(fabric.device)
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
     sampler = build_sampler(experiment, images.roles)
     steps = count_steps(experiment, sampler)
@@ -90,7 +91,7 @@ def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Displa
         lambda rows: evaluation_batches(images.prepared, rows, scale, place),
         len(method.task.classes),
         fabric.device,
-        lambda counts: add_over_devices(fabric, counts),
+        lambda counts: over_devices(fabric, counts, "sum"),
     )
     state = RunState(
         fabric, experiment, folder, display, images, sampler, steps,
@@ -116,12 +117,13 @@ def save(state: RunState) -> None:
     save_checkpoint(state.folder.checkpoint, state.method, state.optimizer, about)
 
 
-def add_over_devices(fabric: Fabric, values: Tensor) -> Tensor:
+def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> Tensor:
+    """The same on every device: the sum or the highest of what each of them has."""
     if fabric.world_size == 1:
         return values
-    total = fabric.all_reduce(values, reduce_op="sum")
-    assert isinstance(total, Tensor)
-    return total
+    shared = fabric.all_reduce(values, reduce_op=how)
+    assert isinstance(shared, Tensor)
+    return shared
 
 
 def _remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:

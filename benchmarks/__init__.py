@@ -1,0 +1,1 @@
+"""Speed figures, each a ratio of two things measured alternately in one run."""

@@ -1,0 +1,122 @@
+"""What augmented batches cost: beside a training step, and beside files through PIL."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import transforms
+
+from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
+from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
+from unseen.data.files import FileDataset
+from unseen.data.prepare import open_dataset
+from unseen.training.state import RunState
+
+IMAGE_SIZE = 128
+
+
+@contextmanager
+def opened_run() -> Iterator[RunState]:
+    """EfficientNet-Lite0 on PACS below $UNSEEN_DATA; without it, on as many generated files."""
+    root = os.environ.get("UNSEEN_DATA")
+    if root and (Path(root) / "PACS").is_dir():
+        data: dict[str, Any] = {"name": "pacs", "root": f"{root}/PACS", "unseen_domain": "sketch"}
+        with TemporaryDirectory(prefix="unseen-bench-") as folder:
+            yield _open(data, Path(folder))
+    else:
+        with workspace(pictures_per_class=50) as folder:
+            yield _open(generated(folder), folder)
+
+
+def _open(data: dict[str, Any], folder: Path) -> RunState:
+    experiment = settings(data, "aggregate", "efficientnet_lite0", IMAGE_SIZE)
+    return open_run(experiment, folder / "run")
+
+
+def share_of_step(repeats: int) -> Measurement:
+    """Reading runs beside the step in a thread; here it is waited for, so all of it counts."""
+    with opened_run() as state:
+        batch = batch_of(state)
+        steps = iter(range(1, 10**6))
+        pairs = alternate(
+            clock(lambda: batch_of(state, next(steps))),
+            clock(lambda: step_on(state, batch)),
+            repeats,
+            warm_up=3,
+        )
+        return median_ratio(pairs, remark=f"on {state.experiment.data.name}")
+
+
+def pil_over_prepared(repeats: int) -> Measurement:
+    """Both on one thread, on the same images; per image, as both make whole batches."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with opened_run() as state:
+            files = FilesThroughPIL(state)
+            ours, theirs = iter(range(10**6)), iter(range(10**6))
+            pairs = alternate(
+                clock(lambda: files.batch(next(theirs))),
+                clock(lambda: batch_of(state, next(ours))),
+                repeats,
+                warm_up=3,
+            )
+            size = state.sampler.batch_size
+            theirs_ms, ours_ms = (1000 * float(np.median(side)) / size for side in zip(*pairs))
+            return median_ratio(pairs, remark=f"{theirs_ms:.2f} and {ours_ms:.2f} ms per image")
+    finally:
+        torch.set_num_threads(threads)
+
+
+class FilesThroughPIL:
+    """The usual training transform (DomainBed's), from the files of the same batches."""
+
+    def __init__(self, state: RunState) -> None:
+        dataset = open_dataset(state.experiment.data)
+        assert isinstance(dataset, FileDataset)
+        self._dataset = dataset
+        self._sampler = state.sampler
+        self._transform = transforms.Compose(
+            [
+                transforms.RandomResizedCrop(IMAGE_SIZE, scale=(0.7, 1.0)),
+                transforms.RandomHorizontalFlip(),
+                transforms.ColorJitter(0.3, 0.3, 0.3, 0.3),
+                transforms.RandomGrayscale(),
+                transforms.ToTensor(),
+                transforms.Normalize(state.scale.mean, state.scale.std),
+            ]
+        )
+
+    def batch(self, step: int) -> Tensor:
+        rows, _, _ = self._sampler.positions(step)
+        return torch.stack([self._read(int(row)) for row in rows])
+
+    def _read(self, position: int) -> Tensor:
+        with Image.open(self._dataset.path(position)) as image:
+            return self._transform(image.convert("RGB"))
+
+
+FIGURES = [
+    Figure(
+        "share of step time spent on feeding augmented batches",
+        "< 0.10",
+        "reading and augmenting 3 x 16 images at 128 px / the EfficientNet-Lite0 step on them",
+        repeats=20,
+        measure=share_of_step,
+    ),
+    Figure(
+        "PIL per image time / ours",
+        ">= 4",
+        "files through PIL with the usual transform / prepared images augmented in batches; "
+        "128 px, one thread each",
+        repeats=20,
+        measure=pil_over_prepared,
+    ),
+]

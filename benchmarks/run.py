@@ -1,0 +1,73 @@
+"""python -m benchmarks.run: measure all figures, print them and write benchmarks/results.json."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import evaluation, feeding, imports, plain_pytorch, training
+from benchmarks.figures import Figure, Outcome, write_results
+
+FIGURES: list[Figure] = [
+    *training.FIGURES,
+    *evaluation.FIGURES,
+    *plain_pytorch.FIGURES,
+    *feeding.FIGURES,
+    *imports.FIGURES,
+]
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    chosen = _parser().parse_args(arguments)
+    figures = [figure for figure in FIGURES if chosen.only.lower() in figure.name.lower()]
+    if not figures:
+        names = "".join(f"\n  {figure.name}" for figure in FIGURES)
+        sys.exit(f"no figure has '{chosen.only}' in its name; there are:{names}")
+    console = Console()
+    outcomes = []
+    for number, figure in enumerate(figures, start=1):
+        with console.status(f"measuring {number} of {len(figures)}: {figure.name}"):
+            measured = figure.measure(chosen.repeats or figure.repeats)
+        outcomes.append(Outcome(figure, measured))
+        write_results(chosen.output, outcomes, [figure.name for figure in FIGURES])
+    console.print(table(outcomes))
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """One row a figure; under its name what was divided by what, and what else was seen."""
+    shown = Table(title="Speed, as ratios measured in one run", show_lines=True)
+    for heading in ("figure", "measured", "goal", "holds"):
+        shown.add_column(heading, overflow="fold")
+    for outcome in outcomes:
+        figure, measured = outcome.figure, outcome.measurement
+        about = f"{figure.sides}; {measured.remark}" if measured.remark else figure.sides
+        ratio = f"{measured.ratio:.3f}"
+        if measured.middle_half:
+            low, high = measured.middle_half
+            ratio += f"\n[dim]{low:.3f} to {high:.3f}[/dim]"
+        holds = "[green]yes[/green]" if outcome.holds else "[red]no[/red]"
+        shown.add_row(f"{figure.name}\n[dim]{about}[/dim]", ratio, figure.goal, holds)
+    return shown
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--only", default="", metavar="NAME", help="figures with this in the name")
+    parser.add_argument("--repeats", type=_positive, metavar="N", help="pairs for every figure")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"should be at least 1, got {number}")
+    return number
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What is measured: runs as `unseen train` puts them together, on pictures that are made here."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from unseen.config import Experiment
+from unseen.data.batch import DomainBatch
+from unseen.data.feed import training_batches
+from unseen.recipe_files import build_experiment
+from unseen.training.devices import keep_freed_memory, launch
+from unseen.training.display import Display
+from unseen.training.loop import train_step
+from unseen.training.state import RunState, assemble
+
+DOMAINS = ("art", "cartoon", "photo")
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+FILE_SIZE = 227  # pixels, as in PACS
+
+
+@contextmanager
+def workspace(pictures_per_class: int = 8) -> Iterator[Path]:
+    """A folder that is gone afterwards, with JPEG files in `pictures` and a cache of its own."""
+    before = os.environ.get("UNSEEN_CACHE")
+    with TemporaryDirectory(prefix="unseen-bench-") as name:
+        folder = Path(name)
+        os.environ["UNSEEN_CACHE"] = str(folder / "cache")
+        try:
+            make_pictures(folder / "pictures", pictures_per_class)
+            yield folder
+        finally:
+            del os.environ["UNSEEN_CACHE"]
+            if before is not None:
+                os.environ["UNSEEN_CACHE"] = before
+
+
+def make_pictures(root: Path, number: int) -> None:
+    """Soft shapes under fine grain: files of PACS's size in pixels and about that in bytes."""
+    random = np.random.default_rng(0)
+    for domain in DOMAINS:
+        for label in CLASSES:
+            folder = root / domain / label
+            folder.mkdir(parents=True)
+            for picture in range(number):
+                shapes = Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+                soft = np.asarray(shapes.resize((FILE_SIZE,) * 2, Image.Resampling.BICUBIC))
+                grain = random.normal(0, 8, soft.shape)
+                pixels = np.clip(soft + grain, 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{picture}.jpg", quality=85)
+
+
+def generated(folder: Path) -> dict[str, Any]:
+    """Data settings for the pictures of a workspace."""
+    return {"name": "folder", "root": str(folder / "pictures")}
+
+
+def settings(data: dict[str, Any], method: str, network: str, image_size: int) -> Experiment:
+    """3 domains of 16 images a step, random weights, Adam, on the CPU."""
+    return build_experiment(
+        {
+            "data": data,
+            "network": {"name": network, "image_size": image_size},
+            "method": {"name": method},
+            "devices": {"accelerator": "cpu"},
+            "steps": 1000,
+            "images_per_domain": 16,
+        }
+    )
+
+
+def open_run(experiment: Experiment, folder: Path) -> RunState:
+    """A run before its first step, as the training command has it."""
+    keep_freed_memory()
+    folder.mkdir(exist_ok=True)
+    display = Display(Console(quiet=True), 1, "bench")
+    state: RunState = launch(experiment, assemble, experiment, folder, display)
+    state.module.train()
+    return state
+
+
+def batch_of(state: RunState, step: int = 0) -> DomainBatch:
+    """The augmented batch of one step: read, then augmented, nothing in the background."""
+    (batch,) = training_batches(
+        state.images.prepared,
+        state.sampler,
+        state.experiment.augment,
+        state.scale,
+        state.place,
+        state.experiment.seed,
+        range(step, step + 1),
+    )
+    return batch
+
+
+def step_on(state: RunState, batch: DomainBatch) -> float:
+    """One training step of unseen; its loss."""
+    return train_step(state, batch)["loss"].item()
