@@ -17,7 +17,16 @@ from torch.nn import functional
 
 from benchmarks.figures import Figure, Measurement, alternate, median_ratio
 from benchmarks.turns import Step, Worker
-from benchmarks.workload import CLASSES, batch_of, generated, open_run, settings, step_on, workspace
+from benchmarks.workload import (
+    CLASSES,
+    LEARNING_RATE,
+    batch_of,
+    generated,
+    open_run,
+    settings,
+    step_on,
+    workspace,
+)
 
 COMPARED_STEPS = 5
 TOLERANCE = 1e-3
@@ -52,7 +61,7 @@ def plain_step(network: str, folder: Path) -> Step:
     model = torchvision.models.get_model(network, num_classes=len(CLASSES))
     model.load_state_dict(load_file(folder / "weights.safetensors"))
     _without_dropout(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     batch = load_file(folder / "batch.safetensors")
 
     def step() -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import evaluation, feeding, imports, plain_pytorch, training
@@ -50,7 +51,8 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             low, high = measured.middle_half
             ratio += f"\n[dim]{low:.3f} to {high:.3f}[/dim]"
         holds = "[green]yes[/green]" if outcome.holds else "[red]no[/red]"
-        shown.add_row(f"{figure.name}\n[dim]{about}[/dim]", ratio, figure.goal, holds)
+        name = f"{escape(figure.name)}\n[dim]{escape(about)}[/dim]"
+        shown.add_row(name, ratio, figure.goal, holds)
     return shown
 
 

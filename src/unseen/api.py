@@ -114,7 +114,10 @@ class Run:
             lambda counts: counts,
         )
         uses_domain = self.method.uses_domain
-        return three_views(evaluator, self.method.predict, uses_domain, out_of_domain, in_domain)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.experiment.precision == "bf16"):
+            return three_views(
+                evaluator, self.method.predict, uses_domain, out_of_domain, in_domain
+            )
 
     def _prepare_other(self, data: Path) -> PreparedImages:
         """Images of other domains, with labels in the order of this run's classes."""

@@ -86,13 +86,15 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         if not (isinstance(value, Mapping) and isinstance(below, Mapping)):
             merged[key] = value
-        elif key in {"method", "data"} and value.get("name", below.get("name")) != below.get(
-            "name"
-        ):
+        elif key in {"method", "data"} and _renames(below, value):
             merged[key] = dict(value)
         else:
             merged[key] = merge(below, value)
     return merged
+
+
+def _renames(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
+    return "name" in lower and upper.get("name", lower["name"]) != lower["name"]
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import argparse
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from unseen import catalog
@@ -27,5 +28,5 @@ def run(chosen: argparse.Namespace) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, description in rows.items():
-        table.add_row(name, description)
+        table.add_row(name, escape(description))
     Console().print(table)

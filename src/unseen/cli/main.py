@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(carry_out=module.run)
     return parser
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     chosen = parse(arguments)
     sys.path.append(str(Path.cwd()))  # import strings find modules of the user's own there
     try:
-        sys.exit(chosen.run(chosen) or 0)
+        sys.exit(chosen.carry_out(chosen) or 0)
     except UnseenError as error:
         Console(stderr=True).print(
             f"unseen: {error}", markup=False, highlight=False, soft_wrap=True

@@ -28,10 +28,22 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
             f"backbone '{name}' gave a {type(network).__name__}, expected an "
             "unseen.networks.stages.Network"
         )
+    if settings.pretrained is not True or network.head in network.new_stages:
+        _start_near_zero(network.stage(network.head))
     if not isinstance(settings.pretrained, bool):
         load_file(network, settings.pretrained)
     network.set_batch_norm_frozen(settings.freeze_batch_norm)
     return network
+
+
+def _start_near_zero(head: nn.Module) -> None:
+    """A new classifier first finds all classes equally likely. timm's EfficientNets would start at
+    weights of ±1/√classes, and the first steps would spoil the features that they came with."""
+    for layer in head.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.normal_(layer.weight, std=0.01)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:

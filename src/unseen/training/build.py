@@ -49,7 +49,7 @@ def build_images(
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
-    """Every device gets equally many images: only then is the mean of their gradients the batch's."""
+    """Every device gets as many images: only so is the mean of their gradients the batch's."""
     devices = experiment.devices.number
     if experiment.images_per_domain % devices:
         raise SettingsError(

@@ -22,9 +22,13 @@ def train(fabric: Fabric, experiment: Experiment, path: Path, display: Display) 
     """Train from the newest checkpoint to the end, then measure; everything goes to the folder."""
     keep_freed_memory()
     state = assemble(fabric, experiment, path, display)
-    with stop_requests() as stop:
-        fit(state, stop)
-    write_result(state)
+    try:
+        with stop_requests() as stop:
+            fit(state, stop)
+        write_result(state)
+    finally:
+        if state.log is not None:
+            state.log.close()
 
 
 def fit(state: RunState, stop: StopFlag) -> None:

@@ -53,7 +53,6 @@ def write_result(state: RunState) -> None:
         results[rule] = {"step": step, "views": measured[step]}
     if state.log is None:
         return
-    state.log.close()
     experiment = state.experiment
     timing = {"seconds": state.seconds, "seconds_per_step": state.seconds / state.steps}
     write_json(state.folder.timing, timing)

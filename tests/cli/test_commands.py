@@ -1,0 +1,153 @@
+"""The command line: what it lists and shows, and how it speaks of mistakes."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unseen import catalog
+from unseen.cli.compare_command import parse_seeds
+from unseen.cli.main import COMMANDS, main, parse
+from unseen.config import complete_settings
+from unseen.errors import SettingsError
+from unseen.recipe_files import load_experiment, recipe_names
+from unseen.records import RunFolder
+
+
+class Answer:
+    """What a command printed and how it ended."""
+
+    def __init__(self, code: object, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Run a command in an empty folder."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*words: str) -> Answer:
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        printed = capsys.readouterr()
+        return Answer(caught.value.code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "backbones"])
+def test_list_names_all_of_the_catalog(unseen, kind: str) -> None:
+    answer = unseen("list", kind)
+    assert answer.code == 0
+    for name, entry in getattr(catalog, kind.upper()).items():
+        assert re.search(rf"^{name} +{re.escape(entry.description)}", answer.out, re.MULTILINE)
+
+
+def test_list_names_all_recipes(unseen) -> None:
+    out = unseen("list", "recipes").out
+    assert [line.split()[0] for line in out.splitlines() if line.strip()] == recipe_names()
+
+
+def test_help_names_all_commands(unseen) -> None:
+    answer = unseen("--help")
+    assert answer.code == 0
+    for name, summary in COMMANDS.items():
+        assert re.search(rf"^ +{name} +{re.escape(summary)}", answer.out, re.MULTILINE)
+
+
+def test_show_gives_complete_settings_that_are_a_recipe_again(unseen, tmp_path: Path) -> None:
+    answer = unseen("show", "digits/dmg", "seed=3", "data.unseen_domain=plain,blended")
+    expected = load_experiment("digits/dmg", {"seed": 3, "data.unseen_domain": "plain,blended"})
+    assert yaml.safe_load(answer.out) == complete_settings(expected)
+    file = tmp_path / "again.yaml"
+    file.write_text(answer.out)
+    assert complete_settings(load_experiment(file)) == complete_settings(expected)
+
+
+def test_show_an_unfinished_run(unseen, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(load_experiment("digits/dmg", {"seed": 4}))
+    answer = unseen("show", "run")
+    assert answer.code == 0
+    assert yaml.safe_load(answer.out)["seed"] == 4
+
+
+def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> None:
+    answer = unseen("copy", "digits/dmg", "mine.yaml")
+    assert answer.code == 0
+    assert "unseen train mine.yaml" in answer.out
+    file = tmp_path / "mine.yaml"
+    assert file.read_text().startswith("# ")
+    expected = complete_settings(load_experiment("digits/dmg"))
+    assert complete_settings(load_experiment(file)) == expected
+    file.write_text("mine")
+    answer = unseen("copy", "digits/dmg", "mine.yaml")
+    assert answer.code == 2
+    assert "mine.yaml exists already; name another file" in answer.err
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train digits/dmgg", "unknown recipe 'digits/dmgg'; did you mean 'digits/dmg'?"),
+        ("train mine.yaml", "there is no file mine.yaml"),
+        ("train digits/dmg method.overlap=1", "method.overlap: unknown key; did you mean"),
+        ("train digits/dmg seed", "'seed' is not an override; write key=value, as in seed=3"),
+        ("train digits/dmg --resume", "leave --resume out"),
+        ("train empty", "empty is not a run folder"),
+        ("train begun seed=3", "keeps its settings; leave the overrides out"),
+        ("train digits/dmg data.unseen_domain=sketch steps=1", "unknown domain 'sketch'"),
+        ("show empty", "empty is not a run folder"),
+        ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),
+        ("evaluate nowhere", "nowhere is not a run folder"),
+        ("evaluate begun", "not finished; go on with: unseen train begun"),
+        ("compare digit", "unknown dataset to compare on 'digit'; did you mean 'digits'?"),
+        ("compare digits --methods dgm", "unknown method 'dgm'; did you mean 'dmg'?"),
+        ("compare digits --methods ,", "at least one method and one seed"),
+        ("compare digits --seeds one", "--seeds takes numbers such as 0,1,2 or 0-4, got 'one'"),
+        ("compare digits --unseen photo", "unknown domain 'photo'"),
+        ("compare digits --seeds 0 stps=3", "stps: unknown key; did you mean 'steps'?"),
+        ("copy digits/dmg missing/mine.yaml", "there is no folder missing"),
+        ("prepare pacs --root empty", "empty"),
+        ("frobnicate", "invalid choice: 'frobnicate'"),
+        ("list everything", "invalid choice: 'everything'"),
+        ("train digits/dmg --unknown 3", "unrecognized arguments: --unknown 3"),
+        ("copy digits/dmg a.yaml seed=3", "unrecognized arguments: seed=3"),
+        ("", "required: COMMAND"),
+    ],
+)
+def test_mistakes_end_with_a_message(unseen, tmp_path: Path, words: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    RunFolder(tmp_path / "begun").create(load_experiment("digits/dmg"))
+    answer = unseen(*words.split())
+    assert answer.code == 2
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+
+
+def test_settings_stand_before_or_after_options() -> None:
+    options = ["--methods", "dmg", "seed=1", "--seeds", "0-2", "log_every=2"]
+    chosen = parse(["compare", "digits", "steps=3", *options])
+    assert chosen.overrides == ["steps=3", "seed=1", "log_every=2"]
+    assert (chosen.methods, chosen.seeds) == ("dmg", "0-2")
+    assert parse(["compare", "digits", "--seeds", "0", "steps=3"]).overrides == ["steps=3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", [0]), ("0,1,2", [0, 1, 2]), ("0-3", [0, 1, 2, 3]), ("5,1-2, 1", [5, 1, 2]), ("", [])],
+)
+def test_seeds(text: str, expected: list[int]) -> None:
+    assert parse_seeds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a", "1-b", "-1", "1.5"])
+def test_seeds_that_are_none(text: str) -> None:
+    with pytest.raises(SettingsError, match="--seeds takes numbers such as 0,1,2 or 0-4"):
+        parse_seeds(text)

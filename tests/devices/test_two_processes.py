@@ -1,0 +1,203 @@
+"""Two processes (gloo) compute what one does: gradients, weights, records, counts."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unseen import catalog
+from unseen.config import Experiment, complete_settings
+from unseen.data.feed import training_batches
+from unseen.errors import SettingsError
+from unseen.methods.base import Progress
+from unseen.recipe_files import build_experiment, load_experiment
+from unseen.records import RunFolder
+from unseen.training import loop
+from unseen.training.build import build_sampler
+from unseen.training.devices import launch
+from unseen.training.display import Display
+from unseen.training.execute import _train_in_process, execute
+from unseen.training.interruptions import Interrupted
+from unseen.training.state import RunState, assemble, save
+
+METHODS = tuple(catalog.METHODS)
+PAUSED = "paused"  # the run that two processes begin and one process ends
+
+
+def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
+    settings = {
+        "data.unseen_domain": "outlines",
+        "network.image_size": 16,
+        "images_per_domain": 4,
+        "steps": 4,
+        "evaluate_every": 2,
+        "checkpoint_every": 2,
+        "log_every": 1,
+        "optimizer.name": "sgd",
+        "optimizer.lr": 0.05,
+        "devices.number": number,
+        "devices.accelerator": "cpu",
+    }
+    return load_experiment(f"digits/{method}", settings | changes)
+
+
+def run(chosen: Experiment, path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    with Display(Console(quiet=True), 1, "") as display:
+        execute(chosen, folder, display)
+    return folder
+
+
+def gradients(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    """What one forward and one backward leave on this device."""
+    with Display(Console(quiet=True), 1, "") as display:
+        state = assemble(fabric, build_experiment(settings), path, display)
+    batches = training_batches(
+        state.images.prepared,
+        state.sampler,
+        state.experiment.augment,
+        state.scale,
+        state.place,
+        state.experiment.seed,
+        range(1),
+    )
+    (batch,) = batches
+    fabric.backward(state.module(batch, Progress(0, 4))["loss"])
+    if state.log is not None:
+        state.log.close()
+    found = {name: p.grad for name, p in state.method.named_parameters() if p.grad is not None}
+    return {
+        name: gradient.clone(memory_format=torch.contiguous_format)
+        for name, gradient in found.items()
+    }
+
+
+def everything(fabric: Fabric, settings: dict[str, Any], folder: Path) -> None:
+    """All that two processes do in this file: starting them costs more than the runs."""
+    if not fabric.is_global_zero:
+        _forbid_writing()
+    for method, chosen in settings.items():
+        error = _train_in_process(fabric, chosen, folder / method)
+        if error is not None:
+            raise error
+    loop.save = _pause_after_two
+    paused = _train_in_process(fabric, settings["dmg"], folder / PAUSED)
+    assert isinstance(paused, Interrupted)
+    for method, chosen in settings.items():
+        found = gradients(fabric, chosen, folder / f"{method}-gradients")
+        save_file(found, folder / f"{method}-gradients-{fabric.global_rank}.safetensors")
+
+
+def _forbid_writing() -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("only rank 0 writes")
+
+    tempfile.mkstemp = refuse  # what every atomic file begins with
+    Path.touch = refuse  # and what the log of the metrics begins with
+
+
+def _pause_after_two(state: RunState) -> None:
+    save(state)
+    raise Interrupted(state.folder.path, state.step, 15)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
+    """The same by one process."""
+    folder = tmp_path_factory.mktemp("one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(shared_cache))
+        for method in METHODS:
+            run(experiment(method), folder / method)
+            settings = complete_settings(experiment(method))
+            found = launch(experiment(method), gradients, settings, folder / f"{method}-gradients")
+            save_file(found, folder / f"{method}-gradients.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, one: Path, shared_cache: Path) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    settings = {}
+    for method in METHODS:
+        chosen = experiment(method, number=2)
+        settings[method] = complete_settings(chosen)
+        for name in (method, PAUSED, f"{method}-gradients"):
+            RunFolder(folder / name).create(chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(shared_cache))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONWARNINGS", "error")
+        launch(experiment("dmg", number=2), everything, settings, folder)
+    return folder
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_are_equal(one: Path, two: Path, method: str) -> None:
+    """On both processes, and to those of one process with the whole batch."""
+    ranks = [load_file(two / f"{method}-gradients-{rank}.safetensors") for rank in (0, 1)]
+    expected = load_file(one / f"{method}-gradients.safetensors")
+    assert all(torch.equal(ranks[0][name], ranks[1][name]) for name in expected)
+    assert_close(ranks[0], expected)
+    assert any(gradient.abs().max() > 1e-3 for gradient in expected.values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_records_and_counts_are_equal(one: Path, two: Path, method: str) -> None:
+    expected, found = RunFolder(one / method), RunFolder(two / method)
+    assert_close(load_file(found.weights("last")), load_file(expected.weights("last")))
+    pairs = zip(found.read_metrics(), expected.read_metrics(), strict=True)
+    for ours, theirs in pairs:
+        assert ours.keys() == theirs.keys()
+        numbers = {key: value for key, value in theirs.items() if isinstance(value, float)}
+        assert {key: ours[key] for key in numbers} == pytest.approx(numbers, rel=1e-3, abs=1e-5)
+    ours, theirs = found.read_result(), expected.read_result()
+    for rule, chosen in theirs["results"].items():
+        for view, domains in chosen["views"].items():
+            for domain, summary in domains.items():
+                same = ours["results"][rule]["views"][view][domain]
+                assert same["count"] == summary["count"]
+                assert [sum(row) for row in same["confusion"]] == [
+                    sum(row) for row in summary["confusion"]
+                ]
+                assert same["accuracy"] == pytest.approx(summary["accuracy"], abs=0.03)
+    assert {k: v for k, v in ours.items() if k != "results"} == {
+        k: v for k, v in theirs.items() if k != "results"
+    }
+
+
+def test_one_process_ends_what_two_began(one: Path, two: Path) -> None:
+    folder = RunFolder(two / PAUSED)
+    assert not folder.finished
+    assert folder.checkpoint.is_file()
+    run(experiment("dmg"), folder.path)
+    expected = RunFolder(one / "dmg")
+    assert_close(load_file(folder.weights("last")), load_file(expected.weights("last")))
+    steps = [record["step"] for record in folder.read_metrics()]
+    assert steps == [record["step"] for record in expected.read_metrics()]
+
+
+def test_mistakes_come_back_as_they_are(tmp_path: Path) -> None:
+    """An error of a child process reaches the caller as itself, not as a traceback in text."""
+    wrong = experiment("dmg", number=2, **{"data.unseen_domain": "sketch"})
+    with pytest.raises(SettingsError, match=r"^data\.unseen_domain: unknown domain 'sketch'"):
+        run(wrong, tmp_path / "run")
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused() -> None:
+    chosen = experiment("dmg", number=3)
+    with pytest.raises(SettingsError, match=r"among 3 devices; choose a multiple of 3"):
+        build_sampler(chosen, None)  # pyright: ignore[reportArgumentType]

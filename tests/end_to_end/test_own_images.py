@@ -1,0 +1,259 @@
+"""Images of the user's own, from a folder to predictions, and every choice of domains."""
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import unseen
+from unseen.cli.main import main
+from unseen.errors import DataError, SettingsError, UnseenError
+from unseen.records import read_json
+
+DOMAINS = ("day", "fog", "night")
+CLASSES = ("cat", "dog")
+PER_CLASS = 12
+TINY: dict[str, Any] = {
+    "network": {"name": "small_cnn", "image_size": 16, "pretrained": False},
+    "steps": 4,
+    "images_per_domain": 4,
+    "evaluate_every": 2,
+    "optimizer": {"lr": 1e-3},
+}
+
+
+def picture(domain: int, label: int, number: int) -> np.ndarray:
+    """Cats are bright above, dogs below; a domain has a tint."""
+    pixels = np.random.default_rng([domain, label, number]).integers(0, 90, (14, 18, 3))
+    half = slice(0, 7) if label == 0 else slice(7, 14)
+    pixels[half] += 120
+    pixels[..., domain] += 40
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+def write_pictures(root: Path, domains: tuple[str, ...], classes: tuple[str, ...]) -> Path:
+    for d, domain in enumerate(domains):
+        for c, name in enumerate(classes):
+            (root / domain / name).mkdir(parents=True)
+            for number in range(PER_CLASS):
+                image = Image.fromarray(picture(d, c, number))
+                image.save(root / domain / name / f"{number}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"), DOMAINS, CLASSES)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(shared_cache))
+        yield tmp_path_factory.mktemp("runs")
+
+
+def fit(recipe: str, runs: Path, data: dict[str, Any], **changes: Any) -> unseen.Run:
+    data = {"validation_share": 0.2, "test_share": 0.2} | data
+    return unseen.fit(recipe, runs=runs, console=Console(quiet=True), data=data, **TINY, **changes)
+
+
+@pytest.fixture(scope="module")
+def run(pictures: Path, runs: Path) -> unseen.Run:
+    return fit("folder/dmg", runs, {"root": str(pictures), "unseen_domain": "night"})
+
+
+def test_a_run_knows_its_names(run: unseen.Run) -> None:
+    assert run.classes == list(CLASSES)
+    assert run.domains == ["day", "fog"]
+    assert set(run.accuracy()) == {"night"}
+    assert set(run.accuracy("known_domain", rule="last")) == {"day", "fog"}
+    with pytest.raises(SettingsError, match=r"unknown view 'indomain'; did you mean 'in_domain'\?"):
+        run.accuracy("indomain")
+    views = run.result["results"]["source"]["views"]
+    assert views["out_of_domain"]["night"]["count"] == 2 * PER_CLASS
+    counts = read_json(run.folder.data)
+    assert (
+        sum(counts["train"].values())
+        + sum(counts["validation"].values())
+        + sum(counts["in_domain"].values())
+        == 2 * 2 * PER_CLASS
+    )
+
+
+def test_predictions_from_paths_pictures_and_arrays(run: unseen.Run, pictures: Path) -> None:
+    files = sorted((pictures / "night").rglob("*.png"))[:3]
+    expected = run.predict(files)
+    assert expected.shape == (3, 2)
+    np.testing.assert_allclose(expected.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(run.predict([str(file) for file in files]), expected)
+    opened = [Image.open(file) for file in files]
+    np.testing.assert_array_equal(run.predict(opened), expected)
+    arrays = np.stack([np.asarray(image) for image in opened])
+    np.testing.assert_array_equal(run.predict(arrays), expected)
+    np.testing.assert_array_equal(run.predict(list(arrays)), expected)
+    assert run.predict([]).shape == (0, 2)
+
+
+def test_predictions_where_the_domain_is_known(run: unseen.Run, pictures: Path) -> None:
+    files = sorted((pictures / "fog").rglob("*.png"))[:3]
+    by_domain = [run.predict(files, domain=domain) for domain in run.domains]
+    assert not np.array_equal(*by_domain)
+    assert not np.array_equal(by_domain[0], run.predict(files))
+    with pytest.raises(SettingsError, match="unknown training domain 'night'"):
+        run.predict(files, domain="night")
+
+
+def test_images_that_cannot_be_predicted(run: unseen.Run, pictures: Path) -> None:
+    file = next((pictures / "fog").rglob("*.png"))
+    with pytest.raises(DataError, match="put a single one into a list"):
+        run.predict(str(file))
+    with pytest.raises(DataError, match="put a single one into a list"):
+        run.predict(np.asarray(Image.open(file)))
+    with pytest.raises(DataError, match=r"should be uint8 \[height, width, 3\], got float64"):
+        run.predict([np.zeros((4, 4, 3))])
+    with pytest.raises(DataError, match=r"missing\.png is not a readable image"):
+        run.predict([pictures / "missing.png"])
+
+
+def test_a_picture_with_alpha_is_prepared_as_its_file_is(run: unseen.Run, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 4)).astype(np.uint8)
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "alpha.png")
+    np.testing.assert_array_equal(run.predict([image]), run.predict([tmp_path / "alpha.png"]))
+
+
+def evaluate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", *words])
+    printed = capsys.readouterr()
+    return caught.value.code, printed.out, printed.err
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A fourth domain, with the classes in another number."""
+    return write_pictures(tmp_path / "other", ("dusk",), ("dog",))
+
+
+def test_evaluate_agrees_with_the_record(run: unseen.Run, capsys) -> None:
+    code, out, _ = evaluate(capsys, str(run.folder.path))
+    assert code == 0
+    assert "Equal to the run's record." in out
+
+
+def test_evaluate_computes_in_the_precision_of_the_run(pictures: Path, runs: Path) -> None:
+    data = {"root": str(pictures), "unseen_domain": "night"}
+    run = fit("folder/dmg", runs, data, precision="bf16")
+    assert run.evaluate() == run.result["results"]["source"]["views"]
+
+
+def test_evaluate_on_other_images(run: unseen.Run, other: Path, capsys) -> None:
+    code, out, _ = evaluate(capsys, str(run.folder.path), "--data", str(other))
+    assert code == 0
+    assert "dusk" in out
+    assert "record" not in out
+    views = run.evaluate(other)
+    assert views["in_domain"] == {}
+    confusion = views["out_of_domain"]["dusk"]["confusion"]
+    assert [sum(row) for row in confusion] == [0, PER_CLASS], "labels are in the run's order"
+
+
+def test_evaluate_on_classes_that_are_not_known(run: unseen.Run, tmp_path: Path, capsys) -> None:
+    root = write_pictures(tmp_path / "other", ("dusk",), ("cat", "horse"))
+    code, _, err = evaluate(capsys, str(run.folder.path), "--data", str(root))
+    assert code == 2
+    assert "classes that this run does not know: horse (it knows cat, dog)" in err
+    code, _, err = evaluate(capsys, str(run.folder.path), "--data", str(tmp_path / "nowhere"))
+    assert code == 2
+    assert "does not exist" in err
+
+
+def test_no_unseen_domain_trains_on_all(pictures: Path, runs: Path, capsys) -> None:
+    run = fit("folder/aggregate", runs, {"root": str(pictures)})
+    assert run.domains == list(DOMAINS)
+    assert run.accuracy() == {}
+    assert set(run.accuracy("in_domain")) == set(DOMAINS)
+    assert "-none-" in run.folder.path.name
+    code, out, _ = evaluate(capsys, str(run.folder.path))
+    assert (code, "Equal" in out) == (0, True)
+
+
+def test_two_unseen_domains_and_one_to_train_on(pictures: Path, runs: Path) -> None:
+    """A single training domain has no pairs, so DMG's overlap is zero."""
+    run = fit("folder/dmg", runs, {"root": str(pictures), "unseen_domain": ["night", "fog"]})
+    assert run.domains == ["day"]
+    assert set(run.accuracy()) == {"fog", "night"}
+    logged = [record for record in run.folder.read_metrics() if "overlap" in record]
+    assert {record["overlap"] for record in logged} == {0.0}
+
+
+def test_domains_that_are_neither_trained_on_nor_unseen(pictures: Path, runs: Path) -> None:
+    data = {"root": str(pictures), "unseen_domain": "fog", "training_domains": "day"}
+    run = fit("folder/multihead", runs, data)
+    assert (run.domains, list(run.accuracy())) == (["day"], ["fog"])
+
+
+def test_the_oracle_needs_an_unseen_domain(pictures: Path, runs: Path) -> None:
+    with pytest.raises(UnseenError, match=r"oracle.*data\.unseen_domain"):
+        fit("folder/aggregate", runs, {"root": str(pictures)}, selection="oracle")
+
+
+def test_a_manifest(pictures: Path, runs: Path, tmp_path: Path) -> None:
+    file = pictures / "list.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "class", "domain"])
+        for image in sorted(pictures.rglob("*.png")):
+            domain, name, _ = image.relative_to(pictures).parts
+            writer.writerow([image.relative_to(pictures), name, domain])
+    run = fit("manifest/dmg", runs, {"root": str(file), "unseen_domain": "day"})
+    assert (run.classes, run.domains) == (list(CLASSES), ["fog", "night"])
+    assert run.evaluate() == run.result["results"]["source"]["views"]
+    assert run.evaluate(file)["out_of_domain"].keys() == set(DOMAINS)
+
+
+def test_hdf5(runs: Path, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    for d, domain in enumerate(("day", "fog")):
+        for part in ("train", "val", "test"):
+            with h5py.File(tmp_path / f"{domain}_{part}.hdf5", "w") as file:
+                file["images"] = np.stack([picture(d, n % 2, n) for n in range(8)])
+                file["labels"] = [n % 2 + 1 for n in range(8)]
+    options = {"first_label": 1, "class_names": CLASSES, "bgr": True}
+    run = fit("hdf5/aggregate", runs, {"root": str(tmp_path), "unseen_domain": "fog"} | options)
+    assert (run.classes, run.domains) == (list(CLASSES), ["day"])
+    assert run.evaluate() == run.result["results"]["source"]["views"]
+
+
+def test_a_method_of_ones_own(
+    pictures: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file, named by its import string: trained, recorded, opened again."""
+    (tmp_path / "my_own_method.py").write_text(
+        "from unseen import Method\n"
+        "from unseen.methods.base import classification\n\n"
+        "class Mine(Method):\n"
+        "    class Config(Method.Config):\n"
+        "        factor: float = 2.0\n\n"
+        "    def loss(self, batch, progress):\n"
+        "        loss, accuracy = classification(self.network(batch.images), batch.labels)\n"
+        "        return {'loss': self.config.factor * loss, 'accuracy': accuracy}\n\n"
+        "    def predict(self, images, domain=None):\n"
+        "        return self.network(images)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data = {"root": str(pictures), "unseen_domain": "night"}
+    method = {"name": "my_own_method:Mine", "factor": 3.0}
+    run = fit("folder/aggregate", runs, data, method=method)
+    assert run.result["method"] == "my_own_method:Mine"
+    again = unseen.load_run(run.folder.path)
+    assert again.experiment.method.model_dump()["factor"] == 3.0
+    assert again.evaluate() == run.result["results"]["source"]["views"]
+    del sys.modules["my_own_method"]

@@ -1,0 +1,148 @@
+"""The pure parts of the benchmarks: statistics, goals, the results file. Nothing is timed here."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks import run
+from benchmarks.figures import (
+    Figure,
+    Measurement,
+    Outcome,
+    alternate,
+    as_records,
+    median_ratio,
+    meets,
+    write_results,
+)
+from benchmarks.imports import imported
+from benchmarks.plain_pytorch import with_losses
+from rich.console import Console
+
+
+def figure(name: str, goal: str, ratio: float, sound: bool = True) -> Figure:
+    return Figure(name, goal, "a / b", 3, lambda repeats: Measurement(ratio, sound=sound))
+
+
+def outcome(name: str, goal: str, ratio: float, sound: bool = True) -> Outcome:
+    chosen = figure(name, goal, ratio, sound)
+    return Outcome(chosen, chosen.measure(chosen.repeats))
+
+
+@pytest.mark.parametrize(
+    ("goal", "ratio", "expected"),
+    [
+        ("<= 1.02", 1.02, True),
+        ("<= 1.02", 1.021, False),
+        (">= 1.3", 1.3, True),
+        (">= 1.3", 1.29, False),
+        ("< 0.10", 0.0999, True),
+        ("< 0.10", 0.1, False),
+        ("> 2", 2.0, False),
+        ("== 0", 0, True),
+        ("== 0", 1, False),
+    ],
+)
+def test_a_goal_is_a_comparison(goal: str, ratio: float, expected: bool) -> None:
+    assert meets(ratio, goal) is expected
+
+
+def test_a_goal_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'about 2' is not a goal; .* '<= 1\.02'"):
+        meets(1.0, "about 2")
+
+
+def test_sides_take_turns_and_swap_who_begins() -> None:
+    calls: list[str] = []
+
+    def side(name: str, seconds: Iterator[float]):
+        def work() -> float:
+            calls.append(name)
+            return next(seconds)
+
+        return work
+
+    first = side("A", iter([9.0, 1.0, 2.0, 3.0]))
+    second = side("B", iter([9.0, 10.0, 20.0, 30.0]))
+    assert alternate(first, second, repeats=3) == [(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)]
+    assert "".join(calls) == "AB" + "AB" + "BA" + "AB"
+
+
+def test_the_median_of_pair_ratios_ignores_a_disturbed_pair() -> None:
+    measured = median_ratio([(2, 1), (9, 3), (4, 1), (500, 1), (1, 1)], "seen")
+    assert measured == Measurement(3.0, (2.0, 4.0), "seen")
+    assert median_ratio([(3, 2)]) == Measurement(1.5)
+
+
+def test_every_figure_has_a_readable_goal_and_a_name_of_its_own() -> None:
+    names = [figure.name for figure in run.FIGURES]
+    assert len(set(names)) == len(names) == 8
+    for known in run.FIGURES:
+        assert meets(1.0, known.goal) in (True, False)
+        assert known.repeats > 0
+
+
+def test_different_losses_meet_no_goal() -> None:
+    equal = with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.0005])
+    assert equal.sound
+    assert equal.remark == "losses of the first 2 steps differ by 5.0e-04 at most"
+    assert not with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.002]).sound
+    assert not outcome("a", ">= 1.3", 1.5, sound=False).holds
+
+
+def test_results_are_four_keys_each() -> None:
+    records = as_records([outcome("a", "<= 1.02", 1.01234), outcome("b", ">= 4", 3.5)])
+    assert records == [
+        {"name": "a", "ratio": 1.0123, "goal": "<= 1.02", "holds": True},
+        {"name": "b", "ratio": 3.5, "goal": ">= 4", "holds": False},
+    ]
+
+
+def test_a_partial_run_keeps_the_other_results(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_results(file, [outcome("b", ">= 4", 5), outcome("gone", ">= 4", 5)], ["a", "b", "gone"])
+    write_results(file, [outcome("a", "== 0", 0)], ["a", "b"])
+    assert [record["name"] for record in json.loads(file.read_text())] == ["a", "b"]
+
+
+def test_the_command_measures_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+
+    def measure(repeats: int) -> Measurement:
+        asked.append(repeats)
+        return Measurement(1.5, (1.4, 1.6), "as seen")
+
+    fakes = [Figure(name, ">= 1.3", "x / y", 3, measure) for name in ("Fast one", "other")]
+    monkeypatch.setattr(run, "FIGURES", fakes)
+    file = tmp_path / "results.json"
+    run.main(["--only", "fast", "--repeats", "7", "--output", str(file)])
+    assert asked == [7]
+    assert json.loads(file.read_text()) == [
+        {"name": "Fast one", "ratio": 1.5, "goal": ">= 1.3", "holds": True}
+    ]
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("Fast one", "1.500", "1.400 to 1.600", "as seen", "yes"))
+    run.main(["--output", str(file)])
+    assert asked == [7, 3, 3]
+    with pytest.raises(SystemExit, match="no figure has 'slow' in its name"):
+        run.main(["--only", "slow", "--output", str(file)])
+
+
+def test_names_in_brackets_are_shown_as_they_are() -> None:
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(run.table([outcome("a [b]", "== 0", 1)]))
+    assert "a [b]" in shown.get()
+
+
+def test_torch_is_recognised_among_imports() -> None:
+    report = (
+        "import time: self [us] | cumulative | imported package\n"
+        "import time:       120 |        120 |   torchlike\n"
+        "import time:       120 |        120 |     torch._C\n"
+        "import time:       120 |        240 | torch\n"
+    )
+    assert imported(report, "torch") == ["torch._C", "torch"]

@@ -1,0 +1,121 @@
+"""Tiny runs on the digits, and a module with methods and networks made to be watched."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from unseen.config import Experiment
+from unseen.recipe_files import load_experiment
+from unseen.records import RunFolder
+from unseen.training.display import Display
+from unseen.training.execute import execute
+
+TINY = {
+    "data.unseen_domain": "outlines",
+    "network.image_size": 16,
+    "images_per_domain": 2,
+    "steps": 6,
+    "evaluate_every": 3,
+    "checkpoint_every": 2,
+    "log_every": 1,
+    "devices.accelerator": "cpu",
+}
+
+WATCHED = '''
+import torch
+from torch import nn
+from unseen.methods.aggregate import Aggregate
+from unseen.methods.base import with_gradients
+from unseen.networks.stages import ImageInput, Network
+
+calls = []
+
+
+class Watched(Aggregate):
+    """Writes down what is called when; its gradient is made by hand."""
+
+    synced = ("seen",)
+
+    def __init__(self, network, task, config):
+        super().__init__(network, task, config)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def loss(self, batch, progress):
+        calls.append(("loss", progress.step, progress.steps))
+        self.seen.fill_(batch.images.shape[0])
+        losses = super().loss(batch, progress)
+        params = list(self.parameters())
+        grads = [torch.full_like(p, 0.5) for p in params]
+        return {"loss": with_gradients(params, grads), "task": losses["loss"].detach()}
+
+    def edit_gradients(self, progress):
+        gradients = {p.grad.unique().item() for p in self.parameters()}
+        calls.append(("edit_gradients", progress.step, gradients, self.seen.item()))
+        for p in self.parameters():
+            p.grad.fill_(1.0)
+
+    def after_update(self, progress):
+        with torch.no_grad():
+            first = next(self.parameters()).flatten()[0].item()
+        calls.append(("after_update", progress.step, first))
+
+
+class Exploding(Aggregate):
+    def loss(self, batch, progress):
+        losses = super().loss(batch, progress)
+        if progress.step == 4:
+            losses["loss"] = losses["loss"] * torch.nan
+        return losses
+
+
+def dropout_network(settings, n_classes):
+    stages = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(3 * settings.image_size**2, 16),
+        "dropout": nn.Dropout(0.5),
+        "fc2": nn.Linear(16, n_classes),
+    }
+    return Network(stages, ImageInput(settings.image_size, (0.5,) * 3, (0.5,) * 3), ("fc2",))
+'''
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The module above, importable by the name `watched_parts`."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "watched_parts.py").write_text(WATCHED)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("watched_parts")
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Experiment]:
+    """Settings of a tiny run; `a__b=value` is the override `a.b=value`."""
+
+    def build(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
+        dotted = {key.replace("__", "."): value for key, value in changes.items()}
+        settings = TINY | dotted
+        if "epochs" in dotted:
+            del settings["steps"]
+        return load_experiment(recipe, settings)
+
+    return build
+
+
+@pytest.fixture
+def run_tiny() -> Callable[[Experiment, Path], RunFolder]:
+    """Carry out a run, in silence."""
+
+    def run(experiment: Experiment, path: Path) -> RunFolder:
+        folder = RunFolder(path)
+        with Display(Console(quiet=True), 1, "") as display:
+            execute(experiment, folder, display)
+        return folder
+
+    return run

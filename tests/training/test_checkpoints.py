@@ -1,0 +1,92 @@
+"""Files of weights: refused with a reason, and never run."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from unseen.errors import UnseenError
+from unseen.training.checkpoints import (
+    Checkpoint,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+
+
+class Trap:
+    """Unpickling this makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self):
+        return Path.mkdir, (self.folder,)
+
+
+def adam(method: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(method.parameters())
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    save_weights(file, nn.Linear(3, 2))
+    with pytest.raises(UnseenError, match=r"another network: 1 tensors differ, among them weight"):
+        load_weights(file, nn.Linear(4, 2))
+    with pytest.raises(UnseenError, match=r"another network: 4 tensors differ, among them 0\.bias"):
+        load_weights(file, nn.Sequential(nn.Linear(3, 2)))
+    fresh = nn.Linear(3, 2)
+    load_weights(file, fresh)
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    method = nn.Linear(3, 2)
+    save_checkpoint(file, method, adam(method), Checkpoint(1, 0, [], 0.0))
+    other = nn.Linear(4, 2)
+    with pytest.raises(UnseenError, match="weights of another network"):
+        load_checkpoint(file, other, adam(other))
+
+
+def test_no_checkpoint_yet(tmp_path: Path) -> None:
+    method = nn.Linear(3, 2)
+    assert load_checkpoint(tmp_path / "checkpoint.safetensors", method, adam(method)) is None
+
+
+def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    save_file({"method.weight": torch.zeros(1)}, file)
+    method = nn.Linear(3, 2)
+    with pytest.raises(UnseenError, match="is not a checkpoint; remove it to start the run anew"):
+        load_checkpoint(file, method, adam(method))
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100])
+def test_a_damaged_file_is_named(tmp_path: Path, keep: int) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    method = nn.Linear(3, 2)
+    save_checkpoint(file, method, adam(method), Checkpoint(1, 0, [], 0.0))
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(
+        UnseenError, match=r"checkpoint\.safetensors is damaged or not a safetensor"
+    ):
+        load_checkpoint(file, method, adam(method))
+
+
+@pytest.mark.parametrize("write", [pickle.dump, torch.save])
+def test_a_pickle_posing_as_weights_is_refused_and_not_run(tmp_path: Path, write) -> None:
+    file, trap = tmp_path / "weights.safetensors", tmp_path / "executed"
+    with file.open("wb") as stream:
+        write({"weight": Trap(trap)}, stream)
+    with pytest.raises(UnseenError, match="not a safetensors file"):
+        load_weights(file, nn.Linear(3, 2))
+    assert not trap.exists()
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnseenError, match=r"there is no .*last\.safetensors"):
+        load_weights(tmp_path / "last.safetensors", nn.Linear(3, 2))

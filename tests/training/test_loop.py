@@ -1,0 +1,208 @@
+"""The loop: the order of its hooks, what it looks at, where it stops, and how it goes on."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unseen.config import complete_settings
+from unseen.data.prepare import PreparedImages
+from unseen.errors import UnseenError
+from unseen.recipe_files import build_experiment
+from unseen.training import loop
+from unseen.training.checkpoints import load_checkpoint
+
+
+def weights(folder, rule: str = "last") -> dict[str, torch.Tensor]:
+    return load_file(folder.weights(rule))
+
+
+def test_hooks_are_called_in_order(tiny, run_tiny, watched, tmp_path: Path) -> None:
+    """with_gradients gives ½ everywhere, edit_gradients makes it 1, SGD then takes lr off."""
+    watched.calls.clear()
+    folder = run_tiny(
+        tiny(
+            method={"name": "watched_parts:Watched"},
+            optimizer={"name": "sgd", "lr": 0.25, "momentum": 0},
+            steps=2,
+        ),
+        tmp_path / "run",
+    )
+    calls = watched.calls
+    assert [call[:2] for call in calls] == [
+        (name, step) for step in (0, 1) for name in ("loss", "edit_gradients", "after_update")
+    ]
+    assert calls[0] == ("loss", 0, 2)
+    assert calls[1] == ("edit_gradients", 0, {0.5}, 6.0)
+    assert calls[2][2] - calls[5][2] == pytest.approx(0.25)
+    records = [record for record in folder.read_metrics() if "loss" in record]
+    assert [record["loss"] for record in records] == [0, 0], "the value of with_gradients is zero"
+    assert all(record["task"] > 0 and record["lr"] == 0.25 for record in records)
+    assert weights(folder)["seen"].item() == 6
+
+
+def test_clipping_bounds_the_gradient(tiny, run_tiny, watched, tmp_path: Path) -> None:
+    """All gradients are 1, so each becomes norm / √n, whatever edit_gradients made of them."""
+    watched.calls.clear()
+    run_tiny(
+        tiny(
+            method={"name": "watched_parts:Watched"},
+            optimizer={"name": "sgd", "lr": 1.0, "momentum": 0},
+            clip_gradient=2.0,
+            steps=2,
+        ),
+        tmp_path / "run",
+    )
+    first, second = (call[2] for call in watched.calls if call[0] == "after_update")
+    network = load_file(tmp_path / "run" / "weights" / "last.safetensors")
+    count = sum(t.numel() for name, t in network.items() if name != "seen")
+    assert first - second == pytest.approx(2 / count**0.5, rel=1e-3)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny, run_tiny, watched, tmp_path: Path) -> None:
+    experiment = tiny(method={"name": "watched_parts:Exploding"})
+    with pytest.raises(UnseenError) as caught:
+        run_tiny(experiment, tmp_path / "run")
+    message = str(caught.value)
+    assert "the loss is not finite at step 5 (loss nan, accuracy " in message
+    assert "try optimizer.lr=0.0001 or clip_gradient=1" in message
+    assert str(tmp_path / "run") in message
+    assert not (tmp_path / "run" / "result.json").exists()
+    method, optimizer = _fresh(experiment)
+    about = load_checkpoint(tmp_path / "run" / "checkpoint.safetensors", method, optimizer)
+    assert about is not None
+    assert about.step == 4
+    assert all(torch.isfinite(p).all() for p in method.parameters())
+
+
+def _fresh(experiment):
+    from unseen.data.prepare import open_dataset
+    from unseen.training.build import build_method, build_task
+    from unseen.training.optimizers import build_optimizer
+
+    method = build_method(experiment, build_task(open_dataset(experiment.data), experiment))
+    return method, build_optimizer(method, experiment.optimizer)
+
+
+def test_the_oracle_peeks_and_says_so(tiny, run_tiny, tmp_path: Path) -> None:
+    folder = run_tiny(tiny(selection="oracle"), tmp_path / "run")
+    evaluations = [record for record in folder.read_metrics() if "validation" in record]
+    assert [set(record["unseen"]) for record in evaluations] == [{"outlines"}] * 2
+    result = folder.read_result()
+    assert set(result["results"]) == {"oracle", "source", "last"}
+    best = max(evaluations, key=lambda record: record["unseen"]["outlines"])
+    chosen = result["results"]["oracle"]
+    assert chosen["step"] == best["step"]
+    found = chosen["views"]["out_of_domain"]["outlines"]["accuracy"]
+    assert found == best["unseen"]["outlines"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "peeks"), [("source", False), ("last", False), ("oracle", True)]
+)
+def test_training_never_reads_the_unseen_domain(
+    tiny, run_tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: str, peeks: bool
+) -> None:
+    """Every read during `fit` is checked against the images' domains; measuring comes after it."""
+    read_before: set[str] = set()
+    fitting = False
+    real_fit, real_batch = loop.fit, PreparedImages.batch
+
+    def fit(*arguments):
+        nonlocal fitting
+        fitting = True
+        real_fit(*arguments)
+        fitting = False
+
+    def batch(self: PreparedImages, positions: np.ndarray) -> torch.Tensor:
+        if fitting:
+            read_before.update(self.index.domains[d] for d in self.index.domain_of[positions])
+        return real_batch(self, positions)
+
+    monkeypatch.setattr(loop, "fit", fit)
+    monkeypatch.setattr(PreparedImages, "batch", batch)
+    folder = run_tiny(tiny(selection=selection, steps=3), tmp_path / "run")
+    sources = {"plain", "blended", "coloured"}
+    assert read_before == (sources | {"outlines"} if peeks else sources)
+    assert set(folder.read_result()["results"]["last"]["views"]["out_of_domain"]) == {"outlines"}
+
+
+def test_dropout_repeats_after_a_resume(tiny, run_tiny, watched, tmp_path: Path) -> None:
+    """Stop after step 4 (as a crash right after a checkpoint would), go on, compare bit for bit."""
+    experiment = tiny(network={"name": "watched_parts:dropout_network"})
+    whole = run_tiny(experiment, tmp_path / "whole")
+
+    class Crash(Exception):
+        pass
+
+    real_save = loop.save
+
+    def save_and_crash(state) -> None:
+        real_save(state)
+        if state.step == 4:
+            raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "save", save_and_crash)
+        with pytest.raises(Crash):
+            run_tiny(experiment, tmp_path / "halves")
+    halves = run_tiny(experiment, tmp_path / "halves")
+    for file in ("metrics.jsonl", "result.json", "weights/last.safetensors"):
+        assert (halves.path / file).read_bytes() == (whole.path / file).read_bytes(), file
+    other = run_tiny(tiny("digits/aggregate", network=experiment.network, seed=1), tmp_path / "o")
+    assert other.metrics.read_bytes() != whole.metrics.read_bytes()
+
+
+def test_length_in_epochs(tiny, run_tiny, tmp_path: Path) -> None:
+    """A pass over the training images; the last step may begin the next pass."""
+    experiment = tiny(epochs=0.5, images_per_domain=64, evaluate_every=100)
+    folder = run_tiny(experiment, tmp_path / "run")
+    import json
+
+    images = sum(json.loads(folder.data.read_text())["train"].values())
+    assert folder.read_result()["steps"] == round(0.5 * -(-images // (3 * 64)))
+    steps = [record["step"] for record in folder.read_metrics() if "validation" in record]
+    assert steps == [folder.read_result()["steps"]]
+
+
+@pytest.mark.parametrize("method", ["dmg", "multihead"])
+def test_bf16(tiny, run_tiny, tmp_path: Path, method: str) -> None:
+    """Weights stay in 32 bits, the arithmetic is not: the first losses agree roughly only."""
+    folder = run_tiny(tiny(f"digits/{method}", precision="bf16", steps=2), tmp_path / "half")
+    full = run_tiny(tiny(f"digits/{method}", steps=2), tmp_path / "full")
+    assert {t.dtype for t in weights(folder).values()} == {torch.float32}
+    losses = [f.read_metrics()[0]["loss"] for f in (folder, full)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert losses[0] != losses[1]
+
+
+def test_a_damaged_checkpoint_stops_with_its_name(tiny, run_tiny, tmp_path: Path) -> None:
+    experiment = tiny(steps=2)
+    folder = run_tiny(experiment, tmp_path / "run")
+    folder.result.unlink()
+    folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:-10])
+    with pytest.raises(UnseenError, match=r"checkpoint\.safetensors is damaged"):
+        run_tiny(experiment, folder.path)
+
+
+def test_lost_records_are_noticed(tiny, run_tiny, tmp_path: Path) -> None:
+    experiment = tiny(steps=2)
+    folder = run_tiny(experiment, tmp_path / "run")
+    folder.result.unlink()
+    folder.metrics.unlink()
+    with pytest.raises(UnseenError, match=r"metrics\.jsonl is shorter than"):
+        run_tiny(experiment, folder.path)
+
+
+def test_a_run_moved_elsewhere_goes_on(tiny, run_tiny, tmp_path: Path) -> None:
+    """Nothing in a run folder names the place where it was made."""
+    experiment = tiny(steps=2)
+    folder = run_tiny(experiment, tmp_path / "run")
+    moved = Path(shutil.move(folder.path, tmp_path / "elsewhere"))
+    result = (moved / "result.json").read_bytes()
+    (moved / "result.json").unlink()
+    run_tiny(build_experiment(complete_settings(experiment)), moved)
+    assert (moved / "result.json").read_bytes() == result

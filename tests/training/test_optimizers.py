@@ -1,0 +1,130 @@
+"""Rates, groups and optimizers, against values worked by hand and against plain torch."""
+
+import math
+
+import pytest
+import torch
+
+from unseen import catalog
+from unseen.config import NetworkSettings, OptimizerSettings, ScheduleSettings
+from unseen.data.batch import Task
+from unseen.methods.base import Method
+from unseen.networks.backbones import build_network
+from unseen.training.optimizers import RateSchedule, build_optimizer, schedule_factor
+
+TASK = Task(("one", "two"), ("photo", "sketch"))
+
+
+def make(name: str, new_stages: tuple[str, ...] = (), **settings: object) -> Method:
+    torch.manual_seed(0)
+    network = build_network(NetworkSettings(name="small_cnn", image_size=16), 2)
+    network.new_stages = new_stages
+    kind = catalog.load("method", name)
+    return kind(network, TASK, kind.Config(name=name, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "expected"),
+    [
+        ({"name": "constant"}, 77, 1.0),
+        ({"name": "exponential", "gamma": 0.5, "unit": "step"}, 3, 0.125),
+        ({"name": "exponential", "gamma": 0.5, "unit": "epoch"}, 9, 1.0),
+        ({"name": "exponential", "gamma": 0.5, "unit": "epoch"}, 25, 0.25),
+        ({"name": "exponential", "gamma": 0.25, "unit": "run"}, 50, 0.5),
+        ({"name": "inverse", "gamma": 1, "power": 2, "unit": "step"}, 3, 1 / 16),
+        ({"name": "inverse", "gamma": 1, "power": 1, "unit": "epoch"}, 19, 1 / 2),
+        ({"name": "inverse", "gamma": 10, "power": 0.75, "unit": "run"}, 0, 1.0),
+        ({"name": "inverse", "gamma": 10, "power": 0.75, "unit": "run"}, 50, 6**-0.75),
+        ({"name": "cosine"}, 0, 1.0),
+        ({"name": "cosine"}, 50, 0.5),
+        ({"name": "cosine"}, 100, 0.0),
+        ({"name": "cosine"}, 25, (1 + math.sqrt(0.5)) / 2),
+    ],
+)
+def test_schedules(settings: dict[str, object], step: int, expected: float) -> None:
+    """100 steps, 10 of them an epoch; the sixth-last ones are DANN's lr_0 / (1 + 10 p)^0.75."""
+    schedule = ScheduleSettings.model_validate(settings)
+    assert schedule_factor(schedule, step, 100, 10) == pytest.approx(expected, abs=1e-12)
+
+
+def test_every_group_follows_the_schedule_from_its_own_rate() -> None:
+    method = make("dmg", mask_lr=0.5)
+    optimizer = build_optimizer(method, OptimizerSettings(lr=0.01))
+    rates = RateSchedule(optimizer, ScheduleSettings(name="cosine"), 10, 5)
+    for step in (7, 5):  # the order does not matter: a pure function of the step
+        rates.apply(step)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.25, 0.005])
+
+
+@pytest.mark.parametrize("name", catalog.METHODS)
+@pytest.mark.parametrize("new_stages", [(), ("fc2",), ("fc1", "fc2")])
+def test_every_parameter_is_in_exactly_one_group(name: str, new_stages: tuple[str, ...]) -> None:
+    method = make(name, new_stages)
+    method.network.stage("conv1").requires_grad_(False)
+    optimizer = build_optimizer(method, OptimizerSettings(new_layers_lr_factor=10))
+    grouped = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p.requires_grad)
+
+
+def test_masks_have_their_own_rate_and_decay() -> None:
+    method = make("dmg", mask_lr=0.5, mask_weight_decay=0.25)
+    optimizer = build_optimizer(method, OptimizerSettings(lr=0.01, weight_decay=0.1))
+    masks, others = optimizer.param_groups
+    assert [p.shape for p in masks["params"]] == [(2, 512), (2, 128)]
+    assert (masks["lr"], masks["weight_decay"]) == (0.5, 0.25)
+    assert (others["lr"], others["weight_decay"]) == (0.01, 0.1)
+
+
+def test_masks_follow_the_optimizer_where_nothing_else_is_said() -> None:
+    masks, _ = build_optimizer(
+        make("dmg"), OptimizerSettings(lr=0.01, weight_decay=0.1)
+    ).param_groups
+    assert (masks["lr"], masks["weight_decay"]) == (0.01, 0.1)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("aggregate", 2), ("multihead", 4), ("dmg", 2)])
+def test_new_layers_have_their_factor(name: str, expected: int) -> None:
+    """Weight and bias of the classifier: two tensors, and two for each of multihead's heads."""
+    settings = OptimizerSettings(lr=0.01, new_layers_lr_factor=10)
+    groups = build_optimizer(make(name, ("fc2",)), settings).param_groups
+    new, others = groups[-2:]
+    assert new["lr"] == pytest.approx(0.1)
+    assert len(new["params"]) == expected
+    assert {p.shape[0] for p in new["params"]} == {2}
+    assert others["lr"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "plain"),
+    [
+        (
+            OptimizerSettings(name="adam", lr=0.05, weight_decay=0.1),
+            lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
+        ),
+        (
+            OptimizerSettings(name="adamw", lr=0.05, weight_decay=0.1),
+            lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
+        ),
+        (
+            OptimizerSettings(name="sgd", lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1),
+            lambda p: torch.optim.SGD(
+                p, lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1, foreach=False
+            ),
+        ),
+        (
+            OptimizerSettings(name="sgd", lr=0.05, momentum=0),
+            lambda p: torch.optim.SGD(p, lr=0.05, foreach=False),
+        ),
+    ],
+)
+def test_optimizers_take_the_steps_of_plain_torch(settings: OptimizerSettings, plain) -> None:
+    ours, theirs = make("aggregate"), make("aggregate")
+    pairs = ((ours, build_optimizer(ours, settings)), (theirs, plain(theirs.parameters())))
+    for method, optimizer in pairs:
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(3):
+            for parameter in method.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=generator)
+            optimizer.step()
+    for found, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
