@@ -243,3 +243,13 @@ def test_image_sizes_that_cannot_be_used() -> None:
         build("alexnet", 62)
     with pytest.raises(SettingsError, match=r"network\.image_size|timm cannot build"):
         build("vit_tiny_patch16_224", 8)
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "resnet18", "timm:vit_tiny_patch16_224"])
+def test_a_new_classifier_finds_all_classes_about_equally_likely(name: str) -> None:
+    """timm's own start (weights of ±1/√classes) gave a first loss of 4 and spoiled the features."""
+    torch.manual_seed(0)
+    network = build_network(NetworkSettings(name=name, image_size=64), 7).eval()
+    with torch.no_grad():
+        probabilities = network(torch.randn(8, 3, 64, 64)).softmax(dim=1)
+    assert (probabilities - 1 / 7).abs().max() < 0.1
