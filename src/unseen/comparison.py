@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from unseen import catalog
-from unseen.config import Experiment
+from unseen.config import Experiment, as_list
 from unseen.data.prepare import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
@@ -33,10 +33,10 @@ class Comparison:
 def compare(
     dataset: str,
     *,
-    methods: Sequence[str] = ("aggregate", "multihead", "dmg"),
+    methods: str | Sequence[str] = ("aggregate", "multihead", "dmg"),
     seeds: Sequence[int] = (0,),
     backbone: str | None = None,
-    unseen: Sequence[str] = (),
+    unseen: str | Sequence[str] = (),
     runs: str | Path = "runs",
     console: Console | None = None,
     **overrides: Any,
@@ -44,8 +44,10 @@ def compare(
     """Train on all domains but one, test on that one; every domain, method and seed.
 
     Each method starts from its recipe `dataset/method`, or from `dataset/aggregate` with the
-    method's own defaults. Finished runs are skipped, unfinished ones resumed.
+    method's own defaults. Finished runs are skipped, unfinished ones resumed. Names may be given
+    as a list or as text with commas; `unseen` restricts which domains are held out.
     """
+    methods, unseen = as_list(methods), as_list(unseen)
     console = console or Console(stderr=True)
     extra = nested(overrides)
     if backbone is not None:

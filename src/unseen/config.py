@@ -14,7 +14,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-def _as_list(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
     if isinstance(value, int):  # a folder called 2007, say, which YAML takes for a number
         value = str(value)
@@ -23,7 +23,7 @@ def _as_list(value: Any) -> Any:
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 class DataSettings(Settings):

@@ -146,7 +146,9 @@ def build_experiment(settings: Mapping[str, Any], source: str = "these settings"
     else:
         if not problems:
             return experiment
-    raise SettingsError(f"{source}: not a valid recipe\n  " + "\n  ".join(dict.fromkeys(problems)))
+    raise SettingsError(
+        f"{source} is not a valid recipe:\n  " + "\n  ".join(dict.fromkeys(problems))
+    )
 
 
 def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:

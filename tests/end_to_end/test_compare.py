@@ -113,6 +113,12 @@ def test_some_domains_only(comparison: Comparison, runs: Path) -> None:
     assert not {"blended", "coloured"} & shown
 
 
+def test_names_may_be_text(comparison: Comparison, runs: Path) -> None:
+    """One word must not be read letter by letter."""
+    one = compare(runs, methods="aggregate", unseen="plain")
+    assert {(r["method"], *r["unseen_domains"]) for r in one.results} == {("aggregate", "plain")}
+
+
 def test_training_domains_restrict_what_is_compared(runs: Path) -> None:
     from unseen.comparison import plan_comparison
 

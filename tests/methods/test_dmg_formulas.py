@@ -201,15 +201,15 @@ def test_dropout_is_off_and_logits_start_as_told() -> None:
 
 def test_the_trunk_runs_once_for_all_domains() -> None:
     method = make(domains=4).eval()
-    calls = {"flatten": 0, "fc1": 0}
-    for name in calls:
+    seen = {"flatten": 0, "fc1": 0}
+    for name in seen:
 
-        def count(*_, name: str = name) -> None:
-            calls[name] += 1
+        def count(_: nn.Module, inputs: tuple[Tensor], __: Tensor, name: str = name) -> None:
+            seen[name] += len(inputs[0])
 
         method.network.stage(name).register_forward_hook(count)
-    method.predict(batch_of([0]).images)
-    assert calls == {"flatten": 1, "fc1": 4}
+    method.predict(batch_of([0, 0, 0]).images)
+    assert seen == {"flatten": 3, "fc1": 12}
 
 
 def test_statistics_by_name() -> None:

@@ -65,6 +65,15 @@ class Watched(Aggregate):
         calls.append(("after_update", progress.step, first))
 
 
+class Endless(Aggregate):
+    """An infinite gradient in step 3, while the loss is still a number."""
+
+    def edit_gradients(self, progress):
+        if progress.step == 3:
+            for p in self.parameters():
+                p.grad.fill_(float("inf"))
+
+
 class Exploding(Aggregate):
     def loss(self, batch, progress):
         losses = super().loss(batch, progress)

@@ -78,6 +78,26 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny, run_tiny, watched, tmp_pa
     assert all(torch.isfinite(p).all() for p in method.parameters())
 
 
+def test_lost_weights_never_replace_a_good_checkpoint(
+    tiny, run_tiny, watched, tmp_path: Path
+) -> None:
+    experiment = tiny(method={"name": "watched_parts:Endless"})
+    with pytest.raises(UnseenError, match="the weights are not finite after step 4"):
+        run_tiny(experiment, tmp_path / "run")
+    method, optimizer = _fresh(experiment)
+    about = load_checkpoint(tmp_path / "run" / "checkpoint.safetensors", method, optimizer)
+    assert about is not None
+    assert about.step == 2
+    assert all(torch.isfinite(p).all() for p in method.parameters())
+
+
+def test_the_oracle_needs_an_unseen_domain(tiny, run_tiny, tmp_path: Path) -> None:
+    experiment = tiny(selection="oracle", data={"unseen_domain": []})
+    with pytest.raises(UnseenError, match=r"set data\.unseen_domain"):
+        run_tiny(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def _fresh(experiment):
     from unseen.data.prepare import open_dataset
     from unseen.training.build import build_method, build_task

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from unseen.config import as_list
 from unseen.errors import SettingsError
 from unseen.recipe_files import parse_overrides
 
@@ -35,10 +36,10 @@ def run(chosen: argparse.Namespace) -> None:
 
     comparison = compare(
         chosen.dataset,
-        methods=_words(chosen.methods),
+        methods=chosen.methods,
         seeds=parse_seeds(chosen.seeds),
         backbone=chosen.backbone,
-        unseen=_words(chosen.unseen),
+        unseen=chosen.unseen,
         runs=chosen.runs,
         console=Console(stderr=True),
         **parse_overrides(chosen.overrides),
@@ -50,14 +51,10 @@ def run(chosen: argparse.Namespace) -> None:
     console.print(f"Tables as CSV, Markdown and LaTeX: {folder}", highlight=False, soft_wrap=True)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def parse_seeds(text: str) -> list[int]:
     """`0,1,2` or `0-4`, or both."""
     seeds: list[int] = []
-    for word in _words(text):
+    for word in as_list(text):
         first, dash, last = word.partition("-")
         try:
             seeds += range(int(first), int(last) + 1) if dash else [int(first)]

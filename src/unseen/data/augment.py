@@ -43,7 +43,8 @@ def augment(images: Tensor, keys: Tensor, settings: AugmentSettings, scale: Pixe
         pixels = _recolour(pixels, draws[:, 5:], settings)
     mean = torch.tensor(scale.mean, device=images.device) * 255
     std = torch.tensor(scale.std, device=images.device) * 255
-    return pixels.sub_(mean[:, None, None]).div_(std[:, None, None])
+    pixels = pixels.sub_(mean[:, None, None]).div_(std[:, None, None])
+    return pixels.contiguous(memory_format=torch.channels_last)
 
 
 def _crop_and_flip(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tensor:
@@ -55,13 +56,17 @@ def _crop_and_flip(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> 
     if settings.crop_scale == 1:
         width, height = torch.ones_like(width), torch.ones_like(height)
     mirror = torch.where(draws[:, 4] < settings.flip, -1.0, 1.0)
-    theta = torch.zeros(len(pixels), 2, 3, device=pixels.device)
-    theta[:, 0, 0] = width * mirror
-    theta[:, 1, 1] = height
-    theta[:, 0, 2] = (1 - width) * (2 * draws[:, 2] - 1)
-    theta[:, 1, 2] = (1 - height) * (2 * draws[:, 3] - 1)
-    grid = functional.affine_grid(theta, list(pixels.shape), align_corners=False)
+    rows, columns = (_centres(n, pixels.device) for n in pixels.shape[2:])
+    x = torch.outer(width * mirror, columns) + ((1 - width) * (2 * draws[:, 2] - 1))[:, None]
+    y = torch.outer(height, rows) + ((1 - height) * (2 * draws[:, 3] - 1))[:, None]
+    shape = (len(pixels), len(rows), len(columns))
+    grid = torch.stack([x[:, None, :].expand(shape), y[:, :, None].expand(shape)], dim=3)
     return functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+
+
+def _centres(n: int, device: torch.device) -> Tensor:
+    """Where the middles of n pixels lie between -1 and 1."""
+    return (2 * torch.arange(n, device=device) + 1) / n - 1
 
 
 def _recolour(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tensor:
@@ -77,11 +82,8 @@ def _recolour(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tenso
     centre = (matrix @ pixels.mean(dim=(2, 3))[:, :, None]).squeeze(2) @ luma
     offset = ((1 - contrast) * centre)[:, None]
     matrix = matrix * contrast[:, None, None]
-    # channels-last: pixels are rows of three, so colour is one [pixels, 3] × [3, 3] product
-    rows = pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, 3)
-    coloured = torch.baddbmm(offset[:, :, None].expand(-1, 1, 3), rows, matrix.transpose(1, 2))
-    shape = (len(pixels), *pixels.shape[2:], 3)
-    return coloured.clamp_(0, 255).reshape(shape).permute(0, 3, 1, 2)
+    coloured = torch.baddbmm(offset[:, :, None], matrix, pixels.flatten(2))
+    return coloured.clamp_(0, 255).view(pixels.shape)
 
 
 def _hue_matrix(turns: Tensor) -> Tensor:

@@ -106,11 +106,15 @@ class DMG(Method):
             return self._masked(first, lambda place: self._test_mask(place, domain))
         if self.config.prediction == "average_mask":
             return self._masked(first, lambda place: self.logits[place].sigmoid().mean(dim=0))
-        every = range(len(self.task.domains))
-        scores = [self._masked(first, lambda place, d=d: self._test_mask(place, d)) for d in every]
-        return torch.stack(scores).mean(dim=0)
+        # all domains in one batch: a larger product is a faster one
+        n_domains, n_images = len(self.task.domains), len(images)
+        scores = self._masked(
+            torch.cat([first] * n_domains),
+            lambda place: self._test_mask(place, slice(None)).repeat_interleave(n_images, dim=0),
+        )
+        return scores.unflatten(0, (n_domains, n_images)).mean(dim=0)
 
-    def _test_mask(self, place: int, domain: int) -> Tensor:
+    def _test_mask(self, place: int, domain: int | slice) -> Tensor:
         chances = self.logits[place][domain].sigmoid()
         return (chances > 0.5).to(chances) if self.config.prediction == "greedy" else chances
 

@@ -1,6 +1,8 @@
 """What a person sees while a run goes on: one bar in a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -51,6 +53,13 @@ class Display:
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
+
+    @contextmanager
+    def handed_over(self) -> Iterator[None]:
+        """Nothing is drawn while another process has the terminal."""
+        self._progress.stop()
+        yield
+        self._progress.start()
 
     def begin_run(self, label: str, done_before: int) -> None:
         """The next run starts; `done_before` steps of the total lie behind it."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from unseen.config import Experiment, complete_settings
 from unseen.data.prepare import open_dataset
 from unseen.data.roles import choose_roles
-from unseen.errors import UnseenError
+from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records import RunFolder
 from unseen.training.build import build_sampler, count_steps
@@ -23,11 +23,15 @@ def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None
     """Bring the run in this folder to its end; nothing is done twice."""
     if folder.finished:
         return
+    if experiment.selection == "oracle" and not experiment.data.unseen_domain:
+        raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
     folder.create(experiment)
     if experiment.devices.number == 1:
         launch(experiment, train, experiment, folder.path, display)
     else:
-        error = launch(experiment, _train_in_process, complete_settings(experiment), folder.path)
+        with display.handed_over():
+            settings = complete_settings(experiment)
+            error = launch(experiment, _train_in_process, settings, folder.path)
         if error is not None:
             raise error
 

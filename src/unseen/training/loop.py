@@ -53,6 +53,7 @@ def fit(state: RunState, stop: StopFlag) -> None:
             evaluate(state)
         signal_number = _agree_to_stop(state, stop)
         if last or signal_number or state.step % experiment.checkpoint_every == 0:
+            _stop_if_weights_are_lost(state)
             save(state)
         if signal_number and not last:
             raise Interrupted(state.folder.path, state.step, signal_number)
@@ -97,12 +98,21 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
 
 def _stop_if_not_finite(state: RunState, record: dict[str, float]) -> None:
     """The record is that of all devices, so all of them stop."""
-    if math.isfinite(record["loss"]):
-        return
-    parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
-    raise UnseenError(
-        f"the loss is not finite at step {state.step} ({parts}).\n"
-        "Most often the learning rate is too high: try optimizer.lr="
+    if not math.isfinite(record["loss"]):
+        parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
+        raise _diverged(state, f"the loss is not finite at step {state.step} ({parts})")
+
+
+def _stop_if_weights_are_lost(state: RunState) -> None:
+    """An endless gradient spoils the weights a step before the loss shows it."""
+    finite = [parameter.isfinite().all() for parameter in state.method.parameters()]
+    if not torch.stack(finite).all():
+        raise _diverged(state, f"the weights are not finite after step {state.step}")
+
+
+def _diverged(state: RunState, what: str) -> UnseenError:
+    return UnseenError(
+        f"{what}.\nMost often the learning rate is too high: try optimizer.lr="
         f"{state.experiment.optimizer.lr / 10:g} or clip_gradient=1. "
         f"The last good checkpoint stays in {state.folder.path}."
     )
