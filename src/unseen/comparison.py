@@ -1,5 +1,6 @@
 """The main job: leave one domain out, in turn, for every method and seed; then the tables."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from unseen import catalog
-from unseen.config import Experiment, as_list
+from unseen.atomic import write_json
+from unseen.config import Experiment, as_list, identity
 from unseen.data.prepare import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
-from unseen.records import RunFolder, run_name
+from unseen.records import RunFolder, run_name, safe_name
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables
@@ -62,7 +64,9 @@ def compare(
         tuple(seeds),
     )
     tables = build_tables(results, plan[0].selection, expected)
-    files = write_tables(tables, Path(runs) / "tables" / _safe_name(dataset, plan[0].network.name))
+    home = Path(runs) / "tables" / _table_folder(plan)
+    files = write_tables(tables, home)
+    write_json(home / "runs.json", [folder.path.name for folder in folders])
     return Comparison(results, tables, files, [folder.path for folder in folders])
 
 
@@ -143,5 +147,7 @@ def _outcome(folder: RunFolder) -> str:
     return ", ".join(f"{name} {mean:.1%}" for name, mean in means.items())
 
 
-def _safe_name(dataset: str, backbone: str) -> str:
-    return f"{dataset}-{backbone}".replace("/", "_").replace(":", "_")
+def _table_folder(plan: list[Experiment]) -> str:
+    """Another choice of methods, seeds or settings has tables of its own."""
+    together = hashlib.sha256("".join(map(identity, plan)).encode()).hexdigest()[:8]
+    return f"{safe_name(plan[0].data.name)}-{safe_name(plan[0].network.name)}-{together}"

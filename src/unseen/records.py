@@ -118,13 +118,14 @@ def run_name(experiment: Experiment) -> str:
         f"seed{experiment.seed}",
         identity(experiment),
     )
-    *readable, unique = (_safe(part) for part in parts)
+    *readable, unique = (safe_name(part) for part in parts)
     # file systems allow 255 bytes; a letter may take four
     shortened = "-".join(readable).encode()[:_LONGEST_NAME].decode(errors="ignore")
     return f"{shortened}-{unique}"
 
 
-def _safe(text: str) -> str:
+def safe_name(text: str) -> str:
+    """A name from settings as part of a folder's name."""
     return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]
 
 

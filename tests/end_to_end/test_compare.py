@@ -66,9 +66,12 @@ def test_tables_are_written_in_three_formats(comparison: Comparison, runs: Path)
         "in_domain",
         "known_domain",
     ]
-    folder = runs / "tables" / "digits-small_cnn"
+    folder = comparison.files[0].parent
+    assert folder.parent == runs / "tables"
+    assert folder.name.startswith("digits-small_cnn-")
     names = {f"{t.view}{suffix}" for t in comparison.tables for suffix in (".csv", ".md", ".tex")}
-    assert {file.name for file in folder.iterdir()} == names
+    assert {file.name for file in folder.iterdir()} == names | {"runs.json"}
+    assert read_json(folder / "runs.json") == [path.name for path in comparison.folders]
     assert {file.name for file in comparison.files} == names
     assert "dmg" in (folder / "out_of_domain.md").read_text()
     assert r"\begin{tabular}" in (folder / "out_of_domain.tex").read_text()
@@ -79,7 +82,7 @@ def test_numbers_in_the_table_are_those_of_the_runs(
     comparison: Comparison, runs: Path, view: str
 ) -> None:
     """Means over seeds of what the runs' result.json files say, in percent."""
-    with (runs / "tables" / "digits-small_cnn" / f"{view}.csv").open() as file:
+    with (comparison.files[0].parent / f"{view}.csv").open() as file:
         lines = list(csv.DictReader(file))
     found = {
         (line["method"], line["column"]): float(line["mean"])
