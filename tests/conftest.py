@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-torch.set_num_threads(1)  # the runs here are tiny; threads would only wait for each other
+# The runs here are tiny: threads would only wait for each other, and sums differ by their number
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for commands that tests start
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +20,6 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # for commands that tests start
 
 
 @pytest.fixture(scope="session")
