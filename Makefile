@@ -15,7 +15,7 @@ setup: .venv/.ready  ## the environment in .venv; quick when it is done
 	touch $@
 
 demo: setup  ## leave-one-domain-out on the embedded digits, table in the terminal
-	$(BIN)/unseen compare digits --seeds 0,1 --runs demo/runs
+	$(BIN)/unseen compare digits --runs demo/runs
 
 test: setup  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"
