@@ -98,6 +98,13 @@ def test_the_oracle_needs_an_unseen_domain(tiny, run_tiny, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+def test_a_misspelt_domain_leaves_no_folder(tiny, run_tiny, tmp_path: Path) -> None:
+    experiment = tiny(data={"unseen_domain": ["outline"]})
+    with pytest.raises(UnseenError, match="did you mean 'outlines'"):
+        run_tiny(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def _fresh(experiment):
     from unseen.data.prepare import open_dataset
     from unseen.training.build import build_method, build_task

@@ -89,7 +89,7 @@ class Display:
 
     def line(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

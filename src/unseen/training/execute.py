@@ -9,7 +9,7 @@ from rich.console import Console
 
 from unseen.config import Experiment, complete_settings
 from unseen.data.prepare import open_dataset
-from unseen.data.roles import choose_roles
+from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records import RunFolder
@@ -25,6 +25,7 @@ def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None
         return
     if experiment.selection == "oracle" and not experiment.data.unseen_domain:
         raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
+    _choose_roles(experiment)  # a missing dataset or a misspelt domain leaves no folder behind
     folder.create(experiment)
     if experiment.devices.number == 1:
         launch(experiment, train, experiment, folder.path, display)
@@ -57,5 +58,8 @@ def length(experiment: Experiment) -> int:
     """Steps of a run; looks at the dataset only where the length is given in epochs."""
     if experiment.steps is not None:
         return experiment.steps
-    roles = choose_roles(open_dataset(experiment.data).index(), experiment.data)
-    return count_steps(experiment, build_sampler(experiment, roles))
+    return count_steps(experiment, build_sampler(experiment, _choose_roles(experiment)))
+
+
+def _choose_roles(experiment: Experiment) -> Roles:
+    return choose_roles(open_dataset(experiment.data).index(), experiment.data)
