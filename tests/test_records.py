@@ -114,3 +114,16 @@ def test_the_environment_names_versions_and_hardware() -> None:
     assert environment["packages"]["unseen"]
     assert environment["cores"] > 0
     json.dumps(environment)
+
+
+def test_two_processes_do_not_train_one_run_at_once(tmp_path: Path) -> None:
+    """Their records would be mixed line by line."""
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with (
+        first.locked(),
+        pytest.raises(UnseenError, match="another process is training"),
+        second.locked(),
+    ):
+        pass
+    with second.locked():
+        assert (tmp_path / "run").is_dir()

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from typing import Any
 from unseen.atomic import write_json
 from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 FORMAT = 1
 _LONGEST_NAME = 200
@@ -47,6 +53,21 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         return self.result.is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time trains a run. The lock ends with its process, however that ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UnseenError(
+                        f"another process is training the run in {self.path}; wait until it is "
+                        "done and give the same command again"
+                    ) from None
+            yield
 
     def create(self, experiment: Experiment) -> None:
         """Make the folder with settings and environment, unless it is there already."""

@@ -31,6 +31,11 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
     return fabric.launch(function, *arguments)
 
 
+def is_first_process() -> bool:
+    """True but for the processes that torchrun or SLURM started beside the first one."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep the large blocks that a step frees, for the next step to use.
 

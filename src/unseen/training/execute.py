@@ -1,6 +1,7 @@
 """Carry out one experiment: skip it, resume it or start it, on one device or several."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records import RunFolder
 from unseen.training.build import build_sampler, count_steps
-from unseen.training.devices import launch
+from unseen.training.devices import is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.loop import train
 
@@ -26,7 +27,13 @@ def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None
     if experiment.selection == "oracle" and not experiment.data.unseen_domain:
         raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
     _choose_roles(experiment)  # a missing dataset or a misspelt domain leaves no folder behind
-    folder.create(experiment)
+    with folder.locked() if is_first_process() else nullcontext():
+        if not folder.finished:  # another process may just have been quicker
+            folder.create(experiment)
+            _launch(experiment, folder, display)
+
+
+def _launch(experiment: Experiment, folder: RunFolder, display: Display) -> None:
     if experiment.devices.number == 1:
         launch(experiment, train, experiment, folder.path, display)
     else:
