@@ -13,7 +13,6 @@ from rich.console import Console
 
 from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
-from unseen.data.feed import training_batches
 from unseen.recipe_files import build_experiment
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
@@ -91,15 +90,7 @@ def open_run(experiment: Experiment, folder: Path) -> RunState:
 
 def batch_of(state: RunState, step: int = 0) -> DomainBatch:
     """The augmented batch of one step: read, then augmented, nothing in the background."""
-    (batch,) = training_batches(
-        state.images.prepared,
-        state.sampler,
-        state.experiment.augment,
-        state.scale,
-        state.place,
-        state.experiment.seed,
-        range(step, step + 1),
-    )
+    (batch,) = state.batches(range(step, step + 1))
     return batch
 
 

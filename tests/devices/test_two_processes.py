@@ -14,7 +14,6 @@ from torch import Tensor
 
 from unseen import catalog
 from unseen.config import Experiment, complete_settings
-from unseen.data.feed import training_batches
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.recipe_files import build_experiment, load_experiment
@@ -59,16 +58,7 @@ def gradients(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> dict[s
     """What one forward and one backward leave on this device."""
     with Display(Console(quiet=True), 1, "") as display:
         state = assemble(fabric, build_experiment(settings), path, display)
-    batches = training_batches(
-        state.images.prepared,
-        state.sampler,
-        state.experiment.augment,
-        state.scale,
-        state.place,
-        state.experiment.seed,
-        range(1),
-    )
-    (batch,) = batches
+    (batch,) = state.batches(range(1))
     fabric.backward(state.module(batch, Progress(0, 4))["loss"])
     if state.log is not None:
         state.log.close()

@@ -8,7 +8,6 @@ from lightning_fabric import Fabric
 
 from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
-from unseen.data.feed import training_batches
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
 from unseen.training.devices import keep_freed_memory
@@ -34,17 +33,8 @@ def train(fabric: Fabric, experiment: Experiment, path: Path, display: Display) 
 def fit(state: RunState, stop: StopFlag) -> None:
     """All remaining steps."""
     experiment = state.experiment
-    batches = training_batches(
-        state.images.prepared,
-        state.sampler,
-        experiment.augment,
-        state.scale,
-        state.place,
-        experiment.seed,
-        range(state.step, state.steps),
-    )
     state.module.train()
-    for batch in batches:
+    for batch in state.batches(range(state.step, state.steps)):
         losses = train_step(state, batch)
         state.step += 1
         last = state.step == state.steps

@@ -1,6 +1,7 @@
 """The parts of a run while it goes on, put together from settings and the newest checkpoint."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from unseen.atomic import write_json
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
-from unseen.data.feed import Place, evaluation_batches
+from unseen.data.batch import DomainBatch
+from unseen.data.feed import Place, evaluation_batches, training_batches
 from unseen.data.prepare import open_dataset
 from unseen.data.sampling import Sampler
 from unseen.errors import DataError
@@ -63,6 +65,18 @@ class RunState:
     @property
     def scale(self) -> PixelScale:
         return PixelScale(self.method.network.mean, self.method.network.std)
+
+    def batches(self, steps: range) -> Iterator[DomainBatch]:
+        """This process's share of the augmented batches of some steps."""
+        return training_batches(
+            self.images.prepared,
+            self.sampler,
+            self.experiment.augment,
+            self.scale,
+            self.place,
+            self.experiment.seed,
+            steps,
+        )
 
     @property
     def seconds(self) -> float:
