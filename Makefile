@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow check format bench clean
+.PHONY: help setup demo test test-slow check format docs bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ check: setup  ## lint, format, types, layers
 format: setup  ## put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup  ## tables of settings in docs/methods
+	$(BIN)/python docs/method_pages.py
 
 bench: setup  ## speed figures as ratios, on the screen and in benchmarks/results.json
 	$(BIN)/python -m benchmarks.run

@@ -14,7 +14,7 @@ from rich.console import Console
 from unseen.config import DataSettings, Experiment
 from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
-from unseen.data.feed import Place, evaluation_batches
+from unseen.data.feed import Feed, Place
 from unseen.data.images import open_image, to_rgb, to_square
 from unseen.data.prepare import PreparedImages, open_dataset, prepare
 from unseen.data.roles import by_domain
@@ -23,6 +23,7 @@ from unseen.evaluation.protocol import Evaluator, three_views
 from unseen.methods.base import Method
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records import RunFolder, run_name
+from unseen.trackers.fan_out import choose_trackers
 from unseen.training.build import build_images, build_method
 from unseen.training.checkpoints import load_weights
 from unseen.training.display import Display
@@ -66,7 +67,13 @@ class Run:
         """The model with the weights that the run's selection rule chose."""
         without_download = self.experiment.network.model_copy(update={"pretrained": False})
         experiment = self.experiment.model_copy(update={"network": without_download})
-        method = build_method(experiment, Task(tuple(self.classes), tuple(self.domains)))
+        target = self.experiment.data.unseen_domain
+        task = Task(
+            tuple(self.classes),
+            tuple(self.domains),
+            target[0] if self.experiment.setting == "adaptation" else None,
+        )
+        method = build_method(experiment, task)
         load_weights(self.folder.weights(self.result["selection"]), method)
         return method.eval()
 
@@ -108,7 +115,7 @@ class Run:
         network = self.method.network
         place, scale = Place(torch.device("cpu")), PixelScale(network.mean, network.std)
         evaluator = Evaluator(
-            lambda rows: evaluation_batches(prepared, rows, scale, place),
+            Feed(prepared, scale, place).evaluation,
             len(self.classes),
             place.device,
             lambda counts: counts,
@@ -157,25 +164,38 @@ def fit(
     recipe: str | Path,
     *,
     runs: str | Path = "runs",
+    log: str | Sequence[str] = (),
     console: Console | None = None,
     **overrides: Any,
 ) -> Run:
     """Train a recipe to its end and open the run. Finished runs are not trained again.
 
     Overrides are settings: `fit("digits/dmg", seed=3, data={"unseen_domain": "plain"})`.
+    `log` names trackers that get the run's records, too: wandb, tensorboard, mlflow.
     """
-    return carry_out(load_experiment(recipe, overrides), runs, console)
+    return carry_out(load_experiment(recipe, overrides), runs, console, log)
 
 
-def carry_out(experiment: Experiment, runs: str | Path, console: Console | None = None) -> Run:
+def carry_out(
+    experiment: Experiment,
+    runs: str | Path,
+    console: Console | None = None,
+    log: str | Sequence[str] = (),
+) -> Run:
     """Train checked settings in their own folder below `runs`."""
-    return carry_on(experiment, RunFolder(Path(runs) / run_name(experiment)), console)
+    return carry_on(experiment, RunFolder(Path(runs) / run_name(experiment)), console, log)
 
 
-def carry_on(experiment: Experiment, folder: RunFolder, console: Console | None = None) -> Run:
+def carry_on(
+    experiment: Experiment,
+    folder: RunFolder,
+    console: Console | None = None,
+    log: str | Sequence[str] = (),
+) -> Run:
     """Bring the run in a folder to its end, and open it."""
+    trackers = choose_trackers(log)
     if not folder.finished:
         console = console or Console(stderr=True)
         with Display(console, length(experiment), folder.path.name) as display:
-            execute(experiment, folder, display)
+            execute(experiment, folder, display, trackers)
     return Run(folder.path)

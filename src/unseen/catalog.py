@@ -26,12 +26,56 @@ METHODS: dict[str, Entry] = {
         "unseen.methods.dmg:DMG",
         "binary masks for each source domain, kept apart by a soft-IoU loss (ECCV 2020)",
     ),
+    "mldg": Entry(
+        "unseen.methods.mldg:MLDG",
+        "a step on some source domains has to help the others, too (AAAI 2018)",
+    ),
+    "metareg": Entry(
+        "unseen.methods.metareg:MetaReg",
+        "learns a regulariser under which a classifier of one domain serves another (NeurIPS 2018)",
+    ),
+    "crossgrad": Entry(
+        "unseen.methods.crossgrad:CrossGrad",
+        "trains on images moved towards other domains by a domain network (ICLR 2018)",
+    ),
+    "epifcr": Entry(
+        "unseen.methods.epifcr:EpiFCR",
+        "features and classifier learn beside partners of other domains (ICCV 2019)",
+    ),
+    "fusion": Entry(
+        "unseen.methods.fusion:Fusion",
+        "a classifier for each source domain, weighted by similarity: best sources (ICIP 2018)",
+    ),
+    "dsn": Entry(
+        "unseen.methods.dsn:DSN",
+        "shared and private codes, kept apart and rebuilt into the image (NeurIPS 2016)",
+    ),
+    "dann": Entry(
+        "unseen.methods.dann:DANN",
+        "features that a domain discriminator cannot tell apart (JMLR 2016)",
+    ),
+    "reweighting": Entry(
+        "unseen.methods.reweighting:Reweighting",
+        "source images count as much as they look like the target (adaptation)",
+    ),
+    "importance": Entry(
+        "unseen.methods.importance:Importance",
+        "weights that several domains change learn fast, the others freeze; on frozen features",
+    ),
 }
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
         "unseen.data.digits:Digits",
         "embedded handwritten digits in four styles; needs no download",
+    ),
+    "mnist": Entry(
+        "unseen.data.mnist:MNIST",
+        "70,000 handwritten digits, one domain, official test split (LeCun et al. 1998)",
+    ),
+    "mnist_m": Entry(
+        "unseen.data.mnist_m:MNISTM",
+        "MNIST, and the same digits blended with photographs of BSDS500 (Ganin et al. 2016)",
     ),
     "pacs": Entry(
         "unseen.data.pacs:PACS",
@@ -58,6 +102,9 @@ DATASETS: dict[str, Entry] = {
 _BACKBONES = "unseen.networks.backbones:"
 BACKBONES: dict[str, Entry] = {
     "small_cnn": Entry(_BACKBONES + "small_cnn", "three convolutions for 32 px digits"),
+    "mnist_cnn": Entry(
+        _BACKBONES + "mnist_cnn", "two convolutions with batch norm for 28 px digits (MNIST)"
+    ),
     "alexnet": Entry(_BACKBONES + "alexnet", "AlexNet (torchvision)"),
     "resnet18": Entry(_BACKBONES + "resnet18", "ResNet-18 (torchvision)"),
     "resnet50": Entry(_BACKBONES + "resnet50", "ResNet-50 (torchvision)"),

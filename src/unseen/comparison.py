@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from unseen.records import RunFolder, run_name, safe_name
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables
+from unseen.trackers.base import Subject
+from unseen.trackers.fan_out import Trackers, choose_trackers
+from unseen.training.devices import is_first_process
 from unseen.training.display import Display
 from unseen.training.execute import execute, length
 
@@ -40,6 +44,7 @@ def compare(
     backbone: str | None = None,
     unseen: str | Sequence[str] = (),
     runs: str | Path = "runs",
+    log: str | Sequence[str] = (),
     console: Console | None = None,
     **overrides: Any,
 ) -> Comparison:
@@ -47,16 +52,18 @@ def compare(
 
     Each method starts from its recipe `dataset/method`, or from `dataset/aggregate` with the
     method's own defaults. Finished runs are skipped, unfinished ones resumed. Names may be given
-    as a list or as text with commas; `unseen` restricts which domains are held out.
+    as a list or as text with commas, `all` being every method; `unseen` restricts which domains are
+    held out.
     """
-    methods, unseen = as_list(methods), as_list(unseen)
+    methods, unseen, trackers = as_list(methods), as_list(unseen), choose_trackers(log)
+    methods = list(catalog.METHODS) if list(methods) == ["all"] else methods
     console = console or Console(stderr=True)
     extra = nested(overrides)
     if backbone is not None:
         extra = merge(extra, {"network": {"name": backbone}})
     plan = plan_comparison(dataset, methods, seeds, unseen, extra)
     folders = [RunFolder(Path(runs) / run_name(experiment)) for experiment in plan]
-    _carry_out(plan, folders, console)
+    _carry_out(plan, folders, console, trackers)
     results = [folder.read_result() for folder in folders]
     expected = Expected(
         tuple(methods),
@@ -67,6 +74,7 @@ def compare(
     home = Path(runs) / "tables" / _table_folder(plan)
     files = write_tables(tables, home)
     write_json(home / "runs.json", [folder.path.name for folder in folders])
+    _send_tables(trackers, tables, home, console)
     return Comparison(results, tables, files, [folder.path for folder in folders])
 
 
@@ -111,7 +119,9 @@ def _base_settings(dataset: str, method: str) -> dict[str, Any]:
     return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
 
 
-def _carry_out(plan: list[Experiment], folders: list[RunFolder], console: Console) -> None:
+def _carry_out(
+    plan: list[Experiment], folders: list[RunFolder], console: Console, log: Sequence[str]
+) -> None:
     """Every run that is not finished, under one bar over all steps of the plan."""
     lengths = [length(experiment) for experiment in plan]
     finished = sum(folder.finished for folder in folders)
@@ -127,9 +137,21 @@ def _carry_out(plan: list[Experiment], folders: list[RunFolder], console: Consol
             if folder.finished:
                 continue
             display.begin_run(f"{number}/{len(plan)} {describe(experiment)}", done)
-            execute(experiment, folder, display)
+            execute(experiment, folder, display, log)
             done += lengths[number - 1]
             display.line(f"{number}/{len(plan)} {describe(experiment)}: {_outcome(folder)}")
+
+
+def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console: Console) -> None:
+    """The comparison's own entry in each tracker, beside those of its runs."""
+    if names and is_first_process():
+        settings = {"tables": home.name}
+        subject = Subject(home.name, home.name[-8:], settings, home.parent.parent)
+        warn = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+        trackers = Trackers(names, subject, warn)
+        for table in tables:
+            trackers.table(table)
+        trackers.close(finished=True)
 
 
 def describe(experiment: Experiment) -> str:

@@ -36,7 +36,8 @@ class DataSettings(Settings):
     training_domains: Names = ()
     """Domains to train on; empty: all but the unseen ones."""
     unseen_domain: Names = ()
-    """Domains that training never sees; empty: train on all there are."""
+    """Domains that training never sees (in adaptation: the target, seen without its labels);
+    empty: train on all there are."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain kept for choosing the checkpoint, where no official list is."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
@@ -67,6 +68,9 @@ class NetworkSettings(Settings):
     """Side of the square input in pixels; empty: what the network was made for."""
     freeze_batch_norm: bool = False
     """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
+    freeze_until: str | None = None
+    """Stages before this one never learn. What they give is computed once, stored and shared by
+    all runs; methods that need no pixels then train from it, without augmentation."""
 
 
 class OptimizerSettings(Settings):
@@ -127,12 +131,17 @@ class Experiment(Settings):
     schedule: ScheduleSettings = ScheduleSettings()
     augment: AugmentSettings = AugmentSettings()
     devices: DeviceSettings = DeviceSettings()
+    setting: Literal["generalization", "adaptation"] = "generalization"
+    """Adaptation: unlabelled training images of `data.unseen_domain` are at hand, and the result is
+    measured on its held-out images. Generalization: nothing of it is seen."""
     steps: int | None = Field(default=None, gt=0)
     """Length of training in steps; give this or `epochs`."""
     epochs: float | None = Field(default=None, gt=0)
     """Length in passes over the training images; give this or `steps`."""
     images_per_domain: int = Field(default=32, gt=0)
     """Of each training domain in a batch, on all devices together."""
+    target_images: int | None = Field(default=None, gt=0)
+    """Unlabelled target images in a batch, in adaptation; empty: as many as labelled ones."""
     sampling: Literal["balanced", "pooled"] = "balanced"
     """As many images from each domain, or a shuffle of all of them (the paper's)."""
     clip_gradient: float | None = Field(default=None, gt=0)
@@ -155,6 +164,16 @@ class Experiment(Settings):
     def _check_length(self) -> "Experiment":
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either steps or epochs")
+        return self
+
+    @model_validator(mode="after")
+    def _check_setting(self) -> "Experiment":
+        if self.setting == "adaptation" and len(self.data.unseen_domain) != 1:
+            raise ValueError(
+                "setting=adaptation needs one target domain: set data.unseen_domain to its name"
+            )
+        if self.setting == "generalization" and self.target_images is not None:
+            raise ValueError("target_images are for setting=adaptation")
         return self
 
 

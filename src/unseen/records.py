@@ -5,13 +5,16 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from unseen.atomic import write_json
+import numpy as np
+
+from unseen.atomic import atomic_file, write_json
 from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
 
@@ -33,6 +36,14 @@ def read_json(path: Path) -> Any:
         raise UnseenError(f"{path} is damaged: {error}") from error
 
 
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """As numpy's savez, without the time of day: equal arrays make equal files."""
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+
 class RunFolder:
     """The files of one run."""
 
@@ -43,6 +54,8 @@ class RunFolder:
         self.data = path / "data.json"
         self.metrics = path / "metrics.jsonl"
         self.timing = path / "timing.json"
+        self.survey = path / "survey.safetensors"
+        self.arrays = path / "arrays.npz"
         self.result = path / "result.json"
         self.checkpoint = path / "checkpoint.safetensors"
 
@@ -105,6 +118,9 @@ class RunFolder:
 class MetricsLog:
     """Appends records; `size` at a checkpoint lets a resumed run cut off what came after it."""
 
+    listener: Callable[[dict[str, Any]], None] | None = None
+    """Gets every record once it is written."""
+
     def __init__(self, path: Path, size: int) -> None:
         path.touch()
         if path.stat().st_size < size:
@@ -118,6 +134,8 @@ class MetricsLog:
     def write(self, record: dict[str, Any]) -> None:
         self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
+        if self.listener is not None:
+            self.listener(record)
 
     def sync(self) -> int:
         """Make sure that everything is on disk; the number of bytes there are."""

@@ -93,3 +93,21 @@ def test_no_validation_images_names_the_setting() -> None:
 def test_empty_unseen_domain() -> None:
     with pytest.raises(DataError, match="no images in the unseen domain c"):
         choose_roles(index([(0, T), (0, V)]), settings(training_domains="a", unseen_domain="c"))
+
+
+def test_in_adaptation_the_target_is_looked_at_and_measured_on_other_images() -> None:
+    roles = choose_roles(index(ROWS), settings(unseen_domain="c"), "adaptation")
+    assert roles.target.tolist() == [6]
+    assert lists(roles.out_of_domain) == {"c": [7, 8]}
+    assert lists(roles.train) == {"a": [0], "b": [3, 5]}
+    official = choose_roles(index(ROWS, official_test=True), settings(unseen_domain="c"), "adaptation")
+    assert lists(official.out_of_domain) == {"c": [8]}
+    assert choose_roles(index(ROWS), settings(unseen_domain="c")).target.tolist() == []
+
+
+def test_a_target_without_images_to_look_at_or_to_measure_on_is_refused() -> None:
+    rows = [(0, T), (0, V), (1, T)]
+    with pytest.raises(DataError, match="target domain c has no images to measure on"):
+        choose_roles(index([*rows, (2, T)]), settings(unseen_domain="c"), "adaptation")
+    with pytest.raises(DataError, match="target domain c has no images to look at"):
+        choose_roles(index([*rows, (2, E)]), settings(unseen_domain="c"), "adaptation")

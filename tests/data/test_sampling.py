@@ -58,3 +58,18 @@ def test_processes_share_out_the_batch_of_one(mode: str, world: int) -> None:
 
 def test_an_epoch_is_a_pass_over_all_images() -> None:
     assert sampler().steps_per_epoch == -(-40 // 12)
+
+
+def test_target_images_have_places_after_the_labelled_ones_and_passes_of_their_own() -> None:
+    target = np.arange(300, 305)
+    this = Sampler(DOMAINS, 4, "balanced", 0, (target, 6))
+    rows, places = this.target_positions(0)
+    assert places.tolist() == list(range(12, 18))
+    first = [row for step in range(5) for row in this.target_positions(step)[0]]
+    for start in range(0, 30, 5):
+        assert sorted(first[start : start + 5]) == target.tolist()
+    halves = [this.target_positions(3, rank, 2) for rank in (0, 1)]
+    both = {place: row for part in halves for row, place in zip(*part, strict=True)}
+    rows, places = this.target_positions(3)
+    assert both == dict(zip(places.tolist(), rows.tolist(), strict=True))
+    assert this.positions(3)[0].tolist() == sampler().positions(3)[0].tolist()

@@ -26,7 +26,8 @@ from unseen.training.execute import _train_in_process, execute
 from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, assemble, save
 
-METHODS = tuple(catalog.METHODS)
+ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
+METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING))
 PAUSED = "paused"  # the run that two processes begin and one process ends
 
 
@@ -44,7 +45,10 @@ def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
         "devices.number": number,
         "devices.accelerator": "cpu",
     }
-    return load_experiment(f"digits/{method}", settings | changes)
+    name, adapting, _ = method.partition(",")
+    if adapting:
+        settings["setting"] = "adaptation"
+    return load_experiment(f"digits/{name}", settings | changes)
 
 
 def run(chosen: Experiment, path: Path) -> RunFolder:

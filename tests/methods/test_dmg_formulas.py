@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, uniform
+from unseen.data.randomness import image_keys, step_key, uniform
 from unseen.methods.base import Progress
 from unseen.methods.dmg import DMG, mask_statistics, soft_iou, straight_through
 from unseen.networks.stages import ImageInput, Network
@@ -41,6 +41,8 @@ def batch_of(domains: list[int], n_domains: int = 2) -> DomainBatch:
         torch.tensor(domains),
         image_keys(0, 0, torch.arange(n)),
         n_domains,
+        torch.arange(n),
+        step_key(0, 0),
     )
 
 

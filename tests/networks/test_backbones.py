@@ -11,13 +11,14 @@ import torchvision
 from torch import nn
 
 from unseen.config import NetworkSettings
-from unseen.errors import SettingsError
+from unseen.errors import SettingsError, UnseenError
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 
 N_CLASSES = 7
 SIZES = {
     "small_cnn": 32,
+    "mnist_cnn": 28,
     "alexnet": 64,
     "resnet18": 64,
     "efficientnet_lite0": 64,
@@ -82,7 +83,7 @@ def _original(name: str) -> nn.Module:
     return timm.create_model(name, num_classes=N_CLASSES, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in SIZES if name != "small_cnn"])
+@pytest.mark.parametrize("name", [name for name in SIZES if not name.endswith("_cnn")])
 def test_same_weights_same_result_as_the_original(
     name: str, networks: Callable[[str], Network]
 ) -> None:
@@ -115,6 +116,7 @@ def test_in_training_mode_also(name: str) -> None:
 
 STAGES = {
     "small_cnn": "conv1 conv2 conv3 pool fc1 fc2",
+    "mnist_cnn": "normalise conv1 conv2 flatten fc1 fc2",
     "alexnet": "features pool flatten " + " ".join(f"classifier.{i}" for i in range(7)),
     "resnet18": "stem layer1 layer2 layer3 layer4 pool fc",
     "efficientnet_lite0": "stem blocks.0 blocks.1 blocks.2 blocks.3 blocks.4 blocks.5 blocks.6 "
@@ -126,6 +128,7 @@ STAGES = {
 }
 MASK_SITES = {
     "small_cnn": [("fc1", 512, 1), ("fc2", 128, 1)],
+    "mnist_cnn": [("fc1", 3136, 1), ("fc2", 128, 1)],
     "alexnet": [("classifier.1", 9216, 1), ("classifier.4", 4096, 1), ("classifier.6", 4096, 1)],
     "resnet18": [("layer4", 256, 1), ("fc", 512, 1)],
     "efficientnet_lite0": [("blocks.6", 192, 1), ("classifier", 1280, 1)],
@@ -146,6 +149,7 @@ def test_stages_and_mask_sites_as_designed(name: str, networks: Callable[[str], 
     ("name", "size", "mean", "std"),
     [
         ("small_cnn", 32, 0.5, 0.5),
+        ("mnist_cnn", 28, 0.5, 0.5),
         ("resnet18", 224, 0.485, 0.229),
         ("efficientnet_lite0", 224, 127 / 255, 128 / 255),
         ("efficientnet_lite1", 240, 127 / 255, 128 / 255),
@@ -168,6 +172,30 @@ def test_the_small_network_is_small_and_shares_no_statistics() -> None:
     network = build("small_cnn")
     assert 100_000 < sum(p.numel() for p in network.parameters()) < 300_000
     assert not list(network.buffers())
+
+
+def test_the_mnist_network_ignores_brightness_and_contrast_of_each_image(
+    networks: Callable[[str], Network],
+) -> None:
+    network = networks("mnist_cnn")
+    image = torch.rand(1, 3, 28, 28)
+    colour = torch.tensor([0.1, -0.3, 0.2]).view(3, 1, 1)
+    with torch.no_grad():
+        pair = network(torch.cat([image, image * 0.5 + colour]))
+        assert torch.allclose(pair[0], pair[1], atol=1e-4)
+        assert not torch.allclose(network(1 - image), network(image), atol=1e-4)
+
+
+def test_the_mnist_network_shares_statistics_and_takes_other_sizes() -> None:
+    torch.manual_seed(0)
+    network = build("mnist_cnn", 32).train()
+    dark, bright = torch.rand(8, 3, 32, 32), torch.rand(8, 3, 32, 32) ** 4
+    network.without_dropout()
+    alone, together = network(dark), network(torch.cat([dark, bright]))[:8]
+    assert alone.shape == (8, N_CLASSES)
+    assert not torch.allclose(alone, together, atol=1e-3)
+    with pytest.raises(UnseenError, match="'mnist_cnn' has no ImageNet weights"):
+        build("mnist_cnn", pretrained=True)
 
 
 def test_initialisation_depends_on_the_seed_only() -> None:

@@ -159,3 +159,56 @@ def test_compiled_stages_give_the_same_result_and_names(network: Network) -> Non
     assert torch.allclose(network.run(network.run(x, until="pool"), since="pool"), expected)
     assert list(network.state_dict()) == names
     assert torch.allclose(copy.deepcopy(network)(x), expected)
+
+
+def test_the_frozen_part_neither_learns_nor_changes(network: Network) -> None:
+    network.freeze("head.0")
+    network.train()
+    stem = network.stage("stem")
+    assert not any(p.requires_grad for p in stem.parameters())
+    assert all(p.requires_grad for p in network.stage("head.1").parameters())
+    before = stem[1].running_mean.clone()  # type: ignore[index]
+    x = torch.randn(8, 3, 8, 8)
+    assert torch.equal(network.run(x, until="head.0"), network.run(x, until="head.0"))  # no dropout
+    assert torch.equal(stem[1].running_mean, before)  # type: ignore[index]
+    assert network.stage("head.0").training
+    assert network.mask_sites == ("head.1",)
+
+
+@torch.no_grad()
+def test_features_enter_where_the_frozen_part_ends(network: Network) -> None:
+    network.freeze("head.0")
+    network.eval()
+    x = torch.randn(4, 3, 8, 8)
+    features = network.start(x)
+    assert features.shape == (4, 4)
+    assert torch.equal(network.start(features), features)
+    assert torch.equal(network(features), network(x))
+    assert torch.equal(network.run(features, until="head.1"), network.run(x, until="head.1"))
+    with pytest.raises(SettingsError, match=r"stage 'head\.0' comes after 'pool'"):
+        network.run(features, until="pool")
+
+
+@torch.no_grad()
+def test_a_clone_is_what_learns(network: Network) -> None:
+    network.freeze("head.0")
+    network.eval()
+    twin = network.clone()
+    assert twin.names == ("head.0", "head.1")
+    x = torch.randn(4, 3, 8, 8)
+    assert torch.equal(twin(network.start(x)), network(x))
+    nn.init.zeros_(twin.stage("head.1").weight)  # type: ignore[arg-type]
+    assert not torch.equal(twin(network.start(x)), network(x))
+    assert set(network.state_dict()) > set(twin.state_dict())
+
+
+@torch.no_grad()
+def test_all_that_learns_can_be_cut_off(network: Network) -> None:
+    network.freeze("head.0")
+    network.cut("head.0")
+    network.train()
+    x = torch.randn(4, 3, 8, 8)
+    features = network.start(x)
+    assert torch.equal(network(x), features)
+    assert torch.equal(network(features), features)
+    assert network.frozen_stages() == network.names == ("stem", "relu", "pool")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from unseen.errors import UnseenError
@@ -28,19 +28,38 @@ class Trap:
         return Path.mkdir, (self.folder,)
 
 
+class Linear(nn.Linear):
+    training_only = ()
+
+
+class Holding(nn.Sequential):
+    training_only = ("1",)
+
+
 def adam(method: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(method.parameters())
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
-    save_weights(file, nn.Linear(3, 2))
+    save_weights(file, Linear(3, 2))
     with pytest.raises(UnseenError, match=r"another network: 1 tensors differ, among them weight"):
-        load_weights(file, nn.Linear(4, 2))
+        load_weights(file, Linear(4, 2))
     with pytest.raises(UnseenError, match=r"another network: 4 tensors differ, among them 0\.bias"):
-        load_weights(file, nn.Sequential(nn.Linear(3, 2)))
-    fresh = nn.Linear(3, 2)
-    load_weights(file, fresh)
+        load_weights(file, Holding(nn.Linear(3, 2)))
+    load_weights(file, Linear(3, 2))
+
+
+def test_a_model_has_only_what_prediction_needs(tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    saved = Holding(nn.Linear(3, 2), nn.Linear(2, 5))
+    save_weights(file, saved)
+    assert load_file(file).keys() == {"0.weight", "0.bias"}
+    loaded = Holding(nn.Linear(3, 2), nn.Linear(2, 5))
+    before = loaded[1].weight.clone()
+    load_weights(file, loaded)
+    assert torch.equal(loaded[0].weight, saved[0].weight)
+    assert torch.equal(loaded[1].weight, before)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:

@@ -17,10 +17,14 @@ TASK = Task(("one", "two"), ("photo", "sketch"))
 
 def make(name: str, new_stages: tuple[str, ...] = (), **settings: object) -> Method:
     torch.manual_seed(0)
-    network = build_network(NetworkSettings(name="small_cnn", image_size=16), 2)
+    frozen = "fc1" if name == "importance" else None
+    network = build_network(
+        NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen), 2
+    )
     network.new_stages = new_stages
     kind = catalog.load("method", name)
-    return kind(network, TASK, kind.Config(name=name, **settings))
+    task = TASK._replace(target="clipart") if kind.target_images == "surveyed" else TASK
+    return kind(network, task, kind.Config(name=name, **settings))
 
 
 @pytest.mark.parametrize(

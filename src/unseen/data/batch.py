@@ -1,4 +1,4 @@
-"""What a method gets to see: images of the training domains, and nothing of the unseen one."""
+"""What a method gets to see: labelled images of the training domains, never a label of another."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,15 @@ class Task(NamedTuple):
 
     classes: tuple[str, ...]
     domains: tuple[str, ...]
+    target: str | None = None
+    """In adaptation: the domain whose images come without labels, in `DomainBatch.target`."""
 
 
 class DomainBatch(NamedTuple):
     """Images of all training domains; with balanced sampling equally many, domain after domain."""
 
     images: Tensor
+    """What the network takes: pixels, or stored features where a part of it is frozen."""
     labels: Tensor
     domains: Tensor
     """Positions in `Task.domains`, 0 .. n_domains - 1."""
@@ -23,3 +26,9 @@ class DomainBatch(NamedTuple):
     """One number per image and step. Random draws made from it (`randomness.uniform`) are the same
     after a resume and on any number of devices."""
     n_domains: int
+    positions: Tensor
+    """The number of each image in its dataset, the same at every step."""
+    step_key: Tensor
+    """`[1]`, for draws that are about the whole step: equal on all devices."""
+    target: Tensor | None = None
+    """Unlabelled images of the target domain; only for methods that ask for them."""

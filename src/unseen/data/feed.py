@@ -1,7 +1,8 @@
-"""From prepared images to batches on the device, one batch ahead of the training step."""
+"""From prepared images (or stored features) to batches on the device, one ahead of the step."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,12 @@ from torch import Tensor
 from unseen.config import AugmentSettings
 from unseen.data.augment import PixelScale, augment, to_input
 from unseen.data.batch import DomainBatch
+from unseen.data.features import StoredFeatures
 from unseen.data.prepare import PreparedImages
-from unseen.data.randomness import image_keys
+from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
+
+BATCH = 128
 
 
 class Place(NamedTuple):
@@ -24,44 +28,55 @@ class Place(NamedTuple):
     world: int = 1
 
 
-def training_batches(
-    prepared: PreparedImages,
-    sampler: Sampler,
-    settings: AugmentSettings,
-    scale: PixelScale,
-    place: Place,
-    seed: int,
-    steps: range,
-) -> Iterator[DomainBatch]:
-    """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
+@dataclass(frozen=True)
+class Feed:
+    """What a network sees: pixels scaled as it expects them, or features as they were stored."""
 
-    def read(step: int) -> tuple[Tensor, ...]:
-        rows, domains, places = sampler.positions(step, place.rank, place.world)
-        keys = image_keys(seed, step, torch.from_numpy(places))
-        labels = torch.from_numpy(prepared.index.labels[rows])
-        return prepared.batch(rows), labels, torch.from_numpy(domains), keys
+    images: PreparedImages | StoredFeatures
+    scale: PixelScale
+    place: Place
 
-    for images, labels, domains, keys in _ahead(read, steps, place.device):
-        images = augment(images, keys, settings, scale)
-        yield DomainBatch(images, labels, domains, keys, sampler.n_domains)
+    def training(
+        self, sampler: Sampler, settings: AugmentSettings, seed: int, steps: range
+    ) -> Iterator[DomainBatch]:
+        """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
+        rank, world = self.place.rank, self.place.world
 
+        def read(step: int) -> tuple[Tensor, ...]:
+            rows, domains, places = sampler.positions(step, rank, world)
+            labels = torch.from_numpy(self.images.index.labels[rows])
+            if sampler.target_size:
+                target_rows, target_places = sampler.target_positions(step, rank, world)
+                rows = np.concatenate([rows, target_rows])
+                places = np.concatenate([places, target_places])
+            keys = image_keys(seed, step, torch.from_numpy(places))
+            about = (torch.from_numpy(domains), torch.from_numpy(rows), step_key(seed, step))
+            return self.images.batch(rows), keys, labels, *about
 
-def evaluation_batches(
-    prepared: PreparedImages,
-    rows: np.ndarray,
-    scale: PixelScale,
-    place: Place,
-    batch_size: int = 128,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images as they are, with labels; each process gets every `world`-th image."""
-    own = rows[place.rank :: place.world]
+        for images, keys, labels, domains, rows, key in _ahead(read, steps, self.place.device):
+            if isinstance(self.images, PreparedImages):
+                images = augment(images, keys, settings, self.scale)
+            n = len(labels)
+            target = images[n:] if sampler.target_size else None
+            yield DomainBatch(
+                images[:n], labels, domains, keys[:n], sampler.n_domains, rows[:n], key, target
+            )
 
-    def read(start: int) -> tuple[Tensor, ...]:
-        chunk = own[start : start + batch_size]
-        return prepared.batch(chunk), torch.from_numpy(prepared.index.labels[chunk])
+    def evaluation(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images as they are, with labels; each process gets every `world`-th image."""
+        own = rows[self.place.rank :: self.place.world]
+        labels = torch.from_numpy(self.images.index.labels[own]).to(self.place.device)
+        return zip(self.unlabelled(own), labels.split(BATCH), strict=True)
 
-    for images, labels in _ahead(read, range(0, len(own), batch_size), place.device):
-        yield to_input(images, scale), labels
+    def unlabelled(self, rows: np.ndarray) -> Iterator[Tensor]:
+        """Images as they are, in order, and nothing else about them."""
+
+        def read(start: int) -> tuple[Tensor, ...]:
+            return (self.images.batch(rows[start : start + BATCH]),)
+
+        for (images,) in _ahead(read, range(0, len(rows), BATCH), self.place.device):
+            pixels = isinstance(self.images, PreparedImages)
+            yield to_input(images, self.scale) if pixels else images
 
 
 def _ahead(

@@ -35,6 +35,11 @@ def image_keys(seed: int, step: int, places: Tensor) -> Tensor:
     return _mix(_mix(start) + (places + 1) * _signed(_GOLDEN))
 
 
+def step_key(seed: int, step: int) -> Tensor:
+    """`[1]`: a key for the step as a whole, which no image has."""
+    return image_keys(seed, step, torch.tensor([-2]))
+
+
 def uniform(keys: Tensor, width: int, stream: int = 0) -> Tensor:
     """`[len(keys), width]` numbers in [0, 1); each `stream` is independent of the others."""
     columns = torch.arange(width, device=keys.device, dtype=torch.int64)

@@ -1,6 +1,6 @@
 """Which images train, which choose the checkpoint, and which measure what."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from unseen.errors import DataError, SettingsError, unknown_name
 
 
 class Roles(NamedTuple):
-    """Positions in the index, by domain name. Nothing of an unseen domain is in the first three."""
+    """Positions in the index, by domain name. `train`, `validation` and `in_domain` hold nothing of
+    an unseen domain."""
 
     training_domains: tuple[str, ...]
     unseen_domains: tuple[str, ...]
@@ -19,10 +20,16 @@ class Roles(NamedTuple):
     in_domain: dict[str, np.ndarray]
     """Held-out images of the training domains: TEST rows, or VALIDATION rows where none are."""
     out_of_domain: dict[str, np.ndarray]
-    """Images of the unseen domains."""
+    """Images of the unseen domains; in adaptation those that training does not look at."""
+    target: np.ndarray
+    """In adaptation: images of the target domain that training sees, without their labels."""
 
 
-def choose_roles(index: Index, settings: DataSettings) -> Roles:
+def choose_roles(
+    index: Index,
+    settings: DataSettings,
+    setting: Literal["generalization", "adaptation"] = "generalization",
+) -> Roles:
     """Shares out the images as the settings ask; names are checked against the dataset's."""
     training, unseen = _choose_domains(index, settings)
     train = {domain: _rows(index, domain, Split.TRAIN) for domain in training}
@@ -41,8 +48,12 @@ def choose_roles(index: Index, settings: DataSettings) -> Roles:
         domain: _rows(index, domain, Split.TEST, otherwise=validation[domain])
         for domain in training
     }
-    out_of_domain = {domain: _unseen_rows(index, domain) for domain in unseen}
-    return Roles(training, unseen, train, validation, in_domain, out_of_domain)
+    if setting == "adaptation":
+        target, out_of_domain = _target_rows(index, unseen[0])
+    else:
+        target = np.zeros(0, dtype=np.int64)
+        out_of_domain = {domain: _unseen_rows(index, domain) for domain in unseen}
+    return Roles(training, unseen, train, validation, in_domain, out_of_domain, target)
 
 
 def by_domain(index: Index) -> dict[str, np.ndarray]:
@@ -81,6 +92,24 @@ def _unseen_rows(index: Index, domain: str) -> np.ndarray:
     tested = _rows(index, domain, Split.TEST) if index.official_test else everything[:0]
     rows = _rows(index, domain, Split.UNSEEN, otherwise=tested)
     return rows if len(rows) else everything
+
+
+def _target_rows(index: Index, domain: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Training images of the target, and its other ones: a published test list, else all held out.
+
+    Its validation images may measure, too: nothing is ever chosen on them.
+    """
+    train = _rows(index, domain, Split.TRAIN)
+    tested = _rows(index, domain, Split.TEST)
+    if not (index.official_test and len(tested)):
+        tested = np.sort(np.concatenate([tested, _rows(index, domain, Split.VALIDATION)]))
+    for rows, purpose in ((train, "to look at"), (tested, "to measure on")):
+        if len(rows) == 0:
+            raise DataError(
+                f"the target domain {domain} has no images {purpose}; setting=adaptation needs "
+                "training images and held-out ones (data.validation_share, data.test_share)"
+            )
+    return train, {domain: tested}
 
 
 def _rows(

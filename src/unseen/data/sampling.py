@@ -20,7 +20,9 @@ class Sampler:
         images_per_domain: int,
         mode: Literal["balanced", "pooled"],
         seed: int,
+        target: tuple[np.ndarray, int] | None = None,
     ) -> None:
+        """`target`: unlabelled images of the target domain, and how many of them a batch has."""
         self.n_domains = len(positions)
         self.batch_size = images_per_domain * self.n_domains
         self.steps_per_epoch = max(1, -(-sum(map(len, positions)) // self.batch_size))
@@ -30,10 +32,9 @@ class Sampler:
         else:
             self._pools = list(zip(positions, domains, strict=True))
         self._share = self.batch_size // len(self._pools)
+        self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
         self._order = lru_cache(maxsize=2 * len(self._pools))(
-            lambda pool, epoch: np.random.default_rng((seed, pool, epoch)).permutation(
-                len(self._pools[pool][0])
-            )
+            lambda pool, epoch, size: np.random.default_rng((seed, pool, epoch)).permutation(size)
         )
 
     def positions(
@@ -46,12 +47,25 @@ class Sampler:
         rows, domains, places = [], [], []
         for pool, (positions, domain_of) in enumerate(self._pools):
             places_here = np.arange(rank, self._share, world)
-            epochs, offsets = np.divmod(step * self._share + places_here, len(positions))
-            chosen = np.array(
-                [self._order(pool, int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
-                dtype=np.int64,
-            )
+            chosen = self._draw(pool, len(positions), step * self._share + places_here)
             rows.append(positions[chosen])
             domains.append(domain_of[chosen])
             places.append(pool * self._share + places_here)
         return np.concatenate(rows), np.concatenate(domains), np.concatenate(places)
+
+    def target_positions(
+        self, step: int, rank: int = 0, world: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Target images of a step and their places, which follow those of the labelled images."""
+        places = np.arange(rank, self.target_size, world)
+        pool = len(self._pools)
+        chosen = self._draw(pool, len(self._target), step * self.target_size + places)
+        return self._target[chosen], self.batch_size + places
+
+    def _draw(self, pool: int, size: int, numbers: np.ndarray) -> np.ndarray:
+        """Which of `size` images come at these places of a pool's endless, shuffled sequence."""
+        epochs, offsets = np.divmod(numbers, max(size, 1))
+        return np.array(
+            [self._order(pool, int(e), size)[o] for e, o in zip(epochs, offsets, strict=True)],
+            dtype=np.int64,
+        )

@@ -1,9 +1,10 @@
 """The contract of a method. One file per method stands on this page and on nothing else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,6 +35,14 @@ class ParameterGroup(TypedDict):
     weight_decay: NotRequired[float]
 
 
+class TrainingImages(NamedTuple):
+    """All training images once, as they are, in batches: for a look before the first step."""
+
+    source: Callable[[], Iterator[DomainBatch]]
+    target: Callable[[], Iterator[Tensor]]
+    """Images of the target domain, in adaptation; no labels."""
+
+
 class Method(nn.Module, ABC):
     """A network, a loss and a prediction.
 
@@ -42,7 +51,8 @@ class Method(nn.Module, ABC):
     2. Every trainable parameter takes part in every loss.
     3. State lives in parameters and buffers.
     4. What `edit_gradients` reads is equal on all devices, or named in `synced`.
-    5. Random draws come from `batch.keys`, so that they survive a resume and any number of devices.
+    5. Random draws come from `batch.keys` and `batch.step_key`, so that they survive a resume and
+       any number of devices. A loss that is no mean over images uses `across_devices`.
     """
 
     class Config(MethodSettings):
@@ -50,6 +60,13 @@ class Method(nn.Module, ABC):
 
     uses_domain: ClassVar[bool] = False
     """`predict` answers differently when it is told the domain."""
+    target_images: ClassVar[Literal["unused", "optional", "required", "surveyed"]] = "unused"
+    """Whether batches hold unlabelled target images, where the setting is adaptation; `surveyed`:
+    the method cannot do without them, but only `survey` looks at them."""
+    needs_pixels: ClassVar[bool] = False
+    """Cannot train from stored features (see `network.freeze_until`): it looks at the images."""
+    training_only: ClassVar[tuple[str, ...]] = ()
+    """Parts (attributes) that prediction does not need: checkpoints have them, models do not."""
     synced: ClassVar[tuple[str, ...]] = ()
     """Buffers that are averaged over devices after backward, before `edit_gradients`."""
 
@@ -70,6 +87,20 @@ class Method(nn.Module, ABC):
     def forward(self, batch: DomainBatch, progress: Progress) -> Losses:
         return self.loss(batch, progress)
 
+    def survey(self, images: TrainingImages) -> dict[str, Tensor]:
+        """Before the first step: what can be learned from all training images at once.
+
+        It is computed once, kept with the run, and handed to `remember` now and at each resume.
+        """
+        return {}
+
+    def remember(self, found: Mapping[str, Tensor]) -> None:
+        """Take over what `survey` found."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know about this run, once the survey is done."""
+        return ()
+
     def parameter_groups(self) -> list[ParameterGroup]:
         """Groups with their own rates; parameters in no group get the optimizer's settings."""
         return []
@@ -83,6 +114,14 @@ class Method(nn.Module, ABC):
 
     def after_update(self, progress: Progress) -> None:
         """After the optimizer's step."""
+
+    def may_be_chosen(self, progress: Progress) -> bool:
+        """Whether the weights at this point are a candidate; not in a phase that only prepares."""
+        return True
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the report draws besides curves; kept as arrays.npz when the run is done."""
+        return {}
 
     def statistics(self) -> dict[str, Any]:
         """What is worth recording at each evaluation besides losses, as plain data."""

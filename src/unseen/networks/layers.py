@@ -1,9 +1,11 @@
-"""Stages that no library brings in the cut we need."""
+"""Stages that no library brings in the cut we need, and parts that several methods build on."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import Function
 
 
 class Embed(nn.Module):
@@ -72,3 +74,33 @@ def convolution(n_in: int, n_out: int) -> nn.Sequential:
         nn.ReLU(),
         nn.MaxPool2d(2),
     )
+
+
+def perceptron(n_in: int, n_out: int, hidden: int, depth: int, dropout: float) -> nn.Sequential:
+    """`depth` hidden layers of the same width; without any, one linear layer."""
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(n_in, hidden), nn.ReLU(), nn.Dropout(dropout)]
+        n_in = hidden
+    return nn.Sequential(*layers, nn.Linear(n_in, n_out))
+
+
+def reverse_gradient(x: Tensor, strength: float) -> Tensor:
+    """The same numbers; their gradient comes back times -strength (Ganin & Lempitsky 2015)."""
+    return _Reversal.apply(x, strength)  # pyright: ignore[reportReturnType]
+
+
+def reversal_strength(ratio: float, steepness: float) -> float:
+    """2 / (1 + exp(-steepness p)) - 1: from 0 at the beginning towards 1, as p goes from 0 to 1."""
+    return 2 / (1 + math.exp(-steepness * ratio)) - 1
+
+
+class _Reversal(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return -ctx.strength * gradients[0], None

@@ -58,16 +58,60 @@ class Network(nn.Module):
         self.mask_sites = tuple(self._known(site) for site in mask_sites)
         self.original_names = self._names_in(original or {})
         self.batch_norm_frozen = False
+        self.frozen_until: str | None = None
         self.input_shapes = self._dry_run()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.run(images)
 
     def run(self, x: Tensor, since: str | None = None, until: str | None = None) -> Tensor:
-        """The stages from `since` on and before `until`, whose input is the result."""
+        """The stages from `since` on and before `until`, whose input is the result.
+
+        Stored features pass for images: they enter where the frozen part ends.
+        """
+        if since is None and self.holds_features(x):
+            if self.frozen_until not in self.names:  # all that learns was cut off
+                return x
+            since = self.frozen_until
         for name in self._between(since, until):
             x = self.stages[_key(name)](x)
         return x
+
+    def start(self, x: Tensor) -> Tensor:
+        """The frozen part alone: features of images. Features stay, and so do images where nothing
+        is frozen; `run` goes on from either."""
+        if self.frozen_until is None or self.holds_features(x):
+            return x
+        return self.run(x, until=self.frozen_until if self.frozen_until in self.names else None)
+
+    def holds_features(self, x: Tensor) -> bool:
+        """Whether a batch has the shape of stored features; images never do."""
+        return self.frozen_until is not None and x.shape[1:] == self.input_shapes[self.frozen_until]
+
+    def freeze(self, until: str) -> None:
+        """The stages before `until` never learn again and always run as in prediction."""
+        if until == self.names[0]:
+            raise SettingsError(f"network.freeze_until={until} is the first stage: none is frozen")
+        if self.input_shapes[self._known(until)] == self.input_shapes[self.names[0]]:
+            raise SettingsError(
+                f"network.freeze_until={until}: features there have the shape of images; "
+                "choose a later stage"
+            )
+        self.frozen_until = until
+        frozen = self.frozen_stages()
+        self.mask_sites = tuple(s for s in self.mask_sites if s not in frozen) or (self.head,)
+        for name in frozen:
+            self.stage(name).requires_grad_(False)
+        self.train(self.training)
+
+    def clone(self) -> "Network":
+        """An independent copy of the part that learns; it takes what `start` gives."""
+        twin = copy.deepcopy(self)
+        for name in twin.frozen_stages():
+            del twin.stages[_key(name)]
+        twin.names = tuple(name for name in self.names if name not in self.frozen_stages())
+        twin.frozen_until = None
+        return twin
 
     def tail(self, since: str) -> list[str]:
         """Names of the stages from `since` to the last."""
@@ -78,11 +122,12 @@ class Network(nn.Module):
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """The named stages, once each, as the network runs them."""
-        wanted = {self._known(name) for name in names}
+        wanted = {self._learning(name) for name in names}
         return tuple(name for name in self.names if name in wanted)
 
     def clone_tail(self, since: str) -> "Tail":
         """An independent copy of the stages from `since` on."""
+        self._learning(since)
         stages = {_key(name): copy.deepcopy(self.stages[_key(name)]) for name in self.tail(since)}
         return Tail(stages, self.batch_norm_frozen)
 
@@ -113,6 +158,8 @@ class Network(nn.Module):
         super().train(mode)
         if self.batch_norm_frozen:
             _hold_batch_norm(self)
+        for name in self.frozen_stages():
+            self.stage(name).eval()
         return self
 
     def without_dropout(self) -> None:
@@ -137,6 +184,22 @@ class Network(nn.Module):
         if name not in self.names:
             raise SettingsError(unknown_name("stage", name, self.names))
         return name
+
+    def _learning(self, name: str) -> str:
+        if self._known(name) in self.frozen_stages():
+            raise SettingsError(
+                f"stage '{name}' lies in the frozen part of the network; choose one from "
+                f"'{self.frozen_until}' on, or set another network.freeze_until"
+            )
+        return name
+
+    def frozen_stages(self) -> tuple[str, ...]:
+        """Names of the stages that never learn."""
+        if self.frozen_until is None:
+            return ()
+        if self.frozen_until not in self.names:
+            return self.names
+        return self._between(None, self.frozen_until)
 
     def _between(self, since: str | None, until: str | None) -> tuple[str, ...]:
         first = 0 if since is None else self.names.index(self._known(since))

@@ -1,0 +1,162 @@
+"""DANN: Domain-Adversarial Training of Neural Networks (Ganin et al.; JMLR 2016, equation 9).
+
+A discriminator tells from the features which domain an image is of; a gradient reversal between
+the two makes the features unlearn what it goes by. With features f, label head y, discriminator d:
+
+    f:  ∂L_task − λ_p ∂L_domain      y:  ∂L_task      d:  ∂L_domain      λ_p = 2 / (1 + e^(−γp)) − 1
+
+Adaptation: source images against unlabelled target images, in one pass through the network, so that
+batch norm sees both. Generalization: source domain against source domain. Two ingredients of later
+papers can be switched on: class-conditional features (CDAN, Long et al.; NeurIPS 2018) and the
+entropy of target predictions (VADA, Shu et al.; ICLR 2018).
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.errors import SettingsError
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, classification
+from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
+from unseen.networks.stages import Network
+
+
+class DANN(Method):
+    class Config(Method.Config):
+        site: str | None = None
+        """Stage whose input the discriminator sees; empty: the classifier, that is its features."""
+        domain_weight: float = Field(default=1.0, ge=0)
+        """Times λ_p: how strongly the features turn away from the discriminator in the end."""
+        schedule_steepness: float = Field(default=10.0, gt=0)
+        """γ: how soon in the run λ_p comes near to 1."""
+        condition: Literal["none", "class"] = "none"
+        """What the discriminator sees: the features, or their products with the predicted chances
+        of all classes (CDAN), so that domains are aligned class by class."""
+        target_entropy_weight: float = Field(default=0.0, ge=0)
+        """Of the mean entropy of the predictions on target images (VADA); adaptation only."""
+        discriminator_width: int = Field(default=128, gt=0)
+        """Units in each hidden layer of the discriminator."""
+        discriminator_depth: int = Field(default=1, ge=0)
+        """Hidden layers of the discriminator; 0: it is linear."""
+        discriminator_dropout: float = Field(default=0.0, ge=0, lt=1)
+        """Share of the discriminator's hidden units that training leaves out."""
+        discriminator_lr: float | None = Field(default=None, gt=0)
+        """Learning rate of the discriminator; empty: the optimizer's."""
+
+    target_images = "optional"
+    training_only = ("discriminator",)
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        self.site = network.in_order([config.site or network.head])[0]
+        _check(task, config)
+        width = math.prod(network.input_shapes[self.site])
+        if config.condition == "class":
+            width *= len(task.classes)
+        self.discriminator = perceptron(
+            width,
+            2 if task.target else len(task.domains),
+            config.discriminator_width,
+            config.discriminator_depth,
+            config.discriminator_dropout,
+        )
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        images, domains, balance = self._joint(batch)
+        features = self.network.run(images, until=self.site)
+        scores = self.network.run(features, since=self.site)
+        n_labelled = len(batch.labels)
+        task_loss, accuracy = classification(scores[:n_labelled], batch.labels)
+        strength = reversal_strength(progress.ratio, self.config.schedule_steepness)
+        strength *= self.config.domain_weight
+        seen = reverse_gradient(self._seen(features, scores), strength)
+        guesses = self.discriminator(seen).float()
+        domain_loss = functional.cross_entropy(guesses, domains, weight=balance)
+        right = (guesses.detach().argmax(dim=1) == domains).float()
+        losses = {
+            "loss": task_loss + domain_loss,
+            "task": task_loss.detach(),
+            "domain": domain_loss.detach(),
+            "domain_accuracy": _mean(right, domains, balance),
+            "reversal": task_loss.new_tensor(strength),
+            "accuracy": accuracy,
+        }
+        if self.config.target_entropy_weight:
+            entropy = mean_entropy(scores[n_labelled:])
+            losses["loss"] = losses["loss"] + self.config.target_entropy_weight * entropy
+            losses["target_entropy"] = entropy.detach()
+        return losses
+
+    def _joint(self, batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All images of the step, what the discriminator should say of each, and how much each
+        answer counts: in adaptation both sides equally, else all images."""
+        if self.task.target is None:
+            return batch.images, batch.domains, None
+        assert batch.target is not None
+        sizes = [len(batch.images), len(batch.target)]
+        sides = torch.arange(2, device=batch.domains.device)
+        counts = torch.tensor(sizes, device=batch.domains.device)
+        images = torch.cat([batch.images, batch.target])
+        return images, sides.repeat_interleave(counts), 1 / counts
+
+    def _seen(self, features: Tensor, scores: Tensor) -> Tensor:
+        """What the discriminator looks at, `[images, width]`; no gradient to the predictions."""
+        features = features.flatten(1)
+        if self.config.condition == "none":
+            return features
+        chances = scores.detach().softmax(dim=1)
+        return (features[:, :, None] * chances[:, None, :]).flatten(1)
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        if self.config.discriminator_lr is None:
+            return []
+        params = list(self.discriminator.parameters())
+        return [{"params": params, "lr": self.config.discriminator_lr}]
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        return [*super().new_layers(), self.discriminator]
+
+    def remarks(self) -> tuple[str, ...]:
+        if self.site != self.network.frozen_until:
+            return ()
+        return (
+            f"nothing before '{self.site}' learns, so the discriminator changes nothing: set an "
+            "earlier network.freeze_until or a later method.site",
+        )
+
+
+def _check(task: Task, config: DANN.Config) -> None:
+    if task.target is None and len(task.domains) < 2:
+        raise SettingsError(
+            f"dann has nothing to tell apart: found one training domain "
+            f"({', '.join(task.domains)}) and no target; "
+            "train on two domains or more, or set setting=adaptation"
+        )
+    if task.target is None and config.target_entropy_weight:
+        raise SettingsError(
+            f"method.target_entropy_weight={config.target_entropy_weight:g} needs target images; "
+            "set setting=adaptation, or leave it at 0"
+        )
+
+
+def _mean(values: Tensor, kinds: Tensor, weights: Tensor | None) -> Tensor:
+    """As cross_entropy takes it: all alike, or weighted by kind."""
+    if weights is None:
+        return values.mean()
+    return (values * weights[kinds]).sum() / weights[kinds].sum()
+
+
+def mean_entropy(scores: Tensor) -> Tensor:
+    """−Σ p log p over classes, mean over images."""
+    logs = scores.log_softmax(dim=1)
+    return -(logs.exp() * logs).sum(dim=1).mean()

@@ -1,0 +1,217 @@
+"""DSN: Domain Separation Networks (Bousmalis et al.; NeurIPS 2016).
+
+The shared encoder E_c (the network up to its head G) gives the code h_c that classes are told
+from, private encoders E_p give codes h_p of what is peculiar to a domain. Both rebuild the image.
+
+    L = L_task + α L_recon + β L_difference + γ L_similarity                        (equation 1)
+
+L_recon compares images up to a constant (4), L_difference keeps h_c and h_p apart (5), and
+L_similarity makes h_c alike in all domains: against a discriminator (7), or by MMD (8). Adaptation:
+a private encoder for the sources and one for the target. Generalization: one for each source
+domain. Predictions need E_c and G alone.
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task
+from unseen.errors import SettingsError
+from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
+from unseen.networks.stages import Network
+
+BANDWIDTHS = (
+    *(10.0**power for power in range(-6, 1)),
+    *(5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0),
+    *(10.0**power for power in range(2, 7)),
+)
+"""Of the authors' code: kernels exp(−d² / 2b) from very narrow to very wide."""
+_SMALLEST_DISCREPANCY = 1e-4  # of the authors' code: below it, the codes count as alike
+
+
+class DSN(Method):
+    class Config(Method.Config):
+        reconstruction_weight: float = Field(default=0.01, ge=0)
+        """α, the weight of the reconstruction loss."""
+        difference_weight: float = Field(default=1.0, ge=0)
+        """β, the weight of the soft orthogonality between shared and private codes."""
+        similarity_weight: float = Field(default=0.25, ge=0)
+        """γ, the weight of the loss that makes shared codes alike in all domains."""
+        similarity: Literal["adversarial", "mmd"] = "adversarial"
+        """Shared codes are made alike against a domain discriminator, or by kernels (MMD)."""
+        warm_up: float = Field(default=0.1, ge=0, lt=1)
+        """Share of the run in which codes are not yet kept apart or made alike."""
+        schedule_steepness: float = Field(default=10.0, gt=0)
+        """How soon after the warm-up the discriminator has its full effect on the shared code."""
+        discriminator_width: int = Field(default=128, gt=0)
+        """Units in the discriminator's hidden layer."""
+        reconstruction_size: int = Field(default=32, ge=8)
+        """Side in pixels at which images are given to private encoders and rebuilt, at most."""
+
+    target_images = "optional"
+    needs_pixels = True
+    training_only = ("private_encoders", "decoder", "discriminator")
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        if task.target is None and len(task.domains) < 2:
+            raise SettingsError(
+                f"dsn has nothing to separate: found one training domain "
+                f"({', '.join(task.domains)}) and no target; "
+                "train on two domains or more, or set setting=adaptation"
+            )
+        self.width = width = math.prod(network.input_shapes[network.head])
+        self.size = min(config.reconstruction_size, network.image_size)
+        n_groups = 2 if task.target else len(task.domains)
+        self.private_encoders = nn.ModuleList(_encoder(self.size, width) for _ in range(n_groups))
+        self.decoder = _decoder(self.size, width)
+        self.discriminator = nn.Sequential()
+        if config.similarity == "adversarial":
+            self.discriminator = perceptron(width, n_groups, config.discriminator_width, 1, 0.0)
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        images, groups = self._joint(batch)
+        features = self.network.run(images, until=self.network.head)
+        scores = self.network.run(features, since=self.network.head)
+        task_loss, accuracy = classification(scores[: len(batch.labels)], batch.labels)
+        shared = features.flatten(1).float()
+        small = functional.interpolate(images, size=self.size, mode="bilinear", antialias=True)
+        private = self._private(small, groups)
+        reconstruction = reconstruction_loss(small, self.decoder(shared + private).float())
+        # orthogonality and MMD are about all rows of a domain, not about single images
+        all_shared, all_private, all_groups = map(across_devices.gather, (shared, private, groups))
+        difference = difference_loss(all_shared, all_private, all_groups)
+        config = self.config
+        active = float(progress.ratio >= config.warm_up)
+        if config.similarity == "mmd":
+            similarity = mmd_loss(all_shared, all_groups)
+            similarity_weight = config.similarity_weight * active
+        else:
+            similarity = self._adversarial_loss(shared, groups, progress)
+            similarity_weight = config.similarity_weight
+        return {
+            "loss": task_loss
+            + config.reconstruction_weight * reconstruction
+            + config.difference_weight * active * difference
+            + similarity_weight * similarity,
+            "task": task_loss.detach(),
+            "reconstruction": reconstruction.detach(),
+            "difference": difference.detach(),
+            "similarity": similarity.detach(),
+            "accuracy": accuracy,
+        }
+
+    def _joint(self, batch: DomainBatch) -> tuple[Tensor, Tensor]:
+        """All images, for one pass (batch norm then sees both sides), and which private encoder
+        each of them belongs to."""
+        if self.task.target is None:
+            return batch.images, batch.domains
+        assert batch.target is not None
+        sides = (torch.zeros_like(batch.domains), batch.domains.new_ones(len(batch.target)))
+        return torch.cat([batch.images, batch.target]), torch.cat(sides)
+
+    def _private(self, small: Tensor, groups: Tensor) -> Tensor:
+        """h_p of each image, by the encoder of its own group."""
+        codes = small.new_zeros(len(small), self.width)
+        for group, encoder in enumerate(self.private_encoders):
+            rows = (groups == group).nonzero().squeeze(1)
+            if len(rows):
+                codes = codes.index_copy(0, rows, encoder(small[rows]).float())
+            else:  # in a pooled batch; its weights still take part, with gradient zero
+                codes = codes + 0.0 * sum(p.sum() for p in encoder.parameters())
+        return codes
+
+    def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
+        """Equation 7 behind a gradient reversal. In the warm-up the discriminator learns already,
+        and the shared code does not yet heed it. In adaptation both sides count equally."""
+        since = max(0.0, progress.ratio - self.config.warm_up) / (1 - self.config.warm_up)
+        strength = reversal_strength(since, self.config.schedule_steepness)
+        guesses = self.discriminator(reverse_gradient(shared, strength)).float()
+        balance = 1 / groups.bincount() if self.task.target else None
+        return functional.cross_entropy(guesses, groups, weight=balance)
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        added = [self.private_encoders, self.decoder, self.discriminator]
+        return [*super().new_layers(), *added]
+
+
+def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
+    """Equation 4, ‖x − x̂‖² / k − (Σ (x − x̂))² / k² for k numbers an image; mean over images.
+
+    The second term takes off what a constant accounts for: shapes matter, overall brightness not.
+    """
+    error = (images - rebuilt).flatten(1)
+    return (error.square().mean(dim=1) - error.mean(dim=1).square()).mean()
+
+
+def difference_loss(shared: Tensor, private: Tensor, groups: Tensor) -> Tensor:
+    """Equation 5, ‖H_cᵀ H_p‖² as in the authors' code: columns centred, rows of length one, mean
+    over the entries; mean over the groups that are there."""
+    parts = []
+    for group in groups.unique():
+        rows = groups == group
+        mine = [_centred_unit_rows(codes[rows]) for codes in (shared, private)]
+        parts.append((mine[0].T @ mine[1]).square().mean())
+    return torch.stack(parts).mean()
+
+
+def _centred_unit_rows(codes: Tensor) -> Tensor:
+    return functional.normalize(codes - codes.mean(dim=0), dim=1, eps=1e-6)
+
+
+def mmd_loss(codes: Tensor, groups: Tensor) -> Tensor:
+    """Equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over pairs,
+    zero where there is no pair."""
+    parts = [codes[groups == group] for group in groups.unique()]
+    pairs = [discrepancy(a, b, BANDWIDTHS) for a, b in combinations(parts, 2)]
+    if not pairs:
+        return 0.0 * codes.sum()
+    return torch.stack(pairs).clamp_min(_SMALLEST_DISCREPANCY).mean()
+
+
+def discrepancy(a: Tensor, b: Tensor, bandwidths: tuple[float, ...]) -> Tensor:
+    """Squared maximum mean discrepancy of two samples: mean k(a, a) + k(b, b) − 2 k(a, b), with k
+    the sum over bandwidths of exp(−‖x − y‖² / 2 bandwidth)."""
+
+    def similarity(x: Tensor, y: Tensor) -> Tensor:
+        # not by a matrix product: narrow kernels need small distances exactly
+        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+        scaled = [(-distances / (2 * bandwidth)).exp() for bandwidth in bandwidths]
+        return torch.stack(scaled).sum(dim=0).mean()
+
+    return similarity(a, a) + similarity(b, b) - 2 * similarity(a, b)
+
+
+def _encoder(size: int, width: int) -> nn.Sequential:
+    """A private encoder; with group norm, small batches of one domain do no harm."""
+    flat = 64 * (size // 8) ** 2
+    parts = (convolution(3, 16), convolution(16, 32), convolution(32, 64))
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, width))
+
+
+def _decoder(size: int, width: int) -> nn.Sequential:
+    """From a code to an image, through three convolutions at a fourth, half and full size."""
+    quarter, half = size // 4, size // 2
+    return nn.Sequential(
+        nn.Linear(width, 32 * quarter**2),
+        nn.Unflatten(1, (32, quarter, quarter)),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Upsample(half),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Upsample(size),
+        nn.Conv2d(32, 3, 3, padding=1),
+    )

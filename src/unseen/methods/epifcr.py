@@ -1,0 +1,160 @@
+"""Epi-FCR: Episodic Training for Domain Generalization (Li et al., ICCV 2019).
+
+Features θ and classifier ψ are trained beside partners that do not match them, as in an unseen
+domain. The partners are networks (θ_j, ψ_j), one for each source domain and trained on it alone,
+and a classifier ψ_r of random weights that never learns. With CE_i over images of domain i:
+
+    L_agg = Σ_i CE_i(ψ(θ(x)))          the aggregation network, which predicts
+    Epi-F = CE_i(ψ_j(θ(x)))            i ≠ j drawn at each step, ψ_j constant: trains θ
+    Epi-C = CE_i(ψ(θ_j(x)))            θ_j constant: trains ψ
+    Epi-R = Σ_i CE_i(ψ_r(θ(x)))        trains θ
+    L = L_agg + λ_1 Epi-F + λ_2 Epi-C + λ_3 Epi-R
+
+All sums are divided by the number of images in the batch, so with balanced batches this is the
+paper's loss divided by the number of domains: its λ keep their meaning.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import uniform
+from unseen.errors import SettingsError
+from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.networks.stages import Network
+from unseen.networks.statistics import statistics_kept
+
+_PAIR_STREAM = 1
+
+
+class EpiFCR(Method):
+    class Config(Method.Config):
+        split: str | None = None
+        """First stage of the classifiers; empty: the last stage (as in the paper, whose pooling
+        before it has no weights)."""
+        feature_weight: float = Field(default=2.0, ge=0)
+        """λ_1 of Epi-F: features that serve the other domains' classifiers."""
+        classifier_weight: float = Field(default=0.05, ge=0)
+        """λ_2 of Epi-C: a classifier that copes with the other domains' features."""
+        random_weight: float = Field(default=0.1, ge=0)
+        """λ_3 of Epi-R: features that serve a random classifier."""
+        warm_up: float = Field(default=1 / 6, ge=0, le=1)
+        """Share of the run before the episodes begin; until then all networks learn plainly."""
+
+    training_only = ("domain_features", "domain_classifiers", "random_classifier")
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        self.split = network.in_order([config.split or network.head])[0]
+        self._check()
+        self._classifier_is_new = network.head in network.new_stages
+        self.domain_features = nn.ModuleList(self._features() for _ in task.domains)
+        self.domain_classifiers = nn.ModuleList(
+            network.clone_tail(self.split) for _ in task.domains
+        )
+        self.random_classifier = network.clone_tail(self.split).requires_grad_(False)
+        for layer in self.random_classifier.modules():
+            # a new classifier starts near zero, and would pass no gradient on to the features
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                layer.reset_parameters()
+
+    def _check(self) -> None:
+        if len(self.task.domains) < 2:
+            raise SettingsError(
+                "method epifcr pairs training domains and needs two or more, got "
+                f"{', '.join(self.task.domains)}; take another method, or more domains"
+            )
+        before = self.network.names[: self.network.names.index(self.split)]
+        weights = [p for name in before for p in self.network.stage(name).parameters()]
+        if not any(p.requires_grad for p in weights):
+            raise SettingsError(
+                f"method epifcr trains features, but nothing before stage '{self.split}' learns; "
+                "choose an earlier network.freeze_until or a later method.split"
+            )
+
+    def _features(self) -> Network:
+        features = self.network.clone()
+        features.cut(self.split)
+        return features
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        x = self.network.start(batch.images)
+        features = self.network.run(x, until=self.split)
+        scores = self.network.run(features, since=self.split)
+        task_loss, accuracy = classification(scores, batch.labels)
+        domain_loss = self._domain_loss(x, batch)
+        if progress.ratio < self.config.warm_up:
+            epi_f = epi_c = epi_r = torch.zeros_like(task_loss)
+        else:
+            with statistics_kept(self):
+                epi_f, epi_c = self._episodes(x, features, batch)
+                epi_r = functional.cross_entropy(self.random_classifier(features), batch.labels)
+        config = self.config
+        episodes = config.feature_weight * epi_f + config.classifier_weight * epi_c
+        return {
+            "loss": task_loss + domain_loss + episodes + config.random_weight * epi_r,
+            "task": task_loss.detach(),
+            "domain_networks": domain_loss.detach(),
+            "epi_f": epi_f.detach(),
+            "epi_c": epi_c.detach(),
+            "epi_r": epi_r.detach(),
+            "accuracy": accuracy,
+        }
+
+    def _domain_loss(self, x: Tensor, batch: DomainBatch) -> Tensor:
+        """Each image through the network of its own domain."""
+        # a pooled batch may lack a domain; its network still takes part, with gradient zero
+        networks = [*self.domain_features.parameters(), *self.domain_classifiers.parameters()]
+        total = 0.0 * torch.stack([p.sum() for p in networks if p.requires_grad]).sum()
+        for domain in range(batch.n_domains):
+            rows = _rows(batch, domain)
+            if len(rows):
+                features = self.domain_features[domain](x[rows])
+                scores = self.domain_classifiers[domain](features)
+                total = total + _share(scores, rows, batch)
+        return total
+
+    def _episodes(self, x: Tensor, features: Tensor, batch: DomainBatch) -> tuple[Tensor, Tensor]:
+        """Epi-F and Epi-C for the pair of this step."""
+        of, partner = draw_pair(batch.step_key, batch.n_domains)
+        rows = _rows(batch, of)
+        if len(rows) == 0:
+            nothing = features.new_zeros(())
+            return nothing, nothing
+        classifier = self.domain_classifiers[partner]
+        constant = {name: p.detach() for name, p in classifier.named_parameters()}
+        epi_f = functional_call(classifier, constant, (features[rows],))
+        with torch.no_grad():
+            foreign = self.domain_features[partner](x[rows])
+        epi_c = self.network.run(foreign, since=self.split)
+        return _share(epi_f, rows, batch), _share(epi_c, rows, batch)
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        classifiers = [list(tail.children())[-1] for tail in self.domain_classifiers]
+        return [*super().new_layers(), *(classifiers if self._classifier_is_new else [])]
+
+
+def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:
+    """Two different domains, all ordered pairs being equally likely."""
+    number = int(uniform(step_key, 1, _PAIR_STREAM).item() * n_domains * (n_domains - 1))
+    first, second = divmod(number, n_domains - 1)
+    return first, second + (second >= first)
+
+
+def _rows(batch: DomainBatch, domain: int) -> Tensor:
+    return (batch.domains == domain).nonzero().squeeze(1)
+
+
+def _share(scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
+    """What the images in `rows` add to the mean cross-entropy over the batch."""
+    labels = batch.labels[rows]
+    return functional.cross_entropy(scores, labels, reduction="sum") / len(batch.images)

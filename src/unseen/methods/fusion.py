@@ -1,0 +1,87 @@
+"""Best Sources Forward: Domain Generalization through Source-Specific Nets (Mancini et al.; ICIP
+2018).
+
+A shared trunk, a classifier f_j for each of S source domains, and a branch that predicts the domain
+of an image, w(x) = softmax. Classifiers count as much as their domain is likely, and besides all
+equally, in case the image is like none of them:
+
+    z(x) = (1 − α) Σ_j w_j(x) f_j(x) + (α / S) Σ_j f_j(x) = Σ_j c_j f_j(x),  c_j = (1 − α) w_j + α/S
+
+Training minimises the cross-entropy of z with the class plus that of w with the domain.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.networks.stages import Network
+
+
+class Fusion(Method):
+    class Config(Method.Config):
+        agnostic_share: float = Field(default=0.25, ge=0, le=1)
+        """α, the part of the score in which all classifiers count the same."""
+        domain_loss_weight: float = Field(default=1.0, ge=0)
+        """Weight of the domain branch's cross-entropy."""
+        route: Literal["predicted", "oracle"] = "predicted"
+        """Which w weights the classifiers in training: the branch's, or the true domain's."""
+        fuse: Literal["logits", "probabilities"] = "logits"
+        """What is averaged: the classifiers' scores (the paper), or their probabilities."""
+
+    uses_domain = True
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        head = network.head
+        self._classifier_is_new = head in network.new_stages
+        self.heads = nn.ModuleList(network.clone_tail(head) for _ in task.domains)
+        width = math.prod(network.input_shapes[head])
+        self.branch = nn.Sequential(nn.Flatten(), nn.Linear(width, len(task.domains)))
+        network.cut(head)
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        features = self.network(batch.images)
+        domain_scores = self.branch(features)
+        domain_loss, domain_accuracy = classification(domain_scores, batch.domains)
+        if self.config.route == "oracle":
+            weights = functional.one_hot(batch.domains, batch.n_domains).to(domain_scores)
+        else:
+            weights = domain_scores.softmax(dim=1)
+        task_loss, accuracy = classification(self._fused(features, weights), batch.labels)
+        return {
+            "loss": task_loss + self.config.domain_loss_weight * domain_loss,
+            "task": task_loss.detach(),
+            "domain": domain_loss.detach(),
+            "accuracy": accuracy,
+            "domain_accuracy": domain_accuracy,
+        }
+
+    def _fused(self, features: Tensor, weights: Tensor) -> Tensor:
+        """z, or the logarithm of the mixed probabilities, whose cross-entropy is their own."""
+        scores = torch.stack([head(features) for head in self.heads], dim=1)
+        share = self.config.agnostic_share
+        shares = ((1 - share) * weights + share / len(self.heads)).unsqueeze(2)
+        if self.config.fuse == "logits":
+            return (shares * scores).sum(dim=1)
+        tiny = torch.finfo(shares.dtype).tiny  # a share of nothing has no logarithm
+        return (shares.clamp_min(tiny).log() + scores.log_softmax(dim=2)).logsumexp(dim=1)
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        features = self.network(images)
+        weights = self.branch(features).softmax(dim=1)
+        if domain is not None:
+            weights = torch.zeros_like(weights)
+            weights[:, domain] = 1.0
+        return self._fused(features, weights)
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        classifiers = [list(head.children())[-1] for head in self.heads]
+        return [*(classifiers if self._classifier_is_new else []), self.branch]

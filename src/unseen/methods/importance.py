@@ -1,0 +1,285 @@
+"""Importance masks: weights that the domains change most learn fast, the others slowly, then not.
+
+After a description without a paper ("importance-based weight masking", PACS on frozen ViT-Base
+features). Phase 1: one small classifier per source domain, all from the same initial weights w⁰;
+the importance of a weight is Σ_d |w^d − w⁰|, and the top share of all tracked weights is important.
+Phase 2: a fresh classifier on all domains; the other tracked weights learn at a tenth of the rate,
+decaying, and not at all in the end. The rate scales the step that the optimizer took: Adam would
+undo a factor on the gradient.
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.config import as_list
+from unseen.data.batch import DomainBatch, Task
+from unseen.errors import SettingsError
+from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.networks.stages import Network
+
+
+class Importance(Method):
+    class Config(Method.Config):
+        width: int = Field(default=10, ge=1)
+        """Units of each hidden layer."""
+        depth: int = Field(default=4, ge=1)
+        """Number of hidden layers; there is one linear layer more."""
+        tracked_layers: Annotated[tuple[int, ...], BeforeValidator(as_list)] = ()
+        """Linear layers whose weights have an importance, the first is 1; empty: all that are
+        width × width."""
+        important_share: float = Field(default=0.6, gt=0, le=1)
+        """Share of the tracked weights that is important."""
+        aggregation: Literal["sum", "union"] = "sum"
+        """Top share of the changes summed over domains, or whatever is in some domain's top share
+        (then more are important)."""
+        phase_share: float = Field(default=0.5, gt=0, lt=1)
+        """Share of the run in which importance is found."""
+        unimportant_rate: float = Field(default=0.1, ge=0, le=1)
+        """Times the optimizer's rate for unimportant weights, when phase 2 starts."""
+        unimportant_decay: float = Field(default=0.9, gt=0, le=1)
+        """Times that rate after every tenth of phase 2."""
+        freeze_after: float = Field(default=0.7, ge=0, le=1)
+        """Share of phase 2 after which unimportant weights stay as they are."""
+
+    training_only = ("domain_networks", "initial", "second_initial", "important", "rate")
+    config: Config
+    initial: Tensor
+    second_initial: Tensor
+    important: Tensor
+    rate: Tensor
+    second_phase: Tensor
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        if network.frozen_until is None:
+            raise SettingsError(
+                "the method 'importance' trains a small classifier on frozen features, but no part "
+                "of the network is frozen; set network.freeze_until=STAGE, for example "
+                f"network.freeze_until={network.head}"
+            )
+        inputs = math.prod(network.input_shapes[network.frozen_until])
+        network.cut(network.frozen_until)
+        sizes = [inputs, *[config.width] * config.depth, len(task.classes)]
+        self.tracked = tracked_layers(config)
+        first = _feed_forward(sizes)
+        self.domain_networks = Stack(first, len(task.domains))
+        self.classifier = _feed_forward(sizes)
+        self.register_buffer("initial", _flat(self._tracked_weights(first)))
+        self.register_buffer("second_initial", _flat(self._tracked_weights(self.classifier)))
+        self.register_buffer("important", torch.zeros_like(self.initial, dtype=torch.bool))
+        self.register_buffer("rate", torch.tensor(1.0))
+        self.register_buffer("second_phase", torch.tensor(False))
+        self._before = self.second_initial
+
+    def _tracked_weights(self, network: nn.Sequential) -> list[Tensor]:
+        linear = _linear_layers(network)
+        return [linear[number - 1].weight for number in self.tracked]
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """Cross-entropy, a mean over images; in phase 1 each through its own domain's network."""
+        features = self.network.start(batch.images).flatten(1)
+        if _in_first_phase(self.config, progress):
+            scores = self._by_own_domain(features, batch.domains)
+            waiting = self.classifier
+        else:
+            scores, waiting = self.classifier(features), self.domain_networks
+        loss, accuracy = classification(scores, batch.labels)
+        idle = torch.stack([parameter.sum() for parameter in waiting.parameters()]).sum()
+        return {"loss": loss + 0.0 * idle, "accuracy": accuracy}
+
+    def _by_own_domain(self, features: Tensor, domains: Tensor) -> Tensor:
+        """One product over all domains; a domain with fewer images is filled up with zeros."""
+        one_hot = functional.one_hot(domains, len(self.task.domains))
+        place = one_hot.cumsum(dim=0).gather(1, domains[:, None]).squeeze(1) - 1
+        longest = int(place.max()) + 1
+        stacked = features.new_zeros(len(self.task.domains), longest, features.shape[1])
+        stacked[domains, place] = features
+        return self.domain_networks(stacked)[domains, place]
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        features = self.network.start(images).flatten(1)
+        if self.second_phase:
+            return self.classifier(features)
+        stacked = features.expand(len(self.task.domains), *features.shape)
+        return self.domain_networks(stacked).mean(dim=0)
+
+    def edit_gradients(self, progress: Progress) -> None:
+        """Who waits gets no update; in phase 2 the weights before the update are put aside."""
+        first = _in_first_phase(self.config, progress)
+        for parameter in (self.classifier if first else self.domain_networks).parameters():
+            parameter.grad = None
+        if not first:
+            self._before = _flat(self._tracked_weights(self.classifier))
+
+    @torch.no_grad()
+    def after_update(self, progress: Progress) -> None:
+        if not _in_first_phase(self.config, progress):
+            self._hold_back(unimportant_rate(self.config, progress))
+        elif not _in_first_phase(self.config, Progress(progress.step + 1, progress.steps)):
+            changes, share = self._changes(), self.config.important_share
+            union = self.config.aggregation == "union"
+            masks = top_share(changes if union else changes.sum(dim=0, keepdim=True), share)
+            self.important.copy_(masks.any(dim=0))
+            self.rate.fill_(self.config.unimportant_rate)
+            self.second_phase.fill_(True)
+
+    def _hold_back(self, rate: float) -> None:
+        """Of the step that was just taken, unimportant weights keep this share."""
+        self.rate.fill_(rate)
+        weights = self._tracked_weights(self.classifier)
+        after, before = _flat(weights), self._before
+        allowed = torch.where(self.important, after, before + rate * (after - before))
+        for weight, values in zip(weights, self._by_layer(allowed).values(), strict=True):
+            weight.copy_(values)
+
+    def _finals(self) -> Tensor:
+        """`[domains, weights]`: what phase 1 led to, and phase 2 leaves as it is."""
+        return _flat([self.domain_networks.weights[number - 1] for number in self.tracked])
+
+    def _changes(self) -> Tensor:
+        """|w^d − w⁰|, `[domains, weights]`."""
+        return (self._finals() - self.initial).abs()
+
+    def _by_layer(self, values: Tensor) -> dict[str, Tensor]:
+        shapes = [weight.shape for weight in self._tracked_weights(self.classifier)]
+        parts = values.split([shape.numel() for shape in shapes])
+        return {
+            f"layer{number}": part.view(shape)
+            for number, part, shape in zip(self.tracked, parts, shapes, strict=True)
+        }
+
+    def may_be_chosen(self, progress: Progress) -> bool:
+        return progress.step > _boundary(self.config, progress.steps)
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        return [self.domain_networks, self.classifier]
+
+    def statistics(self) -> dict[str, Any]:
+        """In phase 2, by tracked layer: share of important weights, and the rate of the others."""
+        if not self.second_phase:
+            return {"phase": 1}
+        rate = self.rate.item()
+        layers = {
+            name: {"important": mask.float().mean().item(), "unimportant_rate": rate}
+            for name, mask in self._by_layer(self.important).items()
+        }
+        return {"phase": 2, "layers": layers}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """`what/layer` and `what/domain/layer`; the method's docs page lists them."""
+        changes = self._changes()
+        summed = changes.sum(dim=0)
+        found = {
+            "initial": self.initial,
+            "summed": summed,
+            "normalised": normalised(summed[None])[0],
+            "mask": self.important,
+            "second_initial": self.second_initial,
+            "second_final": _flat(self._tracked_weights(self.classifier)),
+        }
+        by_domain = {
+            "final": self._finals(),
+            "importance": normalised(changes),
+            "mask": top_share(changes, self.config.important_share),
+        }
+        for what, rows in by_domain.items():
+            found |= {f"{what}/{d}": row for d, row in zip(self.task.domains, rows, strict=True)}
+        return {
+            f"{what}/{layer}": tensor.cpu().numpy()
+            for what, values in found.items()
+            for layer, tensor in self._by_layer(values).items()
+        }
+
+
+class Stack(nn.Module):
+    """Copies of one feed-forward network, side by side: weights `[networks, out, in]`."""
+
+    def __init__(self, network: nn.Sequential, networks: int) -> None:
+        super().__init__()
+        linear = _linear_layers(network)
+        self.weights = nn.ParameterList(_repeat(layer.weight, networks) for layer in linear)
+        self.biases = nn.ParameterList(_repeat(layer.bias, networks) for layer in linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[networks, images, in]` to `[networks, images, classes]`."""
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = x if place == 0 else x.relu()
+            x = torch.baddbmm(bias[:, None, :], x, weight.transpose(1, 2))
+        return x
+
+
+def normalised(values: Tensor) -> Tensor:
+    """Each row from 0 for its smallest value to 1 for its largest, over all layers."""
+    low, high = values.amin(dim=1, keepdim=True), values.amax(dim=1, keepdim=True)
+    return (values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)
+
+
+def top_share(values: Tensor, share: float) -> Tensor:
+    """The largest values of each row, exactly as many as the share says."""
+    order = values.argsort(dim=1, descending=True, stable=True)
+    chosen = order[:, : round(share * values.shape[1])]
+    return torch.zeros_like(values, dtype=torch.bool).scatter(1, chosen, True)
+
+
+def unimportant_rate(config: Importance.Config, progress: Progress) -> float:
+    """What multiplies the steps of unimportant weights in phase 2."""
+    boundary = _boundary(config, progress.steps)
+    done, length = progress.step - boundary, progress.steps - boundary
+    if done >= round(config.freeze_after * length):
+        return 0.0
+    return config.unimportant_rate * config.unimportant_decay ** (10 * done // length)
+
+
+def tracked_layers(config: Importance.Config) -> list[int]:
+    """Numbers of the linear layers whose weights have an importance."""
+    layers = config.depth + 1
+    numbers = sorted(set(config.tracked_layers)) or list(range(2, layers))
+    if not numbers:
+        raise SettingsError(
+            "method.depth=1 leaves no layer of width × width weights to track; set a method.depth "
+            "of 2 or more, or method.tracked_layers=1,2"
+        )
+    for number in numbers:
+        if not 1 <= number <= layers:
+            raise SettingsError(
+                f"method.tracked_layers: there is no linear layer {number}; with method.depth="
+                f"{config.depth} they are numbered from 1 to {layers}"
+            )
+    return numbers
+
+
+def _boundary(config: Importance.Config, steps: int) -> int:
+    """The first step of phase 2; each phase has at least one."""
+    return max(1, min(steps - 1, round(config.phase_share * steps)))
+
+
+def _in_first_phase(config: Importance.Config, progress: Progress) -> bool:
+    return progress.step < _boundary(config, progress.steps)
+
+
+def _feed_forward(sizes: list[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _linear_layers(network: nn.Sequential) -> list[nn.Linear]:
+    return [layer for layer in network if isinstance(layer, nn.Linear)]
+
+
+def _flat(weights: list[Tensor]) -> Tensor:
+    """A copy of all weights in one row; or a row for each network, where they are stacked."""
+    return torch.cat([weight.detach().flatten(-2) for weight in weights], dim=-1)
+
+
+def _repeat(tensor: Tensor, times: int) -> nn.Parameter:
+    return nn.Parameter(tensor.detach().expand(times, *tensor.shape).clone())

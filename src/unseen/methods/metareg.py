@@ -1,0 +1,176 @@
+"""MetaReg: Domain Generalization using Meta-Regularization (Balaji et al., NeurIPS 2018).
+
+Features F_ψ are shared; the regulariser R_φ(θ) = Σ_k φ_k|θ_k| has one coefficient, of either sign,
+for each weight of the classifier. Phase 1 (algorithm 1) trains ψ with one classifier θ_i for each
+source domain and learns φ: from β_1 = θ_a, l steps β ← β − α∇_β[CE_a(ψ, β) + R_φ(β)] on a domain a
+are to serve another domain b, so φ goes down the gradient of CE_b(ψ, β_l) through all of them.
+Phase 2 keeps ψ and trains it with a new classifier θ on all domains, minimising CE + R_φ(θ).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import uniform
+from unseen.errors import SettingsError
+from unseen.methods.base import (
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    classification,
+    with_gradients,
+)
+from unseen.networks.stages import Network
+
+_PAIR_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
+
+Weights = dict[str, Tensor]
+
+
+class MetaReg(Method):
+    class Config(Method.Config):
+        meta_share: float = Field(default=0.4, ge=0, lt=1)
+        """Share of the run that learns the regulariser; the rest trains the final classifier."""
+        inner_steps: int = Field(default=5, ge=1)
+        """l, the regularised steps on one domain; each sees all its images in the batch."""
+        inner_lr: float = Field(default=0.1, gt=0)
+        """α, the length of those steps."""
+        meta_lr: float = Field(default=1e-4, gt=0)
+        """Learning rate of the coefficients φ."""
+
+    training_only = ("heads", "coefficients")
+    config: Config
+    final: Tensor
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        if len(task.domains) < 2:
+            raise SettingsError(
+                "metareg learns from pairs of training domains and needs at least two, found one "
+                f"({', '.join(task.domains)}); train on more domains, or use method=aggregate"
+            )
+        self.heads = nn.ModuleList(network.clone_tail(network.head) for _ in task.domains)
+        first = matrices(self.heads[0].parameters())
+        self.coefficients = nn.ParameterList(torch.zeros_like(weight) for weight in first)
+        self.register_buffer("final", torch.tensor(False))  # whether a step of phase 2 was made
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        self.final.fill_(not self._prepares(progress))
+        features = self.network.run(batch.images, until=self.network.head)
+        losses = self._phase_2(features, batch) if self.final else self._phase_1(features, batch)
+        # what this phase does not train takes part without a say (see edit_gradients)
+        idle = torch.stack([parameter.sum() for parameter in self._idle(progress)]).sum()
+        return losses | {"loss": losses["loss"] + 0.0 * idle}
+
+    def _prepares(self, progress: Progress) -> bool:
+        """Whether a step belongs to phase 1; the last step of a run never does."""
+        preparing = round(self.config.meta_share * progress.steps)
+        return progress.step < min(preparing, progress.steps - 1)
+
+    def _phase_1(self, features: Tensor, batch: DomainBatch) -> Losses:
+        """Cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-gradient."""
+        each = torch.stack([head(features) for head in self.heads])
+        own = each[batch.domains, torch.arange(len(features), device=features.device)]
+        task, accuracy = classification(own, batch.labels)
+        meta, gradients = self.meta_gradient(features.detach(), batch)
+        return {
+            "loss": task + with_gradients(list(self.coefficients), gradients),
+            "task": task.detach(),
+            "meta": meta,
+            "accuracy": accuracy,
+        }
+
+    def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
+        """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
+        a, b = uniform(batch.step_key, batch.n_domains, _PAIR_STREAM)[0].argsort()[:2].tolist()
+        beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
+        for _ in range(self.config.inner_steps):
+            regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())
+            beta = self._inner_step(beta, regularised)
+        meta = self._risk(beta, features, batch, b)
+        return meta.detach(), list(torch.autograd.grad(meta, list(self.coefficients)))
+
+    def _inner_step(self, beta: Weights, loss: Tensor) -> Weights:
+        """One step down the loss of the whole batch, also where devices share it."""
+        values = list(beta.values())
+        found = torch.autograd.grad(loss, values, create_graph=True)
+        gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
+        parts = gradient.split([value.numel() for value in values])
+        return {
+            name: value - self.config.inner_lr * part.view(value.shape)
+            for (name, value), part in zip(beta.items(), parts, strict=True)
+        }
+
+    def _risk(self, beta: Weights, features: Tensor, batch: DomainBatch, domain: int) -> Tensor:
+        """Mean cross-entropy of a domain's images under the classifier β; zero if it has none."""
+        part = batch.domains == domain
+        count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
+        if not part.any():
+            return 0.0 * torch.stack([value.sum() for value in beta.values()]).sum()
+        head = self.heads[domain]
+        copies = {name: buffer.clone() for name, buffer in head.named_buffers()}
+        scores = functional_call(head, beta | copies, (features[part],))
+        return functional.cross_entropy(scores, batch.labels[part], reduction="sum") / count
+
+    def _penalty(self, weights: Iterable[Tensor]) -> Tensor:
+        """R_φ, a sum over the weights as in the paper."""
+        pairs = zip(self.coefficients, matrices(weights), strict=True)
+        return torch.stack([(phi * weight.abs()).sum() for phi, weight in pairs]).sum()
+
+    def _phase_2(self, features: Tensor, batch: DomainBatch) -> Losses:
+        """All images through the new head; φ has come to rest (see edit_gradients)."""
+        head = self.network.head
+        task, accuracy = classification(self.network.run(features, since=head), batch.labels)
+        penalty = self._penalty(self.network.stage(head).parameters())
+        return {
+            "loss": task + penalty,
+            "task": task.detach(),
+            "penalty": penalty.detach(),
+            "accuracy": accuracy,
+        }
+
+    def _idle(self, progress: Progress) -> list[nn.Parameter]:
+        """Parameters that the current phase does not train."""
+        if self._prepares(progress):
+            return list(self.network.stage(self.network.head).parameters())
+        return [*self.heads.parameters(), *self.coefficients]
+
+    def edit_gradients(self, progress: Progress) -> None:
+        """Without a gradient the optimizer leaves a parameter alone, its weight decay included."""
+        for parameter in self._idle(progress):
+            parameter.grad = None
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        if self.final:
+            return self.network(images)
+        features = self.network.run(images, until=self.network.head)
+        return torch.stack([head(features) for head in self.heads]).mean(dim=0)
+
+    def may_be_chosen(self, progress: Progress) -> bool:
+        return not self._prepares(Progress(progress.step - 1, progress.steps))
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [{"params": list(self.coefficients), "lr": self.config.meta_lr, "weight_decay": 0.0}]
+
+    def new_layers(self) -> Iterable[nn.Module]:
+        heads = self.heads if self.network.head in self.network.new_stages else []
+        return [*super().new_layers(), *heads]
+
+    def statistics(self) -> dict[str, Any]:
+        """How strong the regulariser is, and what share of it drives weights up."""
+        phi = torch.cat([p.detach().flatten() for p in self.coefficients])
+        strength, negative = phi.abs().mean().item(), (phi < 0).float().mean().item()
+        return {"regulariser": {"mean_strength": strength, "negative_share": negative}}
+
+
+def matrices(weights: Iterable[Tensor]) -> list[Tensor]:
+    """What is regularised of a classifier: its weights, not its biases and scales."""
+    return [weight for weight in weights if weight.ndim > 1]

@@ -1,0 +1,118 @@
+"""MLDG: Learning to Generalize, Meta-Learning for Domain Generalization (Li et al., AAAI 2018).
+
+Each step parts the source domains at random into meta-train and meta-test (algorithm 1). F is the
+loss on the meta-train domains, and a virtual step down its gradient gives θ' = θ − α∇F(θ). What is
+minimised is F(θ) + β·G(θ'), with G the loss on the meta-test domains (equation 3): a step that
+helps some domains has to help the others, too. To first order in α this is F + βG − αβ ∇F·∇G
+(equation 6), which rewards gradients that agree.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import uniform
+from unseen.errors import SettingsError
+from unseen.methods.base import Losses, Method, Progress
+from unseen.networks.stages import Network
+
+_SPLIT_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
+
+Tensors = dict[str, Tensor]
+
+
+class MLDG(Method):
+    class Config(Method.Config):
+        inner_lr: float = Field(default=0.05, ge=0)
+        """α, the length of the virtual step on the meta-train domains."""
+        meta_weight: float = Field(default=1.0, ge=0)
+        """β, the weight of the loss on the meta-test domains after that step."""
+        meta_test_domains: int = Field(default=1, ge=1)
+        """How many source domains are meta-test in each step; the others are meta-train."""
+        second_order: bool = True
+        """Differentiate through the virtual step (the paper), or take its gradient as given."""
+
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        if len(task.domains) < 2:
+            raise SettingsError(
+                "mldg parts the training domains into meta-train and meta-test and needs at least "
+                f"two, found one ({', '.join(task.domains)}); train on more domains, or use "
+                "method=aggregate"
+            )
+        if config.meta_test_domains >= len(task.domains):
+            raise SettingsError(
+                f"method.meta_test_domains={config.meta_test_domains} leaves none of the "
+                f"{len(task.domains)} training domains for meta-train; choose at most "
+                f"{len(task.domains) - 1}"
+            )
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        in_test = self._meta_test(batch)
+        weights: Tensors = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
+        train_loss, accuracy = self._risk(weights, batch, ~in_test)  # F(θ)
+        moved = self._virtual_step(weights, train_loss)  # θ'
+        # copies, so that batch norm's own statistics take in each step once: in the call above
+        copies: Tensors = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        test_loss, _ = self._risk(moved | copies, batch, in_test)  # G(θ')
+        return {
+            "loss": train_loss + self.config.meta_weight * test_loss,
+            "meta_train": train_loss.detach(),
+            "meta_test": test_loss.detach(),
+            "accuracy": accuracy,
+        }
+
+    def _meta_test(self, batch: DomainBatch) -> Tensor:
+        """Which images are of this step's meta-test domains, drawn alike on all devices."""
+        order = uniform(batch.step_key, batch.n_domains, _SPLIT_STREAM)[0].argsort()
+        return torch.isin(batch.domains, order[: self.config.meta_test_domains])
+
+    def _risk(self, tensors: Tensors, batch: DomainBatch, part: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy and accuracy over a part of the batch, with the network's weights (and
+        buffers) replaced. Zero where a pooled batch has no image of the part."""
+        count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
+        if not part.any():
+            # differentiable twice, so that all devices take part in the same exchanges
+            nothing = sum((t.square().sum() for t in tensors.values() if t.requires_grad), count)
+            return 0.0 * nothing, torch.zeros_like(count)
+        labels = batch.labels[part]
+        with _differentiable_twice() if self.config.second_order else nullcontext():
+            scores = functional_call(self.network, tensors, (batch.images[part],))
+        right = (scores.detach().argmax(dim=1) == labels).sum()
+        return functional.cross_entropy(scores, labels, reduction="sum") / count, right / count
+
+    def _virtual_step(self, weights: Tensors, train_loss: Tensor) -> Tensors:
+        """θ' = θ − α∇F(θ), with the gradient of the whole batch where devices share it."""
+        values = list(weights.values())
+        found = torch.autograd.grad(
+            train_loss,
+            values,
+            retain_graph=True,
+            create_graph=self.config.second_order,
+            materialize_grads=True,
+        )
+        # one exchange for all: its counterpart in backward comes before any gradient is ready
+        gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
+        parts = gradient.split([value.numel() for value in values])
+        return {
+            name: value - self.config.inner_lr * part.view(value.shape)
+            for (name, value), part in zip(weights.items(), parts, strict=True)
+        }
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)
+
+
+def _differentiable_twice() -> AbstractContextManager[Any]:
+    """Attention by plain products: its fused kernels have no second derivative."""
+    return sdpa_kernel(SDPBackend.MATH)

@@ -1,0 +1,280 @@
+"""Sample re-weighting: source images count as much as they look like the target (adaptation).
+
+Covariate shift (Shimodaira 2000); a domain classifier in place of two densities (Bickel, Brückner,
+Scheffer; ICML 2007): label source images 0 and target images 1, learn p(target | x), then
+w(x) = p_target(x) / p_source(x) = p/(1−p) · n_source/n_target. Tempered w^τ, clipped, mean 1.
+Training minimises the mean of w_i · CE_i. The classifier is fitted once, before the first step, and
+an image's probability always comes from a classifier that has not seen it.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.errors import DataError, SettingsError, UnseenError
+from unseen.methods.base import Losses, Method, Progress, TrainingImages
+from unseen.networks.stages import Network
+
+_GRID = 8  # pixels are averaged down to this side
+_TREES = 100
+_BINS = 20
+_SEPARABLE_AUC = 0.99
+_SMALLEST_SHARE = 0.05
+
+
+class Reweighting(Method):
+    class Config(Method.Config):
+        features: Literal["network", "pixels"] = "network"
+        """What the domain classifier sees: the classifier's input of the network as it starts, or
+        the network's input averaged down to 8 × 8."""
+        classifier: Literal["logistic", "forest"] = "logistic"
+        """Logistic regression on standardised features, or a random forest."""
+        regularisation: float = Field(default=1.0, gt=0)
+        """Strength of the logistic regression's L2 penalty (1/C): more makes it weaker."""
+        folds: int = Field(default=5, ge=2)
+        """Parts of the images; each is judged by a classifier fitted on the others."""
+        survey_images: int = Field(default=10_000, ge=10)
+        """Most images of each side that a domain classifier is fitted on; all are judged."""
+        temper: float = Field(default=1.0, ge=0, le=1)
+        """τ in w^τ: 1 corrects the whole shift, 0 gives all images the same weight."""
+        clip: float = Field(default=10.0, gt=1)
+        """Most that one image counts, in average images."""
+
+    target_images = "surveyed"
+    config: Config
+    positions: Tensor
+    weights: Tensor
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        if task.target is None:
+            raise SettingsError(
+                "the method 'reweighting' compares source images with unlabelled target images; "
+                "set setting=adaptation and data.unseen_domain=DOMAIN"
+            )
+        self.register_buffer("positions", torch.zeros(0, dtype=torch.int64), persistent=False)
+        self.register_buffer("weights", torch.zeros(0), persistent=False)
+        self._found: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def survey(self, images: TrainingImages) -> dict[str, Tensor]:
+        """A weight for every source image, and how far they can be trusted."""
+        training = self.training
+        self.eval()
+        positions: list[Tensor] = []
+
+        def source_images() -> Iterator[Tensor]:
+            for batch in images.source():
+                positions.append(batch.positions.cpu())
+                yield batch.images
+
+        source, target = self._features(source_images()), self._features(images.target())
+        self.train(training)
+        judged = judge(source, target, self.config)
+        odds = judged.log_odds[: len(source)]
+        place = torch.cat(positions)
+        order = place.argsort()
+        return {"positions": place[order]} | _summary(odds[order.numpy()], judged, self.config)
+
+    def _features(self, batches: Iterable[Tensor]) -> np.ndarray:
+        rows = []
+        for images in batches:
+            if self.config.features == "pixels":
+                rows.append(_compact(images, _GRID))
+            else:
+                rows.append(_compact(self.network.run(images, until=self.network.head), 1))
+        return torch.cat(rows).float().cpu().numpy()
+
+    def remember(self, found: Mapping[str, Tensor]) -> None:
+        device = self.weights.device
+        self._found = {name: value.cpu() for name, value in found.items()}
+        self.positions, self.weights = found["positions"].to(device), found["weights"].to(device)
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        scores = self.network(batch.images)
+        weights = self._weights_of(batch.positions)
+        each = functional.cross_entropy(scores, batch.labels, reduction="none")
+        return {
+            "loss": (weights * each).mean(),
+            "unweighted": each.detach().mean(),
+            "accuracy": (scores.detach().argmax(dim=1) == batch.labels).float().mean(),
+        }
+
+    def _weights_of(self, positions: Tensor) -> Tensor:
+        place = torch.searchsorted(self.positions, positions.contiguous())
+        known = place < len(self.positions)
+        place = place.where(known, 0)
+        if not known.all() or not torch.equal(self.positions[place], positions):
+            raise UnseenError(
+                "an image of the batch has no weight: the survey of the training images "
+                f"knows {len(self.positions)} of them, and has to come before the first step"
+            )
+        return self.weights[place]
+
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        return self.network(images)
+
+    def remarks(self) -> tuple[str, ...]:
+        if not self._found:
+            return ()
+        found, n = self._numbers(), len(self.weights)
+        size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]
+        told = [
+            f"the domain classifier's AUC is {found['auc']:.3f} out of fold; the weights leave an "
+            f"effective sample of {size:,.0f} of {n:,} images ({unclipped:,.0f} before clipping)"
+        ]
+        if found["auc"] > _SEPARABLE_AUC or unclipped < _SMALLEST_SHARE * n:
+            told.append(
+                f"source and {self.task.target} hardly overlap: a few images carry most of the "
+                f"weight, which says little about the target; try {self._remedies()}"
+            )
+        if not found["converged"]:
+            told.append(
+                "the logistic regression did not converge; a larger method.regularisation helps"
+            )
+        return tuple(told)
+
+    def _remedies(self) -> str:
+        config = self.config
+        ways = [f"method.temper={config.temper / 2:g}"]
+        if config.classifier == "logistic":
+            ways.append(
+                f"a weaker classifier (method.regularisation={100 * config.regularisation:g})"
+            )
+        if config.features == "network":
+            ways.append("other features (method.features=pixels)")
+        return " or ".join(ways)
+
+    def _numbers(self) -> dict[str, float]:
+        return {name: value.item() for name, value in self._found.items() if value.ndim == 0}
+
+    def statistics(self) -> dict[str, Any]:
+        if not self._found:
+            return {}
+        histogram = {key: self._found[f"histogram_{key}"].tolist() for key in ("counts", "edges")}
+        return {**self._numbers(), "histogram": histogram}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Positions and weights of all source images, and the histogram of the weights."""
+        return {name: value.numpy() for name, value in self._found.items() if value.ndim > 0}
+
+
+class Judged(NamedTuple):
+    """What the domain classifiers say of images that they have not seen: source, then target."""
+
+    log_odds: np.ndarray
+    """log p_target(x) / p_source(x)"""
+    auc: float
+    converged: bool
+
+
+def judge(source: np.ndarray, target: np.ndarray, config: Reweighting.Config) -> Judged:
+    """Out-of-fold judgements of domain classifiers on rows of features."""
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import StratifiedKFold
+
+    if min(len(source), len(target)) < config.folds:
+        raise DataError(
+            f"{len(source)} source and {len(target)} target images are too few for method.folds="
+            f"{config.folds}: each side needs at least one for each fold"
+        )
+    rows, is_target = (
+        np.concatenate([source, target]),
+        np.repeat([0, 1], [len(source), len(target)]),
+    )
+    folds = StratifiedKFold(config.folds, shuffle=True, random_state=0)
+    log_odds, converged = np.empty(len(rows)), True
+    for fit_on, judged in folds.split(rows, is_target):
+        chosen = _at_most(config.survey_images, fit_on, is_target)
+        odds, fine = _fit_and_judge(rows[chosen], is_target[chosen], rows[judged], config)
+        log_odds[judged], converged = odds, converged and fine
+    return Judged(log_odds, float(roc_auc_score(is_target, log_odds)), converged)
+
+
+def _at_most(limit: int, rows: np.ndarray, is_target: np.ndarray) -> np.ndarray:
+    """At most `limit` rows of each side, drawn by chance but always the same."""
+    mixed = np.random.default_rng(0).permutation(rows)
+    return np.concatenate([mixed[is_target[mixed] == side][:limit] for side in (0, 1)])
+
+
+def _fit_and_judge(
+    rows: np.ndarray, is_target: np.ndarray, others: np.ndarray, config: Reweighting.Config
+) -> tuple[np.ndarray, bool]:
+    """Log odds of `others`, as if both sides had been fitted on in equal number; converged?"""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if config.classifier == "forest":
+        # leaves of some size: their shares are probabilities rather than votes of single images
+        model = RandomForestClassifier(_TREES, min_samples_leaf=5, n_jobs=1, random_state=0)
+        edge = 0.5 / _TREES
+    else:
+        regression = LogisticRegression(C=1 / config.regularisation, max_iter=2000)
+        model, edge = make_pipeline(StandardScaler(), regression), 1e-9
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(rows, is_target)
+    chance = np.asarray(model.predict_proba(others), np.float64)[:, 1].clip(edge, 1 - edge)
+    n_target = is_target.sum()
+    prior = np.log(len(is_target) - n_target) - np.log(n_target)
+    converged = not any(issubclass(one.category, ConvergenceWarning) for one in caught)
+    return np.log(chance) - np.log1p(-chance) + prior, converged
+
+
+def _summary(log_odds: np.ndarray, judged: Judged, config: Reweighting.Config) -> dict[str, Tensor]:
+    raw = tempered(log_odds, config.temper)
+    limit = largest_weight(raw, config.clip)
+    bounded = np.minimum(raw, limit)
+    weights = bounded / bounded.mean()
+    counts, edges = np.histogram(weights, bins=_BINS, range=(0, weights.max()))
+    return {
+        "weights": torch.from_numpy(weights).float(),
+        "auc": torch.tensor(judged.auc),
+        "converged": torch.tensor(judged.converged),
+        "effective_sample_size": torch.tensor(effective_sample_size(weights)),
+        "unclipped_sample_size": torch.tensor(effective_sample_size(raw)),
+        "share_clipped": torch.tensor((raw > limit).mean()),
+        "histogram_counts": torch.from_numpy(counts),
+        "histogram_edges": torch.from_numpy(edges),
+    }
+
+
+def tempered(log_odds: np.ndarray, temper: float) -> np.ndarray:
+    """w^τ, divided by the largest: odds may be beyond all numbers."""
+    return np.exp(temper * (log_odds - log_odds.max()))
+
+
+def largest_weight(weights: np.ndarray, clip: float) -> float:
+    """The t at which min(w, t) has a largest value of `clip` times its mean.
+
+    With the k largest cut to t, clip · (Σ_rest + k·t)/n = t gives t; k is the first that suffices.
+    """
+    n = len(weights)
+    rising = np.sort(weights)
+    k = np.arange(int(np.ceil(n / clip)))
+    limits = clip * np.cumsum(rising)[n - 1 - k] / (n - clip * k)
+    enough = limits * (1 + 1e-9) >= rising[n - 1 - k]  # ties are no matter of rounding
+    return float(limits[enough.argmax()])
+
+
+def effective_sample_size(weights: np.ndarray) -> float:
+    """(Σw)² / Σw²: how many equally weighted images would say as much."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def _compact(x: Tensor, grid: int) -> Tensor:
+    """One row per image: tokens are averaged, pictures averaged down to `grid` × `grid`."""
+    if x.ndim == 4:
+        height, width = (min(side, grid) for side in x.shape[2:])
+        x = functional.adaptive_avg_pool2d(x, (height, width))
+    return x.mean(dim=1) if x.ndim == 3 else x.flatten(1)

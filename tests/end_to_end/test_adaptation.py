@@ -1,0 +1,126 @@
+"""Adaptation looks at target images and at none of their labels."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from unseen import api
+from unseen.data.digits import Digits
+from unseen.data.index import Index
+from unseen.errors import SettingsError
+from unseen.recipe_files import load_experiment
+from unseen.records import RunFolder
+from unseen.training.display import Display
+from unseen.training.execute import execute
+
+TINY = {
+    "setting": "adaptation",
+    "data.unseen_domain": "outlines",
+    "network.image_size": 16,
+    "images_per_domain": 4,
+    "steps": 8,
+    "evaluate_every": 4,
+    "checkpoint_every": 4,
+    "log_every": 1,
+}
+
+
+class ShuffledTargets(Digits):
+    """The digits, with the labels of one domain dealt out anew."""
+
+    def index(self) -> Index:
+        index = super().index()
+        rows = np.flatnonzero(index.domain_of == index.domains.index("outlines"))
+        labels = index.labels.copy()
+        labels[rows] = np.random.default_rng(0).permutation(labels[rows])
+        return dataclasses.replace(index, labels=labels)
+
+
+class OtherTargets(Digits):
+    """The digits, with other pictures in one domain."""
+
+    def read(self, position: int):
+        image = super().read(position)
+        name = self.index().names[position]
+        return image.rotate(90) if name.startswith("outlines") else image
+
+    def content(self, position: int) -> bytes:
+        return self.read(position).tobytes()
+
+
+def run(method: str, dataset: str, path: Path) -> RunFolder:
+    name = dataset if dataset == "digits" else f"{__name__}:{dataset}"
+    sys.modules[__name__] = sys.modules.get(__name__) or sys.modules["test_adaptation"]
+    experiment = load_experiment(f"digits/{method}", TINY | {"data.name": name})
+    folder = RunFolder(path)
+    with Display(Console(quiet=True), 1, "") as display:
+        execute(experiment, folder, display)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["dann", "dsn", "reweighting", "aggregate"])
+def test_shuffled_target_labels_change_nothing_before_the_evaluation(
+    method: str, tmp_path: Path
+) -> None:
+    honest = run(method, "digits", tmp_path / "honest")
+    shuffled = run(method, "ShuffledTargets", tmp_path / "shuffled")
+    assert honest.metrics.read_bytes() == shuffled.metrics.read_bytes()
+    for rule in ("source", "last"):
+        assert honest.weights(rule).read_bytes() == shuffled.weights(rule).read_bytes()
+    first, second = honest.read_result(), shuffled.read_result()
+    assert first["results"]["last"]["step"] == second["results"]["last"]["step"]
+    views = [result["results"]["last"]["views"] for result in (first, second)]
+    assert views[0]["in_domain"] == views[1]["in_domain"]
+    confusions = [view["out_of_domain"]["outlines"]["confusion"] for view in views]
+    assert confusions[0] != confusions[1]  # only there the labels count
+
+
+@pytest.mark.parametrize(("method", "used"), [("dann", True), ("dsn", True), ("aggregate", False)])
+def test_target_images_are_really_used(method: str, used: bool, tmp_path: Path) -> None:
+    usual = run(method, "digits", tmp_path / "usual")
+    other = run(method, "OtherTargets", tmp_path / "other")
+    same = usual.weights("last").read_bytes() == other.weights("last").read_bytes()
+    assert same != used
+
+
+def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) -> None:
+    from unseen.data.index import Split
+
+    folder = run("dann", "digits", tmp_path / "run")
+    index = Digits(load_experiment("digits/dann").data, None).index()
+    target = index.domain_of == index.domains.index("outlines")
+    held_out = target & np.isin(index.splits, [Split.VALIDATION, Split.TEST])
+    views = folder.read_result()["results"]["source"]["views"]
+    assert views["out_of_domain"]["outlines"]["count"] == held_out.sum()
+    assert folder.read_result()["setting"] == "adaptation"
+    model = api.load_run(folder.path)
+    assert model.evaluate()["out_of_domain"] == views["out_of_domain"]
+
+
+def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
+    experiment = load_experiment(
+        "digits/reweighting", {"setting": "generalization", "target_images": None, "data.unseen_domain": "plain"}
+    )
+    with pytest.raises(SettingsError, match=r"set setting=adaptation and data\.unseen_domain"):
+        execute(experiment, RunFolder(tmp_path / "run"), Display(Console(quiet=True), 1, ""))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"setting": "adaptation"}, "needs one target domain"),
+        (
+            {"setting": "adaptation", "data.unseen_domain": "plain,outlines"},
+            "needs one target domain",
+        ),
+        ({"target_images": 8}, "target_images are for setting=adaptation"),
+    ],
+)
+def test_settings_that_do_not_fit(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_experiment("digits/dann", changes)

@@ -1,0 +1,189 @@
+"""CrossGrad's mathematics against a linear model worked by hand."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys
+from unseen.methods.base import Progress
+from unseen.methods.crossgrad import CrossGrad
+from unseen.networks.stages import ImageInput, Network
+
+TASK = Task(("a", "b"), ("k", "l", "m"))
+STEP = Progress(0, 1)
+
+
+def linear_network() -> Network:
+    """Scores are a linear function of the 12 numbers of a 3×2×2 image."""
+    stages = {"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)}
+    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+
+
+def make(network: Network | None = None, **settings: float) -> CrossGrad:
+    torch.manual_seed(0)
+    method = CrossGrad(network or linear_network(), TASK, CrossGrad.Config(name="x", **settings))
+    for parameter in method.parameters():
+        nn.init.normal_(parameter)
+    return method
+
+
+def batch_of(n: int = 6, seed: int = 1) -> DomainBatch:
+    images = torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(seed))
+    places = torch.arange(n)
+    keys = image_keys(0, 0, places)
+    return DomainBatch(images, places % 2, places % 3, keys, 3, places, keys[:1])
+
+
+def gradient_by_hand(layer: nn.Linear, images: Tensor, targets: Tensor) -> Tensor:
+    """∂CE/∂x of each image's own loss at a linear layer is Wᵀ(softmax − one-hot)."""
+    residual = layer(images.flatten(1)).softmax(1) - functional.one_hot(targets, layer.out_features)
+    return (residual @ layer.weight).view_as(images).detach()
+
+
+def layers(method: CrossGrad) -> tuple[nn.Linear, nn.Linear]:
+    label, domain = method.network.stage("fc"), method.domain_network[-1][1]
+    assert isinstance(label, nn.Linear)
+    assert isinstance(domain, nn.Linear)
+    return label, domain
+
+
+def clipped(gradient: Tensor, bound: float = 0.1) -> Tensor:
+    return gradient.clamp(-bound, bound)
+
+
+def test_both_losses_are_those_of_the_formula() -> None:
+    """Each network learns from images moved up the *other's* clipped gradient, each by its ε, α."""
+    method = make(label_step=0.7, domain_step=1.9, label_weight=0.3, domain_weight=0.8, clip=0.2)
+    label, domain = layers(method)
+    batch = batch_of()
+    x = batch.images
+    x_d = x + 0.7 * clipped(gradient_by_hand(domain, x, batch.domains), 0.2)
+    x_l = x + 1.9 * clipped(gradient_by_hand(label, x, batch.labels), 0.2)
+    task = 0.7 * functional.cross_entropy(label(x.flatten(1)), batch.labels)
+    task = task + 0.3 * functional.cross_entropy(label(x_d.flatten(1)), batch.labels)
+    domains = 0.2 * functional.cross_entropy(domain(x.flatten(1)), batch.domains)
+    domains = domains + 0.8 * functional.cross_entropy(domain(x_l.flatten(1)), batch.domains)
+    expected = torch.autograd.grad(task + domains, [*method.parameters()])
+
+    losses = method.loss(batch, STEP)
+    torch.testing.assert_close(losses["task"], task.detach())
+    torch.testing.assert_close(losses["domain"], domains.detach())
+    torch.testing.assert_close(losses["loss"], (task + domains).detach())
+    losses["loss"].backward()
+    # moved images are constants: the gradient is that of the formula with x_d and x_l held fixed
+    for parameter, gradient in zip(method.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_one_image_by_hand() -> None:
+    """Domains weigh the first pixel by (1, −1, 0) and are equally likely: for the first of them the
+    gradient is 1·(1/3 − 1) − 1·(1/3 − 0) = −1, which is clipped to −0.1 and taken twice."""
+    method = make(label_step=2.0, label_weight=1.0)
+    label, domain = layers(method)
+    with torch.no_grad():
+        for layer in (label, domain):
+            layer.weight.zero_()
+            layer.bias.zero_()
+        domain.weight[:, 0] = torch.tensor([1.0, -1.0, 0.0])
+        label.weight[:, 0] = torch.tensor([1.0, 0.0])
+    batch = batch_of(1)._replace(images=torch.zeros(1, 3, 2, 2))
+    expected = functional.cross_entropy(torch.tensor([[-0.2, 0.0]]), torch.tensor([0]))
+    torch.testing.assert_close(method.loss(batch, STEP)["task"], expected)
+
+
+def test_moving_makes_the_domain_harder_and_stays_within_the_clip() -> None:
+    method = make(label_step=3.0)
+    batch = batch_of()
+    x = batch.images.requires_grad_()
+    losses = functional.cross_entropy(method.domain_network(x), batch.domains, reduction="none")
+    moved = method._moved(x, losses, 3.0)
+    after = functional.cross_entropy(method.domain_network(moved), batch.domains, reduction="none")
+    assert (after > losses).all()
+    assert not moved.requires_grad
+    assert (moved - x).abs().max().item() == pytest.approx(0.3, rel=1e-5)
+
+
+def test_steps_do_not_depend_on_the_batch_size() -> None:
+    """The loss of two equal halves is the loss of one of them."""
+    method = make(clip=100.0)
+    half = batch_of()
+    whole = DomainBatch(
+        *(torch.cat([t, t]) for t in half[:4]), 3, *(t.repeat(2) for t in half[5:7])
+    )
+    torch.testing.assert_close(method.loss(whole, STEP)["loss"], method.loss(half, STEP)["loss"])
+
+
+def test_without_moved_images_it_is_plain_training_of_two_networks() -> None:
+    batch = batch_of()
+    for settings in ({"label_step": 0, "domain_step": 0}, {"label_weight": 0, "domain_weight": 0}):
+        method = make(**settings)
+        label, domain = layers(method)
+        losses = method.loss(batch, STEP)
+        flat = batch.images.flatten(1)
+        torch.testing.assert_close(
+            losses["task"], functional.cross_entropy(label(flat), batch.labels)
+        )
+        torch.testing.assert_close(
+            losses["domain"], functional.cross_entropy(domain(flat), batch.domains)
+        )
+
+
+def test_the_images_of_the_batch_stay_as_they_are() -> None:
+    batch = batch_of()
+    images = batch.images.clone()
+    make().loss(batch, STEP)["loss"].backward()
+    assert torch.equal(batch.images, images)
+    assert not batch.images.requires_grad
+
+
+def deep_network() -> Network:
+    stages = {
+        "conv": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Tanh()),
+        "flatten": nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh()),
+        "fc": nn.Linear(5, 2),
+    }
+    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+
+
+def test_batch_norm_is_written_once_by_images_as_they_are() -> None:
+    network = deep_network()
+    network.new_stages = ("fc",)
+    method = make(network).train()
+    batch = batch_of()
+    alone = make(deep_network()).train()
+    alone.network(batch.images)
+    method.loss(batch, STEP)
+    (norm, expected) = (m.network.stage("conv")[1] for m in (method, alone))
+    assert norm.num_batches_tracked == 1
+    torch.testing.assert_close(norm.running_mean, expected.running_mean)
+    assert method.domain_network[0][1].num_batches_tracked == 1
+    assert list(method.new_layers()) == [network.stage("fc"), method.domain_network[-1]]
+
+
+def test_the_domain_network_starts_as_an_independent_copy() -> None:
+    torch.manual_seed(0)
+    network = deep_network()
+    method = CrossGrad(network, TASK, CrossGrad.Config(name="x"))
+    conv, twin = network.stage("conv")[0], method.domain_network[0][0]
+    assert torch.equal(conv.weight, twin.weight)
+    assert conv.weight is not twin.weight
+    assert method.domain_network(batch_of().images).shape == (6, 3)
+
+
+@pytest.mark.parametrize("until", ["flatten", "fc"])
+def test_from_stored_features_the_features_move(until: str) -> None:
+    """Images and their stored features give the same losses; what is frozen has no copy."""
+    network = deep_network()
+    network.freeze(until)
+    method = make(network).train()
+    batch = batch_of()
+    stored = batch._replace(images=network.start(batch.images))
+    frozen = [p for p in method.parameters() if not p.requires_grad]
+    assert len(frozen) > 0
+    assert all(p.requires_grad for p in method.domain_network.parameters())
+    one, other = (method.loss(b, STEP) for b in (batch, stored))
+    torch.testing.assert_close(one["loss"], other["loss"])
+    plain = functional.cross_entropy(network(batch.images), batch.labels)
+    assert abs(one["task"].item() - plain.item()) > 1e-4

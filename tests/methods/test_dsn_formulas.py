@@ -1,0 +1,348 @@
+"""DSN's mathematics against cases worked by hand and against autograd."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys
+from unseen.errors import SettingsError
+from unseen.methods.base import Progress
+from unseen.methods.dsn import (
+    BANDWIDTHS,
+    DSN,
+    difference_loss,
+    discrepancy,
+    mmd_loss,
+    reconstruction_loss,
+)
+from unseen.networks.stages import ImageInput, Network
+
+SOURCES = Task(("a", "b", "c"), ("k", "l", "m"))
+ADAPTATION = Task(("a", "b", "c"), ("k", "l", "m"), target="t")
+LATE = Progress(9, 10)
+
+
+def tiny_network() -> Network:
+    torch.manual_seed(0)
+    features = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 6), nn.Tanh(), nn.BatchNorm1d(6))
+    stages = {"features": features, "fc": nn.Linear(6, 3)}
+    return Network(stages, ImageInput(8, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+
+
+def make(task: Task = SOURCES, **settings: Any) -> DSN:
+    network = tiny_network()
+    return DSN(network, task, DSN.Config(name="dsn", discriminator_width=8, **settings))
+
+
+def batch_of(
+    domains: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2), n_target: int = 4
+) -> DomainBatch:
+    generator = torch.Generator().manual_seed(1)
+    places = torch.arange(len(domains))
+    return DomainBatch(
+        torch.randn(len(domains), 3, 8, 8, generator=generator),
+        places % 3,
+        torch.tensor(domains),
+        image_keys(0, 0, places),
+        3,
+        places,
+        image_keys(0, 0, places[:1]),
+        torch.randn(n_target, 3, 8, 8, generator=generator),
+    )
+
+
+def gradients(value: Tensor, module: nn.Module) -> list[Tensor]:
+    if not list(module.parameters()):
+        return []
+    found = torch.autograd.grad(
+        value,
+        list(module.parameters()),
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return list(found)
+
+
+def largest(values: list[Tensor]) -> float:
+    return max(value.abs().max().item() for value in values)
+
+
+def test_reconstruction_by_hand() -> None:
+    """Errors 1, 2, 3, 6: 50 / 4 − 12² / 16 = 3.5; errors 0, 0, 2, 2: 8 / 4 − 4² / 16 = 1."""
+    images = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]]], [[[0.0, 0.0], [2.0, 2.0]]]])
+    value = reconstruction_loss(images, torch.zeros(2, 1, 2, 2))
+    assert value.item() == pytest.approx((3.5 + 1.0) / 2)
+
+
+def test_reconstruction_forgives_a_constant_and_nothing_else() -> None:
+    images = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    rebuilt = torch.zeros(2, 3, 4, 4)
+    shifted = rebuilt + torch.tensor([5.0, -3.0]).view(2, 1, 1, 1)
+    assert reconstruction_loss(images, images + 7).item() == pytest.approx(0, abs=1e-5)
+    value = reconstruction_loss(images, rebuilt).item()
+    assert reconstruction_loss(images, shifted).item() == pytest.approx(value, abs=1e-4)
+    assert value > 0.05
+
+
+def test_difference_by_hand() -> None:
+    """Shared rows (3, 0), (1, 0) less their mean are (±1, 0). Private rows (0, 5), (6, −3) less
+    their mean are (−3, 4), (3, −4), of length one ∓(.6, −.8). H_cᵀ H_p = ((−1.2, 1.6), (0, 0)), and
+    the mean of its squares is (1.44 + 2.56) / 4 = 1."""
+    shared = torch.tensor([[3.0, 0.0], [1.0, 0.0]])
+    private = torch.tensor([[0.0, 5.0], [6.0, -3.0]])
+    groups = torch.zeros(2, dtype=torch.int64)
+    assert difference_loss(shared, private, groups).item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_difference_ignores_offset_and_length_of_codes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shared, private = torch.randn(2, 5, 3, generator=generator)
+    groups = torch.zeros(5, dtype=torch.int64)
+    value = difference_loss(shared, private, groups)
+    moved = difference_loss(3 * shared + 10, 0.1 * private - 4, groups)
+    torch.testing.assert_close(moved, value, atol=1e-5, rtol=1e-4)
+
+
+def test_difference_is_zero_for_orthogonal_codes_and_a_mean_over_groups() -> None:
+    """Columns ±1 over the images: (1, 1, −1, −1) against (1, −1, 1, −1), or against itself."""
+    shared = torch.tensor([1.0, 1.0, -1.0, -1.0])[:, None]
+    private = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None]
+    groups = torch.zeros(4, dtype=torch.int64)
+    assert difference_loss(shared, private, groups).item() == pytest.approx(0, abs=1e-10)
+    assert difference_loss(shared, shared, groups).item() == pytest.approx(16)
+    both = difference_loss(
+        torch.cat([shared, shared]), torch.cat([private, shared]), torch.tensor([0] * 4 + [2] * 4)
+    )
+    assert both.item() == pytest.approx(8)
+
+
+def test_difference_of_a_single_or_constant_row_is_zero_with_finite_gradient() -> None:
+    shared = torch.ones(3, 2, requires_grad=True)
+    value = difference_loss(shared, torch.ones(3, 2), torch.tensor([0, 0, 1]))
+    value.backward()
+    assert value.item() == 0
+    assert shared.grad is not None
+    assert torch.isfinite(shared.grad).all()
+
+
+def test_discrepancy_by_hand_for_one_kernel() -> None:
+    """Points 0 and 2 against 1, with exp(−d² / 2b): k(a, a) = (1 + e^(−4/2b)) / 2, k(b, b) = 1,
+    k(a, b) = e^(−1/2b)."""
+    a, b = torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0]])
+    expected = (1 + math.exp(-2)) / 2 + 1 - 2 * math.exp(-0.5)
+    assert discrepancy(a, b, (1.0,)).item() == pytest.approx(expected, abs=1e-6)
+    wide = (1 + math.exp(-0.2)) / 2 + 1 - 2 * math.exp(-0.05)
+    assert discrepancy(a, b, (1.0, 10.0)).item() == pytest.approx(expected + wide, abs=1e-6)
+
+
+def test_discrepancy_is_zero_for_equal_samples_alone() -> None:
+    sample = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    assert discrepancy(sample, sample.flip(0), BANDWIDTHS).item() == pytest.approx(0, abs=1e-5)
+    assert discrepancy(sample, sample + 1, BANDWIDTHS).item() > 0.1
+
+
+def test_bandwidths_are_those_of_the_authors() -> None:
+    assert len(BANDWIDTHS) == 19
+    assert (BANDWIDTHS[0], BANDWIDTHS[-1]) == (pytest.approx(1e-6), pytest.approx(1e6))
+    assert all(a < b for a, b in pairwise(BANDWIDTHS))
+
+
+def test_mmd_is_the_mean_over_pairs_and_draws_domains_together() -> None:
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randn(9, 2, generator=generator) + torch.arange(3).repeat(3)[:, None]
+    codes.requires_grad_()
+    groups = torch.arange(3).repeat(3)
+    value = mmd_loss(codes, groups)
+    a, b, c = (codes[groups == group] for group in range(3))
+    pairs = [discrepancy(*pair, BANDWIDTHS) for pair in ((a, b), (a, c), (b, c))]
+    torch.testing.assert_close(value, torch.stack(pairs).mean())
+    value.backward()
+    assert codes.grad is not None
+    after = mmd_loss((codes - 0.05 * codes.grad).detach(), groups)
+    assert after < value
+
+
+def test_mmd_has_a_floor_and_needs_a_pair() -> None:
+    codes = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    twice = torch.cat([codes, codes]).requires_grad_()
+    value = mmd_loss(twice, torch.tensor([0] * 4 + [1] * 4))
+    value.backward()
+    assert value.item() == pytest.approx(1e-4)
+    assert twice.grad is not None
+    assert not twice.grad.any()
+    assert mmd_loss(codes, torch.zeros(4, dtype=torch.int64)).item() == 0
+
+
+def parts(method: DSN, batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Task loss, shared codes, private codes and groups, put together image by image."""
+    images, groups = batch.images, batch.domains
+    if method.task.target is not None:
+        images = torch.cat([images, batch.target])
+        groups = torch.tensor([0] * len(batch.images) + [1] * len(batch.target))
+    shared = method.network.run(images, until="fc")
+    scores = method.network.run(shared, since="fc")[: len(batch.labels)]
+    private = torch.cat(
+        [method.private_encoders[g](image[None]) for g, image in zip(groups, images, strict=True)]
+    )
+    return functional.cross_entropy(scores, batch.labels), shared, private, groups
+
+
+@pytest.mark.parametrize("task", [SOURCES, ADAPTATION])
+@pytest.mark.parametrize("similarity", ["adversarial", "mmd"])
+def test_the_loss_is_equation_1_and_its_gradient_too(task: Task, similarity: str) -> None:
+    """The discriminator's loss falls for itself, and rises for the shared encoder."""
+    weights = {"reconstruction_weight": 0.5, "difference_weight": 0.7, "similarity_weight": 0.3}
+    method = make(task, similarity=similarity, warm_up=0.0, schedule_steepness=2.0, **weights)
+    batch = batch_of()
+    task_loss, shared, private, groups = parts(method, batch)
+    images = torch.cat([batch.images, batch.target]) if task.target else batch.images
+    reconstruction = reconstruction_loss(images, method.decoder(shared + private))
+    difference = difference_loss(shared, private, groups)
+    strength = -1.0
+    if similarity == "mmd":
+        likeness = mmd_loss(shared, groups)
+    else:
+        guesses = method.discriminator(shared)
+        halves = [
+            functional.cross_entropy(guesses[groups == g], groups[groups == g])
+            for g in groups.unique()
+        ]
+        likeness = torch.stack(halves).mean()
+        strength = 2 / (1 + math.exp(-2 * 0.9)) - 1
+
+    losses = method.loss(batch, LATE)
+    losses["loss"].backward()
+    for name, value in {
+        "task": task_loss,
+        "reconstruction": reconstruction,
+        "difference": difference,
+        "similarity": likeness,
+        "loss": task_loss + 0.5 * reconstruction + 0.7 * difference + 0.3 * likeness,
+    }.items():
+        torch.testing.assert_close(losses[name], value, atol=1e-6, rtol=1e-5)
+    friendly = task_loss + 0.5 * reconstruction + 0.7 * difference
+    for module, weight in (
+        (method.network, -0.3 * strength),
+        (method.private_encoders, 0.3),
+        (method.decoder, 0.3),
+        (method.discriminator, 0.3),
+    ):
+        pairs = zip(gradients(friendly, module), gradients(likeness, module), strict=True)
+        expected = [ours + weight * theirs for ours, theirs in pairs]
+        found = [p.grad for p in module.parameters()]
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    shared_layers = method.network.stage("features")
+    for term in (task_loss, reconstruction, difference, likeness):
+        assert largest(gradients(term, shared_layers)) > 1e-5  # none of them is idle
+    for term in (reconstruction, difference):
+        assert largest(gradients(term, method.private_encoders)) > 1e-5
+
+
+def test_the_classifier_learns_from_labels_alone() -> None:
+    method = make(ADAPTATION, warm_up=0.0)
+    batch = batch_of()
+    method.loss(batch, LATE)["loss"].backward()
+    task_loss, *_ = parts(method, batch)
+    found = [p.grad for p in method.network.stage("fc").parameters()]
+    torch.testing.assert_close(found, gradients(task_loss, method.network.stage("fc")))
+
+
+@pytest.mark.parametrize("similarity", ["adversarial", "mmd"])
+def test_the_warm_up_leaves_codes_alone(similarity: str) -> None:
+    """Before its end the shared encoder sees task and reconstruction only; the discriminator, which
+    is to be of use afterwards, learns from the first step on."""
+    method = make(warm_up=0.5, similarity=similarity, difference_weight=9.0, similarity_weight=9.0)
+    batch = batch_of()
+    task_loss, shared, private, _ = parts(method, batch)
+    rebuilt = method.decoder(shared + private)
+    plain = task_loss + 0.01 * reconstruction_loss(batch.images, rebuilt)
+    expected = gradients(plain, method.network)
+    method.loss(batch, Progress(4, 10))["loss"].backward()
+    found = [p.grad for p in method.network.parameters()]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    if similarity == "adversarial":
+        assert largest([p.grad for p in method.discriminator.parameters()]) > 1e-3
+    method.zero_grad()
+    method.loss(batch, Progress(6, 10))["loss"].backward()
+    after = [p.grad for p in method.network.parameters()]
+    assert largest([a - b for a, b in zip(after, expected, strict=True)]) > 1e-3
+
+
+def test_forms() -> None:
+    """A private encoder and an answer of the discriminator for each source, or for each side."""
+    for task, expected in ((SOURCES, 3), (ADAPTATION, 2)):
+        method = make(task)
+        assert len(method.private_encoders) == expected
+        assert method.discriminator[-1].out_features == expected
+    assert list(make(similarity="mmd").discriminator.parameters()) == []
+    assert make()._joint(batch_of())[1].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert make(ADAPTATION)._joint(batch_of(n_target=2))[1].tolist() == [0] * 9 + [1] * 2
+    with pytest.raises(SettingsError, match=r"found one training domain \(k\) and no target"):
+        make(Task(("a", "b", "c"), ("k",)))
+
+
+def test_source_and_target_pass_the_shared_encoder_together() -> None:
+    method = make(ADAPTATION)
+    sizes = []
+    method.network.stage("features").register_forward_hook(
+        lambda _, inputs, __: sizes.append(len(inputs[0]))
+    )
+    method.loss(batch_of(n_target=5), LATE)
+    assert sizes == [14]
+
+
+def test_a_missing_domain_still_takes_part() -> None:
+    method = make(warm_up=0.0)
+    losses = method.loss(batch_of((0, 0, 2, 0, 0, 0)), LATE)
+    losses["loss"].backward()
+    assert losses["loss"].isfinite()
+    assert all(p.grad is not None for p in method.parameters())
+    assert all(p.grad.isfinite().all() for p in method.parameters())
+    assert not any(p.grad.any() for p in method.private_encoders[1].parameters())
+    assert any(p.grad.any() for p in method.private_encoders[2].parameters())
+
+
+def test_codes_of_all_devices_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows that another process would send, half a batch has the loss of the whole."""
+    method = make(similarity="mmd", warm_up=0.0).eval()
+    whole = batch_of((0, 1, 2, 0, 1, 2))
+    expected = method.loss(whole, LATE)
+    _, *rows = parts(method, whole)
+    waiting = iter(rows)
+    monkeypatch.setattr(across_devices, "gather", lambda _: next(waiting))
+    pieces = [part[:3] if isinstance(part, Tensor) else part for part in whole]
+    found = method.loss(DomainBatch(*pieces), LATE)
+    torch.testing.assert_close(found["difference"], expected["difference"])
+    torch.testing.assert_close(found["similarity"], expected["similarity"])
+    assert found["task"] != expected["task"]
+
+
+@pytest.mark.parametrize(("wanted", "size"), [(8, 8), (11, 11), (12, 12), (32, 20)])
+def test_images_are_rebuilt_at_the_wanted_size_but_no_larger(wanted: int, size: int) -> None:
+    stages = {"flatten": nn.Flatten(), "fc": nn.Linear(3 * 20 * 20, 3)}
+    network = Network(stages, ImageInput(20, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+    method = DSN(network, SOURCES, DSN.Config(name="dsn", reconstruction_size=wanted))
+    seen = []
+    method.private_encoders[0].register_forward_hook(lambda _, x, __: seen.append(x[0].shape[2:]))
+    method.decoder.register_forward_hook(lambda _, __, image: seen.append(image.shape[1:]))
+    images = functional.interpolate(batch_of().images, size=20)
+    assert method.loss(batch_of()._replace(images=images), LATE)["loss"].isfinite()
+    assert seen == [(size, size), (3, size, size)]
+
+
+def test_prediction_uses_the_shared_encoder_and_the_classifier_alone() -> None:
+    method = make().eval()
+    images = batch_of().images
+    expected = method.network(images)
+    for name in method.training_only:
+        delattr(method, name)
+    assert torch.equal(method.predict(images), expected)
+    assert {name.split(".")[0] for name, _ in method.named_parameters()} == {"network"}

@@ -1,0 +1,168 @@
+"""Best sources forward: the fused score against numbers worked by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys
+from unseen.methods.base import Progress
+from unseen.methods.fusion import Fusion
+from unseen.networks.stages import ImageInput, Network
+
+TASK = Task(("a", "b"), ("k", "l"))
+STEP = Progress(0, 1)
+
+
+def make(**settings: object) -> Fusion:
+    torch.manual_seed(0)
+    stages = {"flatten": nn.Flatten(), "fc1": nn.Linear(12, 4), "fc2": nn.Linear(4, 2)}
+    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc2",))
+    method = Fusion(network, TASK, Fusion.Config.model_validate({"name": "fusion", **settings}))
+    for parameter in method.parameters():
+        nn.init.normal_(parameter)
+    return method
+
+
+def constant(**settings: object) -> Fusion:
+    """Heads with scores (2, 0) and (0, 4); the branch says 3/4 and 1/4, whatever the image."""
+    method = make(**settings)
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter.zero_()
+        for head, scores in zip(method.heads, ([2.0, 0.0], [0.0, 4.0]), strict=True):
+            head[0].bias.copy_(torch.tensor(scores))
+        method.branch[1].bias.copy_(torch.tensor([math.log(3), 0.0]))
+    return method
+
+
+def batch_of(n: int = 6) -> DomainBatch:
+    images = torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+    places = torch.arange(n)
+    keys = image_keys(0, 0, places)
+    return DomainBatch(images, places // 2 % 2, places % 2, keys, 2, places, keys[:1])
+
+
+def one_image(label: int = 0, domain: int = 1) -> DomainBatch:
+    batch = batch_of(1)
+    return batch._replace(labels=torch.tensor([label]), domains=torch.tensor([domain]))
+
+
+def test_logits_by_hand() -> None:
+    """α = 1/4: c = ¾·(¾, ¼) + (⅛, ⅛) = (11/16, 5/16); z = (11/16·2, 5/16·4)."""
+    found = constant().predict(one_image().images)
+    torch.testing.assert_close(found, torch.tensor([[22 / 16, 20 / 16]]))
+
+
+def test_probabilities_by_hand() -> None:
+    method = constant(fuse="probabilities")
+    first, second = 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(4))
+    mixed = 11 / 16 * first + 5 / 16 * second
+    found = method.predict(one_image().images)
+    torch.testing.assert_close(found, torch.tensor([[mixed, 1 - mixed]]).log())
+    losses = method.loss(one_image(label=1), STEP)
+    assert losses["task"].item() == pytest.approx(-math.log(1 - mixed), rel=1e-5)
+
+
+def test_the_share_in_which_all_count_the_same() -> None:
+    images = one_image().images
+    torch.testing.assert_close(
+        constant(agnostic_share=0).predict(images), torch.tensor([[1.5, 1.0]])
+    )
+    torch.testing.assert_close(
+        constant(agnostic_share=1).predict(images), torch.tensor([[1.0, 2.0]])
+    )
+
+
+def test_a_known_domain_takes_the_branchs_place() -> None:
+    """c = (1/8, 7/8) for the second domain."""
+    found = constant().predict(one_image().images, domain=1)
+    torch.testing.assert_close(found, torch.tensor([[2 / 8, 28 / 8]]))
+    found = constant(agnostic_share=0, fuse="probabilities").predict(one_image().images, domain=0)
+    torch.testing.assert_close(found, torch.tensor([[2.0, 0.0]]).log_softmax(1))
+
+
+@pytest.mark.parametrize(("route", "scores"), [("predicted", [22 / 16, 20 / 16]), ("oracle", None)])
+def test_route_and_composition_of_the_loss(route: str, scores: list[float] | None) -> None:
+    """The branch gives the true, second domain 1/4; the oracle's c is (1/8, 7/8)."""
+    losses = constant(route=route, domain_loss_weight=0.3).loss(one_image(domain=1), STEP)
+    z = torch.tensor([scores or [2 / 8, 28 / 8]])
+    task = functional.cross_entropy(z, torch.tensor([0])).item()
+    assert losses["task"].item() == pytest.approx(task, rel=1e-5)
+    assert losses["domain"].item() == pytest.approx(math.log(4), rel=1e-5)
+    assert losses["loss"].item() == pytest.approx(task + 0.3 * math.log(4), rel=1e-5)
+    assert losses["domain_accuracy"].item() == 0
+
+
+def by_hand(method: Fusion, features: Tensor, weights: Tensor) -> Tensor:
+    """(1 − α) Σ w_j f_j + (α/S) Σ f_j, as it is written in the paper."""
+    scores = [head(features) for head in method.heads]
+    own = sum(weights[:, j : j + 1] * f for j, f in enumerate(scores))
+    alpha = method.config.agnostic_share
+    return (1 - alpha) * own + alpha / 2 * sum(scores)
+
+
+def test_gradients_reach_everything_through_both_terms() -> None:
+    method = make(domain_loss_weight=0.7, agnostic_share=0.4)
+    batch = batch_of()
+    features = method.network(batch.images)
+    domain_scores = method.branch(features)
+    z = by_hand(method, features, domain_scores.softmax(1))
+    expected = functional.cross_entropy(z, batch.labels)
+    expected = expected + 0.7 * functional.cross_entropy(domain_scores, batch.domains)
+    expected.backward()
+    gradients = {name: p.grad.clone() for name, p in method.named_parameters()}
+    method.zero_grad()
+    method.loss(batch, STEP)["loss"].backward()
+    for name, parameter in method.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], msg=name)
+        assert parameter.grad.abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize(
+    ("settings", "reached"),
+    [
+        ({"domain_loss_weight": 0}, True),  # through w in the fused score alone
+        ({"domain_loss_weight": 0, "fuse": "probabilities"}, True),
+        ({"domain_loss_weight": 0, "route": "oracle"}, False),
+        ({"domain_loss_weight": 1, "route": "oracle"}, True),  # through the domain loss alone
+    ],
+)
+def test_what_the_branch_learns_from(settings: dict[str, object], reached: bool) -> None:
+    method = make(**settings)
+    method.loss(batch_of(), STEP)["loss"].backward()
+    gradient = method.branch[1].weight.grad
+    assert gradient is not None
+    assert (gradient.abs().max().item() > 1e-3) is reached
+
+
+@pytest.mark.parametrize("route", ["predicted", "oracle"])
+def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
+    method = make(fuse="probabilities", agnostic_share=0, route=route)
+    with torch.no_grad():
+        method.branch[1].bias.copy_(torch.tensor([500.0, -500.0]))
+    losses = method.loss(batch_of(), STEP)
+    losses["loss"].backward()
+    assert torch.isfinite(losses["loss"])
+    assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+
+
+def test_only_layers_without_pretrained_weights_are_new() -> None:
+    method = make()
+    assert list(method.new_layers()) == [method.branch]
+    stages = {"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)}
+    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+    network.new_stages = ("fc",)
+    method = Fusion(network, TASK, Fusion.Config(name="fusion"))
+    assert list(method.new_layers()) == [*(head[0] for head in method.heads), method.branch]
+
+
+def test_the_trunk_runs_once() -> None:
+    method = make().eval()
+    calls = []
+    method.network.stage("fc1").register_forward_hook(lambda *_: calls.append(1))
+    method.predict(batch_of().images)
+    assert len(calls) == 1

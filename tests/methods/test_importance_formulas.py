@@ -1,0 +1,363 @@
+"""Importance masks against cases worked by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.config import NetworkSettings, OptimizerSettings
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys, step_key
+from unseen.errors import SettingsError
+from unseen.methods.base import Progress
+from unseen.methods.importance import Importance, normalised, top_share, unimportant_rate
+from unseen.networks.backbones import build_network
+from unseen.training.checkpoints import (
+    Checkpoint,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+from unseen.training.optimizers import build_optimizer
+
+TASK = Task(("one", "two", "three"), ("photo", "sketch"))
+FEATURES = 512  # of the small CNN before fc1
+STEPS = 20  # phase 2 starts at step 10, freezes at 17
+
+
+def make(seed: int = 0, **settings) -> Importance:
+    torch.manual_seed(seed)
+    network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(TASK.classes))
+    network.freeze("fc1")
+    return Importance(network, TASK, Importance.Config(name="importance", **settings))
+
+
+def batch_of(domains: list[int], step: int = 0) -> DomainBatch:
+    generator = torch.Generator().manual_seed(step)
+    n = len(domains)
+    labels = torch.arange(n) % 3
+    images = labels[:, None] - 1 + 0.5 * torch.randn(n, FEATURES, generator=generator)
+    keys = image_keys(0, step, torch.arange(n))
+    return DomainBatch(
+        images, labels, torch.tensor(domains), keys, 2, torch.arange(n), step_key(0, step)
+    )
+
+
+def step(method: Importance, optimizer: torch.optim.Optimizer, number: int, steps: int = STEPS):
+    progress = Progress(number, steps)
+    losses = method(batch_of([0, 0, 0, 1, 1, 1], number), progress)
+    losses["loss"].backward()
+    method.edit_gradients(progress)
+    optimizer.step()
+    optimizer.zero_grad()
+    method.after_update(progress)
+
+
+def run(method: Importance, numbers: range, **optimizer_settings) -> torch.optim.Optimizer:
+    optimizer = build_optimizer(method, OptimizerSettings(**{"lr": 1e-2} | optimizer_settings))
+    for number in numbers:
+        step(method, optimizer, number)
+    return optimizer
+
+
+def tracked(method: Importance) -> Tensor:
+    weights = [
+        layer.weight.detach().flatten()
+        for layer in method.classifier
+        if isinstance(layer, nn.Linear) and layer.weight.shape[0] == layer.weight.shape[1]
+    ]
+    return torch.cat(weights)
+
+
+def two_weights_moved(**settings) -> Importance:
+    """Width 1, two tracked layers of one weight each; the domains move them by hand."""
+    return make(width=1, depth=3, **settings)
+
+
+def set_changes(method: Importance, by_domain: list[list[float]]) -> None:
+    """Domain d's tracked weights become w⁰ plus the given changes."""
+    with torch.no_grad():
+        for place, weights in enumerate(method.domain_networks.weights[1:-1]):
+            for domain, changes in enumerate(by_domain):
+                weights[domain].fill_(method.initial[place] + changes[place])
+
+
+def end_first_phase(method: Importance) -> None:
+    method.after_update(Progress(STEPS // 2 - 1, STEPS))
+
+
+def test_normalisation_is_over_all_layers_and_each_row() -> None:
+    values = torch.tensor([[1.0, 3.0, 2.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
+    expected = torch.tensor([[0.0, 0.5, 0.25, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(normalised(values), expected)
+
+
+def test_the_top_share_is_an_exact_number_also_among_equals() -> None:
+    values = torch.tensor([[0.1, 0.5, 0.2, 0.4, 0.3], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    masks = top_share(values, 0.6)
+    assert masks.tolist() == [[False, True, False, True, True], [True, True, True, False, False]]
+
+
+def test_importance_is_the_absolute_change_summed_over_domains() -> None:
+    """Changes of opposite sign add up: 2 + 2 > 3 + 0, although their sum is zero."""
+    method = two_weights_moved(important_share=0.5)
+    set_changes(method, [[2.0, 3.0], [-2.0, 0.0]])
+    end_first_phase(method)
+    found = method.arrays()
+    assert found["summed/layer2"].item() == pytest.approx(4.0, abs=1e-5)
+    assert found["summed/layer3"].item() == pytest.approx(3.0, abs=1e-5)
+    assert (found["normalised/layer2"].item(), found["normalised/layer3"].item()) == (1.0, 0.0)
+    assert (found["mask/layer2"].item(), found["mask/layer3"].item()) == (True, False)
+    assert (found["mask/photo/layer2"].item(), found["mask/photo/layer3"].item()) == (False, True)
+    assert (found["mask/sketch/layer2"].item(), found["mask/sketch/layer3"].item()) == (True, False)
+    assert found["importance/sketch/layer2"].item() == 1.0
+    assert found["final/sketch/layer2"].item() == pytest.approx(
+        found["initial/layer2"].item() - 2, abs=1e-5
+    )
+
+
+def test_union_takes_what_is_important_to_some_domain() -> None:
+    changes = [[2.0, 3.0], [-2.0, 0.0]]
+    masks = {}
+    for aggregation in ("sum", "union"):
+        method = two_weights_moved(important_share=0.5, aggregation=aggregation)
+        set_changes(method, changes)
+        end_first_phase(method)
+        masks[aggregation] = method.important.tolist()
+    assert masks == {"sum": [True, False], "union": [True, True]}
+
+
+def test_sixty_percent_of_all_tracked_weights_are_important_not_of_each_layer() -> None:
+    method = make()
+    run(method, range(10))
+    assert method.important.sum() == 180  # of 3 × 10 × 10
+    by_layer = [layer["important"] for layer in method.statistics()["layers"].values()]
+    assert sum(by_layer) / 3 == pytest.approx(0.6)
+    assert len(set(by_layer)) > 1
+
+
+def test_domain_networks_start_alike_and_the_second_one_differs() -> None:
+    method = make()
+    for tensor in (*method.domain_networks.weights, *method.domain_networks.biases):
+        assert torch.equal(tensor[0], tensor[1])
+    assert not torch.isclose(method.initial, method.second_initial).any()
+    assert torch.equal(method.initial.view(3, 10, 10)[1], method.domain_networks.weights[2][0])
+
+
+def alone(method: Importance, features: Tensor, domain: int) -> Tensor:
+    for place, weight in enumerate(method.domain_networks.weights):
+        features = features if place == 0 else features.relu()
+        bias = method.domain_networks.biases[place][domain]
+        features = nn.functional.linear(features, weight[domain], bias)
+    return features
+
+
+@pytest.mark.parametrize("domains", [[0, 0, 1, 1], [1, 0, 1, 1, 0]])
+def test_each_image_goes_through_its_own_domains_network(domains: list[int]) -> None:
+    method = make(width=6)
+    with torch.no_grad():
+        method.domain_networks.weights[1][1].neg_()  # so that the networks differ
+    batch = batch_of(domains)
+    rows = zip(batch.images, domains, strict=True)
+    scores = torch.stack([alone(method, image, domain) for image, domain in rows])
+    expected = nn.functional.cross_entropy(scores, batch.labels)
+    torch.testing.assert_close(method.loss(batch, Progress(0, STEPS))["loss"], expected)
+
+
+def test_a_domains_images_move_its_own_network_only() -> None:
+    method = make(width=32)
+    method.loss(batch_of([0, 0, 0]), Progress(0, STEPS))["loss"].backward()
+    for weight in method.domain_networks.weights:
+        assert weight.grad is not None
+        assert weight.grad[0].abs().max() > 0
+        assert weight.grad[1].abs().max() == 0
+
+
+def test_who_waits_is_left_alone_by_decay_and_momentum() -> None:
+    method = make()
+    second = tracked(method).clone()
+    optimizer = run(method, range(10), weight_decay=0.1)
+    assert torch.equal(tracked(method), second)
+    assert torch.equal(method.second_initial, second)
+    finals = [weight.detach().clone() for weight in method.domain_networks.weights]
+    for number in range(10, 20):
+        step(method, optimizer, number)
+    assert not torch.isclose(tracked(method), second).all()
+    for before, after in zip(finals, method.domain_networks.weights, strict=True):
+        assert torch.equal(before, after)
+
+
+def first_steps(gradient_factor: float, rate: float) -> tuple[Tensor, Tensor]:
+    """The first step of phase 2 under Adam: of all tracked weights, and which are important."""
+    method = make(unimportant_rate=rate, width=32)
+    optimizer = run(method, range(10))
+    before = tracked(method).clone()
+    progress = Progress(10, STEPS)
+    (gradient_factor * method(batch_of([0, 1, 0], 10), progress)["loss"]).backward()
+    method.edit_gradients(progress)
+    optimizer.step()
+    method.after_update(progress)
+    return tracked(method) - before, method.important
+
+
+def test_the_step_is_scaled_where_adam_would_ignore_a_scaled_gradient() -> None:
+    full, important = first_steps(1.0, rate=1.0)
+    small_gradient, _ = first_steps(0.1, rate=1.0)
+    ours, again = first_steps(1.0, rate=0.1)
+    assert torch.equal(important, again)
+    moved = full.abs() > 9.99e-3  # Adam's first step is ± lr wherever there is a gradient
+    assert moved[~important].sum() > 100
+    torch.testing.assert_close(small_gradient[moved], full[moved], rtol=2e-2, atol=0)
+    scaled = moved & ~important
+    torch.testing.assert_close(ours[scaled], 0.1 * full[scaled], rtol=1e-4, atol=1e-7)
+    assert torch.equal(ours[important], full[important])
+
+
+@pytest.mark.parametrize("layers", [(), (2,)])
+def test_in_the_end_unimportant_weights_are_frozen_bit_for_bit(layers: tuple[int, ...]) -> None:
+    method = make(tracked_layers=layers, width=32)
+    optimizer = run(method, range(17), weight_decay=0.01)
+    size = len(method.important)
+    before, bias = tracked(method)[:size].clone(), method.classifier[2].bias.detach().clone()
+    for number in range(17, 20):
+        step(method, optimizer, number)
+    after = tracked(method)[:size]
+    assert torch.equal(after[~method.important], before[~method.important])
+    assert (after != before)[method.important].float().mean() > 0.5
+    assert not torch.equal(method.classifier[2].bias, bias)
+
+
+def test_untracked_layers_learn_at_the_full_rate() -> None:
+    method = make(important_share=0.01, unimportant_rate=0.0, tracked_layers=(2,), width=32)
+    optimizer = run(method, range(10))
+    before = {number: method.classifier[2 * number].weight.detach().clone() for number in (1, 2)}
+    step(method, optimizer, 10)
+    changed = [(method.classifier[2 * n].weight != before[n]).sum().item() for n in (1, 2)]
+    assert changed[0] <= round(0.01 * 32 * 32)
+    assert changed[1] > 100
+
+
+def test_rates_of_unimportant_weights_by_hand() -> None:
+    """Phase 2 from step 100 on, 100 steps: tenths of 10 steps, frozen from step 170."""
+    config = Importance.Config(name="importance")
+    rates = {number: unimportant_rate(config, Progress(number, 200)) for number in (100, 109, 110)}
+    assert rates == {100: 0.1, 109: 0.1, 110: pytest.approx(0.09)}
+    assert unimportant_rate(config, Progress(169, 200)) == pytest.approx(0.1 * 0.9**6)
+    assert unimportant_rate(config, Progress(170, 200)) == 0.0
+    other = Importance.Config(
+        name="importance", phase_share=0.25, unimportant_rate=0.5, unimportant_decay=0.5,
+        freeze_after=1.0,
+    )  # fmt: skip
+    assert unimportant_rate(other, Progress(25, 100)) == 0.5
+    assert unimportant_rate(other, Progress(99, 100)) == pytest.approx(0.5 * 0.5**9)
+
+
+def test_the_rate_in_force_is_recorded() -> None:
+    method = make()
+    assert method.statistics() == {"phase": 1}
+    optimizer = run(method, range(10))
+    assert method.statistics()["layers"]["layer2"]["unimportant_rate"] == pytest.approx(0.1)
+    for number in range(10, 12):
+        step(method, optimizer, number)
+    found = method.statistics()
+    assert (found["phase"], list(found["layers"])) == (2, ["layer2", "layer3", "layer4"])
+    assert found["layers"]["layer4"]["unimportant_rate"] == pytest.approx(0.09)
+
+
+def test_prediction_is_that_of_the_phase() -> None:
+    method = make(width=6).eval()
+    with torch.no_grad():
+        method.domain_networks.weights[1][1].neg_()
+    features = batch_of([0, 1, 0]).images
+    each = [alone(method, features, domain) for domain in (0, 1)]
+    torch.testing.assert_close(method.predict(features), (each[0] + each[1]) / 2)
+    end_first_phase(method)
+    torch.testing.assert_close(method.predict(features), method.classifier(features))
+
+
+def test_images_and_their_stored_features_are_the_same_to_it() -> None:
+    method = make().eval()
+    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    features = method.network.start(images)
+    assert features.shape == (4, FEATURES)
+    torch.testing.assert_close(method.predict(images), method.predict(features))
+
+
+@pytest.mark.parametrize("stop", [5, 9, 10, 15])
+def test_a_resume_on_either_side_of_the_boundary_changes_nothing(stop: int, tmp_path) -> None:
+    first = make()
+    optimizer = run(first, range(stop))
+    save_checkpoint(tmp_path / "c", first, optimizer, Checkpoint(stop, 0, [], 0.0))
+    second = make(seed=99)
+    other = build_optimizer(second, OptimizerSettings(lr=1e-2))
+    assert load_checkpoint(tmp_path / "c", second, other) is not None
+    for number in range(stop, STEPS):
+        step(first, optimizer, number)
+        step(second, other, number)
+    expected, found = first.state_dict(), second.state_dict()
+    assert [n for n in expected if not torch.equal(expected[n], found[n])] == []
+    assert first.second_phase
+
+
+def test_a_model_holds_the_second_network_alone(tmp_path) -> None:
+    method = make()
+    run(method, range(STEPS))
+    save_weights(tmp_path / "m", method)
+    fresh = make(seed=99)
+    load_weights(tmp_path / "m", fresh)
+    images = batch_of([0, 1]).images
+    assert torch.equal(fresh.predict(images), method.predict(images))
+    kept = [n for n in method.state_dict() if n.partition(".")[0] not in method.training_only]
+    assert {name.partition(".")[0] for name in kept} == {"network", "classifier", "second_phase"}
+
+
+def test_only_the_second_phase_is_a_candidate() -> None:
+    method = make()
+    chances = [method.may_be_chosen(Progress(number, STEPS)) for number in (1, 9, 10, 11, 20)]
+    assert chances == [False, False, False, True, True]
+
+
+def test_arrays_are_complete_and_say_what_happened() -> None:
+    method = make()
+    run(method, range(STEPS))
+    found = method.arrays()
+    layers = ("layer2", "layer3", "layer4")
+    single = ("initial", "summed", "normalised", "mask", "second_initial", "second_final")
+    by_domain = [f"{w}/{d}" for w in ("final", "importance", "mask") for d in TASK.domains]
+    assert set(found) == {f"{w}/{layer}" for w in (*single, *by_domain) for layer in layers}
+    assert all(array.shape == (10, 10) for array in found.values())
+    for layer in layers:
+        photo, sketch = (found[f"final/{d}/{layer}"] for d in TASK.domains)
+        initial = found[f"initial/{layer}"]
+        expected = abs(photo - initial) + abs(sketch - initial)
+        assert found[f"summed/{layer}"] == pytest.approx(expected, abs=1e-6)
+    normal = np.stack([found[f"normalised/{layer}"] for layer in layers])
+    assert (normal.min(), normal.max()) == (0.0, 1.0)
+    masks = np.stack([found[f"mask/{layer}"] for layer in layers])
+    assert normal[masks].min() >= normal[~masks].max()
+    moved = found["second_final/layer3"] != found["second_initial/layer3"]
+    assert moved.mean() > 0.5
+
+
+def test_width_depth_and_tracked_layers() -> None:
+    method = make(width=7, depth=2, tracked_layers=(1, 3))
+    shapes = [layer.weight.shape for layer in method.classifier if isinstance(layer, nn.Linear)]
+    assert shapes == [(7, FEATURES), (7, 7), (3, 7)]
+    found = method.arrays()
+    assert found["initial/layer1"].shape == (7, FEATURES)
+    assert found["initial/layer3"].shape == (3, 7)
+    assert "initial/layer2" not in found
+    typed = Importance.Config.model_validate({"name": "importance", "tracked_layers": "1,3"})
+    assert typed.tracked_layers == (1, 3)
+
+
+def test_mistakes_are_named() -> None:
+    network = build_network(NetworkSettings(name="small_cnn", image_size=16), 3)
+    config = Importance.Config(name="importance")
+    with pytest.raises(SettingsError, match=r"network\.freeze_until=STAGE.*freeze_until=fc2"):
+        Importance(network, TASK, config)
+    with pytest.raises(SettingsError, match=r"no linear layer 6.*from 1 to 5"):
+        make(tracked_layers=(6,))
+    with pytest.raises(SettingsError, match=r"depth=1 leaves no layer"):
+        make(depth=1)

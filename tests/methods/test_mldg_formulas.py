@@ -1,0 +1,232 @@
+"""MLDG's mathematics against closed forms, autograd and finite differences."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys, step_key
+from unseen.errors import SettingsError
+from unseen.methods.base import Progress
+from unseen.methods.mldg import MLDG
+from unseen.networks.stages import ImageInput, Network
+
+START = Progress(0, 10)
+
+
+def network_of(*stages: nn.Module) -> Network:
+    named = {f"stage{number}": stage for number, stage in enumerate(stages)}
+    return Network(named, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=())
+
+
+def linear() -> Network:
+    torch.manual_seed(0)
+    return network_of(nn.Flatten(), nn.Linear(12, 3, bias=False)).double()
+
+
+def deep() -> Network:
+    torch.manual_seed(0)
+    return network_of(nn.Flatten(), nn.Sequential(nn.Linear(12, 5), nn.Tanh()), nn.Linear(5, 3))
+
+
+def make(network: Network, domains: int = 2, **settings) -> MLDG:
+    task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
+    return MLDG(network, task, MLDG.Config(name="mldg", **settings)).train()
+
+
+def batch_of(domains: list[int], n_domains: int = 2, step: int = 0) -> DomainBatch:
+    generator = torch.Generator().manual_seed(1)
+    places = torch.arange(len(domains))
+    return DomainBatch(
+        torch.randn(len(domains), 3, 2, 2, generator=generator, dtype=torch.float64),
+        places % 3,
+        torch.tensor(domains),
+        image_keys(0, step, places),
+        n_domains,
+        places,
+        step_key(0, step),
+    )
+
+
+def parts(method: MLDG, batch: DomainBatch) -> tuple[DomainBatch, DomainBatch]:
+    """Meta-train and meta-test images of the step, as the method draws them."""
+    tested = method._meta_test(batch).tolist()
+    return (
+        rows(batch, [place for place, test in enumerate(tested) if not test]),
+        rows(batch, [place for place, test in enumerate(tested) if test]),
+    )
+
+
+def risk(weight: Tensor, batch: DomainBatch) -> Tensor:
+    """Cross-entropy of the linear network."""
+    return functional.cross_entropy(batch.images.flatten(1) @ weight.T, batch.labels)
+
+
+def gradient_of(method: MLDG, batch: DomainBatch) -> Tensor:
+    """By all weights of the method's network, in one row."""
+    method.zero_grad()
+    method.loss(batch, START)["loss"].backward()
+    found = [p.grad for p in method.parameters()]
+    assert all(g is not None for g in found)
+    return torch.cat([g.flatten() for g in found if g is not None])
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+def test_the_gradient_has_the_hessian_term_in_second_order_only(second_order: bool) -> None:
+    """∇F + β (I − α H_F) ∇G(θ'), with the closed form H_F = mean (diag p − p pᵀ) ⊗ z zᵀ."""
+    alpha, beta = 0.7, 0.3
+    method = make(linear(), inner_lr=alpha, meta_weight=beta, second_order=second_order)
+    batch = batch_of([0, 0, 0, 1, 1, 1])
+    train, test = parts(method, batch)
+    (weight,) = (p.detach() for p in method.parameters())
+    by_train = torch.func.grad(risk)(weight, train)
+    by_test = torch.func.grad(risk)(weight - alpha * by_train, test).flatten()
+    hessian = torch.zeros(36, 36, dtype=torch.float64)
+    for image in train.images.flatten(1):
+        p = (image @ weight.T).softmax(dim=0)
+        hessian += torch.kron(p.diag() - p.outer(p), image.outer(image)) / len(train.images)
+    through = by_test - alpha * hessian @ by_test if second_order else by_test
+    assert (alpha * hessian @ by_test).norm() > 0.1 * by_test.norm()  # or nothing is tested
+    torch.testing.assert_close(gradient_of(method, batch), by_train.flatten() + beta * through)
+
+
+def test_the_loss_is_f_plus_beta_times_g_after_the_step() -> None:
+    method = make(linear(), inner_lr=0.7, meta_weight=0.3)
+    batch = batch_of([0, 0, 0, 1, 1])
+    train, test = parts(method, batch)
+    (weight,) = (p.detach() for p in method.parameters())
+    moved = weight - 0.7 * torch.func.grad(risk)(weight, train)
+    losses = method.loss(batch, START)
+    torch.testing.assert_close(losses["meta_train"], risk(weight, train))
+    torch.testing.assert_close(losses["meta_test"], risk(moved, test))
+    torch.testing.assert_close(losses["loss"], risk(weight, train) + 0.3 * risk(moved, test))
+
+
+def test_second_order_agrees_with_finite_differences_of_the_whole_loss() -> None:
+    method = make(deep().double(), domains=3, inner_lr=0.5, meta_weight=2.0)
+    batch = batch_of([0, 0, 1, 1, 2, 2], 3)
+    expected = gradient_of(method, batch)
+    vector = torch.cat([p.detach().flatten() for p in method.parameters()])
+    step = 1e-5
+    found = torch.empty_like(vector)
+    for place in range(len(vector)):
+        values = []
+        for sign in (1, -1):
+            moved = vector.clone()
+            moved[place] += sign * step
+            nn.utils.vector_to_parameters(moved, list(method.parameters()))
+            values.append(method.loss(batch, START)["loss"].item())
+        found[place] = (values[0] - values[1]) / (2 * step)
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_gradients_that_agree_are_rewarded(agree: bool) -> None:
+    """For small α the loss is F + βG − αβ ∇F·∇G."""
+    alpha, beta = 1e-4, 0.5
+    method = make(linear(), inner_lr=alpha, meta_weight=beta)
+    batch = batch_of([0, 0, 0, 1, 1, 1])
+    first = batch.images[:3]
+    batch = batch._replace(images=torch.cat([first, first if agree else -first]))
+    train, test = parts(method, batch)
+    (weight,) = (p.detach() for p in method.parameters())
+    product = (torch.func.grad(risk)(weight, train) * torch.func.grad(risk)(weight, test)).sum()
+    assert (product > 0) == agree
+    change = method.loss(batch, START)["loss"] - risk(weight, train) - beta * risk(weight, test)
+    torch.testing.assert_close(change, -alpha * beta * product, atol=0, rtol=1e-2)
+
+
+def test_the_meta_test_domains_change_from_step_to_step_and_are_as_many_as_told() -> None:
+    drawn = set()
+    for number, domains in ((1, 3), (2, 3)):
+        method = make(deep(), domains, meta_test_domains=number)
+        for step in range(40):
+            tested = method._meta_test(batch_of([0, 1, 2, 0], 3, step)).tolist()
+            assert sum(tested[:3]) == number
+            assert tested[3] == tested[0]
+            drawn.add(tuple(tested[:3]))
+    assert len(drawn) == 6  # each single domain, and each pair
+
+
+def normalising() -> Network:
+    torch.manual_seed(0)
+    return network_of(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)).double()
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+def test_batch_norm_takes_in_a_step_once(second_order: bool) -> None:
+    method = make(normalising(), second_order=second_order, inner_lr=0.5)
+    batch = batch_of([0, 0, 1, 1])
+    plain = normalising().train()
+    plain(parts(method, batch)[0].images)
+    before = {name: p.detach().clone() for name, p in method.named_parameters()}
+    method.loss(batch, START)["loss"].backward()
+    for name, buffer in plain.named_buffers():
+        torch.testing.assert_close(method.network.get_buffer(name), buffer, atol=0, rtol=0)
+    assert all(torch.equal(p, before[name]) for name, p in method.named_parameters())
+
+
+def test_a_frozen_part_stays_out_of_the_virtual_step() -> None:
+    network = deep().double()
+    network.freeze("stage2")
+    method = make(network, inner_lr=0.5)
+    batch = batch_of([0, 0, 1, 1])
+    method.loss(batch, START)["loss"].backward()
+    frozen = [p for p in method.parameters() if not p.requires_grad]
+    assert len(frozen) == 2
+    assert all(p.grad is None for p in frozen)
+    stored = batch._replace(images=network.start(batch.images))
+    torch.testing.assert_close(method.loss(stored, START), method.loss(batch, START))
+
+
+@pytest.mark.parametrize("present", [0, 1])
+def test_a_batch_of_one_domain_still_trains(present: int) -> None:
+    """Meta-train alone gives ∇F; meta-test alone gives β∇G, because there is no step to take."""
+    method = make(linear(), inner_lr=0.7, meta_weight=0.3)
+    batch = batch_of([present] * 3)
+    (weight,) = (p.detach() for p in method.parameters())
+    factor = 0.3 if method._meta_test(batch).all() else 1.0
+    expected = factor * torch.func.grad(risk)(weight, batch).flatten()
+    torch.testing.assert_close(gradient_of(method, batch), expected)
+
+
+def test_attention_can_be_differentiated_twice() -> None:
+    """The fused kernel that torch would take by itself has no second derivative."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = nn.Linear(4, 12)
+
+        def forward(self, images: Tensor) -> Tensor:
+            query, key, value = self.project(images.flatten(2)).unsqueeze(1).chunk(3, dim=-1)
+            return functional.scaled_dot_product_attention(query, key, value).flatten(1)
+
+    torch.manual_seed(0)
+    method = make(network_of(Attention(), nn.Linear(12, 3)).float())
+    batch = batch_of([0, 0, 1, 1])
+    gradient = gradient_of(method, batch._replace(images=batch.images.float()))
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+@pytest.mark.parametrize("first", [[0, 1, 4, 5], [0, 1, 2, 3]], ids=["shared", "one domain each"])
+def test_two_devices_compute_what_one_does(
+    first: list[int], second_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each has only one of the two domains: half of the virtual step is elsewhere."""
+    method = make(deep().double(), inner_lr=0.7, meta_weight=0.3, second_order=second_order)
+    batch = batch_of([0, 0, 0, 0, 1, 1, 1, 1])
+    second = [place for place in range(8) if place not in first]
+    halves = [rows(batch, first), rows(batch, second)]
+    found = gradients_of_two(method, halves, START, monkeypatch)
+    torch.testing.assert_close(found, gradients_of_one(method, batch, START))
+
+
+def test_one_domain_cannot_be_parted() -> None:
+    with pytest.raises(SettingsError, match=r"at least two, found one \(k\).*method=aggregate"):
+        make(deep(), domains=1)
+    with pytest.raises(SettingsError, match="none of the 3 training domains.*at most 2"):
+        make(deep(), domains=3, meta_test_domains=3)

@@ -1,0 +1,292 @@
+"""Sample re-weighting against densities that are known, and numbers worked by hand."""
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.config import NetworkSettings
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys, step_key
+from unseen.errors import DataError, SettingsError, UnseenError
+from unseen.methods import reweighting
+from unseen.methods.base import Progress, TrainingImages
+from unseen.methods.reweighting import (
+    Reweighting,
+    effective_sample_size,
+    judge,
+    largest_weight,
+    tempered,
+)
+from unseen.networks.backbones import build_network
+from unseen.networks.stages import ImageInput, Network
+
+TASK = Task(("one", "two", "three"), ("photo", "sketch"), target="cartoon")
+
+
+@pytest.fixture(autouse=True)
+def _small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reweighting, "_TREES", 20)
+
+
+def settings(**values) -> Reweighting.Config:
+    return Reweighting.Config(name="reweighting", **values)
+
+
+def make(task: Task = TASK, **values) -> Reweighting:
+    torch.manual_seed(0)
+    network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(task.classes))
+    return Reweighting(network, task, settings(**values))
+
+
+def on_rows(**values) -> Reweighting:
+    """A network whose input and features are the pixels themselves: 3 × 2 × 2 numbers."""
+    torch.manual_seed(0)
+    stages = {"flatten": nn.Flatten(), "head": nn.Linear(12, 3)}
+    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("head",))
+    return Reweighting(network, TASK, settings(**values))
+
+
+def batch_of(images: Tensor, positions: Tensor) -> DomainBatch:
+    n = len(images)
+    return DomainBatch(
+        images, torch.arange(n) % 3, torch.zeros(n, dtype=torch.int64),
+        image_keys(0, 0, torch.arange(n)), 2, positions, step_key(0, 0),
+    )  # fmt: skip
+
+
+def training_images(source: Tensor, positions: Tensor, target: Tensor) -> TrainingImages:
+    def batches() -> Iterator[DomainBatch]:
+        for start in range(0, len(source), 64):
+            part = slice(start, start + 64)
+            yield batch_of(source[part], positions[part])
+
+    return TrainingImages(batches, lambda: iter(target.split(50)))
+
+
+def clouds(distance: float, n: int = 600, n_target: int = 300) -> tuple[Tensor, Tensor]:
+    """Gaussian clouds whose centres differ in the first number; images of 3 × 2 × 2."""
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(n, 3, 2, 2, generator=generator)
+    target = torch.randn(n_target, 3, 2, 2, generator=generator)
+    target[:, 0, 0, 0] += distance
+    return source, target
+
+
+def surveyed(distance: float, **values) -> tuple[Reweighting, Tensor]:
+    source, target = clouds(distance)
+    method = on_rows(**values)
+    method.remember(method.survey(training_images(source, torch.arange(len(source)), target)))
+    return method, source
+
+
+@pytest.mark.parametrize(
+    ("features", "classifier", "least"),
+    [("network", "logistic", 0.95), ("pixels", "logistic", 0.95), ("network", "forest", 0.75)],
+)
+def test_weights_are_the_density_ratio(features: str, classifier: str, least: float) -> None:
+    """N(1, 1) over N(0, 1) is exp(x − 1/2), whatever the numbers of images."""
+    method, source = surveyed(1.0, classifier=classifier, features=features)
+    expected = source[:, 0, 0, 0] - 0.5
+    found = method.weights.log()
+    assert method.weights.mean().item() == pytest.approx(1.0, abs=1e-5)
+    assert torch.corrcoef(torch.stack([found, expected]))[0, 1] > least
+    if classifier == "logistic":
+        torch.testing.assert_close(found.mean(), expected.mean(), atol=0.15, rtol=0)
+        slope = (found * expected).mean() / (expected * expected).mean()
+        assert slope.item() == pytest.approx(1.0, abs=0.2)
+
+
+def test_odds_are_corrected_for_the_numbers_of_images_on_each_side() -> None:
+    """Of the same distribution three times as many source images: the ratio is 1, not 1/3."""
+    source, target = (part.flatten(1).numpy() for part in clouds(0.0, 900, 300))
+    assert np.exp(judge(source, target, settings()).log_odds).mean() == pytest.approx(1, abs=0.1)
+    few = judge(source, target, settings(survey_images=200))
+    assert np.exp(few.log_odds).mean() == pytest.approx(1, abs=0.15)
+
+
+def test_equal_distributions_leave_nothing_to_correct() -> None:
+    method, source = surveyed(0.0)
+    found = method.statistics()
+    assert found["auc"] == pytest.approx(0.5, abs=0.06)
+    assert found["effective_sample_size"] > 0.9 * len(source)
+    (remark,) = method.remarks()
+    assert "AUC is 0." in remark
+    assert "of 600 images" in remark
+
+
+@pytest.mark.parametrize("values", [{}, {"classifier": "forest"}, {"features": "pixels"}])
+def test_without_overlap_there_is_a_warning_that_names_what_helps(values: dict[str, str]) -> None:
+    method, source = surveyed(12.0, **values)
+    found = method.statistics()
+    assert found["auc"] > 0.99
+    warning = method.remarks()[1]
+    assert "source and cartoon hardly overlap" in warning
+    assert "method.temper=0.5" in warning
+    assert ("method.regularisation=100" in warning) == ("classifier" not in values)
+    assert ("method.features=pixels" in warning) == ("features" not in values)
+    assert method.weights.isfinite().all()
+    assert method.weights.max() <= 10 * (1 + 1e-5)
+    assert found["effective_sample_size"] >= len(source) / 10
+
+
+def test_a_weaker_classifier_leaves_a_larger_sample() -> None:
+    strong, _ = surveyed(3.0)
+    weak, _ = surveyed(3.0, regularisation=1e4)
+    sizes = [m.statistics()["unclipped_sample_size"] for m in (strong, weak)]
+    assert sizes[1] > 2 * sizes[0]
+
+
+def test_no_image_is_judged_by_a_classifier_that_has_seen_it() -> None:
+    """More numbers than images: in sample everything is told apart, out of fold nothing is."""
+    generator = np.random.default_rng(0)
+    source, target = generator.normal(size=(150, 400)), generator.normal(size=(150, 400))
+    for classifier in ("logistic", "forest"):
+        judged = judge(source, target, settings(classifier=classifier))
+        assert judged.auc == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_cap_is_on_what_is_fitted_all_images_are_judged() -> None:
+    source, target = (part.flatten(1).numpy() for part in clouds(1.0))
+    full = judge(source, target, settings())
+    few = judge(source, target, settings(survey_images=60))
+    assert len(few.log_odds) == 900
+    assert np.isfinite(few.log_odds).all()
+    assert not np.allclose(few.log_odds, full.log_odds)
+    assert np.array_equal(few.log_odds, judge(source, target, settings(survey_images=60)).log_odds)
+    more_folds = judge(source, target, settings(folds=10))
+    assert not np.allclose(more_folds.log_odds, full.log_odds)
+
+
+def test_tempering_by_hand() -> None:
+    odds = np.log(np.array([1.0, 4.0, 16.0]))
+    assert tempered(odds, 1.0) == pytest.approx([1 / 16, 1 / 4, 1])
+    assert tempered(odds, 0.5) == pytest.approx([1 / 4, 1 / 2, 1])
+    assert tempered(np.array([0.0, 5000.0]), 1.0) == pytest.approx([0, 1])
+    method, _ = surveyed(2.0, temper=0.0)
+    assert torch.equal(method.weights, torch.ones(600))
+
+
+def test_clipping_by_hand() -> None:
+    """(1, 1, 1, 1, 16) cut at 8/3 has the mean 4/3: the largest counts twice the average."""
+    weights = np.array([1.0, 1.0, 16.0, 1.0, 1.0])
+    assert largest_weight(weights, 2.0) == pytest.approx(8 / 3)
+    assert largest_weight(np.ones(5), 2.0) == pytest.approx(2.0)
+    # two are cut: t = 2 · (1+1+1) / (5 − 2·2) = 6
+    assert largest_weight(np.array([1.0, 1.0, 1.0, 50.0, 100.0]), 2.0) == pytest.approx(6.0)
+    assert largest_weight(np.array([1e-300, 1e-300, 1.0]), 2.0) == pytest.approx(4e-300, rel=1e-6)
+
+
+def test_clipping_bounds_what_one_image_counts() -> None:
+    method, _ = surveyed(3.0, clip=2.0)
+    assert method.weights.max().item() == pytest.approx(2.0, abs=1e-5)
+    assert method.weights.mean().item() == pytest.approx(1.0, abs=1e-5)
+    found = method.statistics()
+    clipped = (method.weights > 2 - 1e-5).double().mean().item()
+    assert found["share_clipped"] == pytest.approx(clipped)
+    assert 0 < clipped < 0.5
+    assert found["effective_sample_size"] > found["unclipped_sample_size"]
+
+
+def test_effective_sample_size_by_hand() -> None:
+    assert effective_sample_size(np.ones(7)) == pytest.approx(7)
+    assert effective_sample_size(np.array([3.0, 1.0])) == pytest.approx(16 / 10)
+
+
+def test_the_loss_is_the_mean_of_weighted_cross_entropies() -> None:
+    method = make()
+    found = {"positions": torch.tensor([2, 5, 9]), "weights": torch.tensor([0.5, 2.0, 0.25])}
+    method.remember(found)
+    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    batch = batch_of(images, torch.tensor([9, 2, 5, 9]))
+    each = nn.functional.cross_entropy(method.network(images), batch.labels, reduction="none")
+    losses = method.loss(batch, Progress(0, 1))
+    expected = (0.25 * each[0] + 0.5 * each[1] + 2 * each[2] + 0.25 * each[3]) / 4
+    torch.testing.assert_close(losses["loss"], expected)
+    torch.testing.assert_close(losses["unweighted"], each.mean())
+
+
+def test_weights_find_their_images_in_any_order() -> None:
+    """The survey may come in another order than that of the positions."""
+    source, target = clouds(1.0)
+    positions = torch.randperm(600, generator=torch.Generator().manual_seed(3)) * 7
+    method = on_rows()
+    method.remember(method.survey(training_images(source, positions, target)))
+    plain, _ = surveyed(1.0)
+    torch.testing.assert_close(method._weights_of(positions), plain.weights)
+
+
+@pytest.mark.parametrize("position", [3, 100])
+def test_an_image_without_a_weight_stops_the_run(position: int) -> None:
+    method = make()
+    batch = batch_of(torch.zeros(1, 3, 16, 16), torch.tensor([position]))
+    with pytest.raises(UnseenError, match="knows 0 of them"):
+        method.loss(batch, Progress(0, 1))
+    method.remember({"positions": torch.tensor([2, 5]), "weights": torch.ones(2)})
+    with pytest.raises(UnseenError, match="knows 2 of them"):
+        method.loss(batch, Progress(0, 1))
+
+
+def test_the_survey_leaves_the_network_as_it_is() -> None:
+    method = make()
+    method.train()
+    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(40, 3, 16, 16, generator=generator)
+    found = method.survey(training_images(source, torch.arange(40), source[:20] + 1))
+    assert method.training
+    assert method.network.training
+    assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
+    assert not any(tensor.requires_grad for tensor in found.values())
+    method.remember(found)
+    assert list(method.state_dict()) == list(before)  # weights are kept with the run, not the model
+
+
+def test_records_are_complete() -> None:
+    method, _ = surveyed(1.0)
+    found = method.statistics()
+    assert set(found) == {
+        "auc", "converged", "effective_sample_size", "unclipped_sample_size", "share_clipped",
+        "histogram",
+    }  # fmt: skip
+    arrays = method.arrays()
+    assert set(arrays) == {"positions", "weights", "histogram_counts", "histogram_edges"}
+    assert arrays["histogram_counts"].sum() == 600
+    assert len(arrays["histogram_edges"]) == len(arrays["histogram_counts"]) + 1
+    assert found["histogram"]["counts"] == arrays["histogram_counts"].tolist()
+    assert (make().statistics(), make().arrays(), make().remarks()) == ({}, {}, ())
+
+
+def test_a_regression_that_does_not_converge_is_a_remark_not_a_warning(monkeypatch) -> None:
+    from sklearn import linear_model
+
+    class Hasty(linear_model.LogisticRegression):
+        def __init__(self, C: float = 1.0, max_iter: int = 1) -> None:
+            super().__init__(C=C, max_iter=1)
+
+    monkeypatch.setattr(linear_model, "LogisticRegression", Hasty)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        method, _ = surveyed(1.0)
+    assert method.remarks()[-1].startswith("the logistic regression did not converge")
+
+
+def test_stored_features_and_tokens_serve_as_well() -> None:
+    method = make(features="pixels")
+    # 3 tokens of 2 numbers
+    rows = method._features([torch.arange(12.0).reshape(2, 3, 2)])
+    assert rows.tolist() == [[2.0, 3.0], [8.0, 9.0]]
+    assert method._features([torch.ones(2, 5)]).shape == (2, 5)
+    assert method._features([torch.ones(2, 3, 32, 32)]).shape == (2, 3 * 8 * 8)
+    with torch.no_grad():
+        assert make()._features([torch.ones(2, 3, 16, 16)]).shape == (2, 128)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(SettingsError, match="setting=adaptation"):
+        make(TASK._replace(target=None))
+    with pytest.raises(DataError, match=r"3 target images are too few for method\.folds=5"):
+        judge(np.zeros((50, 2)), np.zeros((3, 2)), settings())

@@ -1,0 +1,146 @@
+"""Frozen features: computed once, shared, and the same to train on as the images they come from."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unseen import api
+from unseen.config import Experiment
+from unseen.data.cache import cache_folder
+from unseen.data.features import StoredFeatures
+from unseen.errors import SettingsError
+from unseen.methods.multihead import MultiHead
+from unseen.records import RunFolder
+from unseen.training import features
+
+Build = Callable[..., Experiment]
+RunTiny = Callable[[Experiment, Path], RunFolder]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
+    return cache_folder() / "features"
+
+
+def test_they_are_computed_once_and_shared(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_tiny(tiny(network__freeze_until="fc1"), tmp_path / "first")
+    (file,) = cache.iterdir()
+    values = np.load(file)
+    assert values.shape == (1797, 512)
+    monkeypatch.setattr(features, "_compute", None)  # would fail if it were called
+    run_tiny(tiny("digits/multihead", network__freeze_until="fc1"), tmp_path / "second")
+    run_tiny(
+        tiny(network__freeze_until="fc1", data__unseen_domain="plain", steps=4), tmp_path / "third"
+    )
+    assert list(cache.iterdir()) == [file]
+
+
+def test_another_boundary_or_other_weights_have_features_of_their_own(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    for number, changes in enumerate(({}, {"seed": 1}, {"network__freeze_until": "pool"}), 1):
+        settings = {"network__freeze_until": "fc1", **changes}
+        run_tiny(tiny(**settings), tmp_path / str(number))
+        assert len(list(cache.iterdir())) == number
+
+
+def test_a_damaged_file_is_made_anew(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    run_tiny(tiny(network__freeze_until="fc1"), tmp_path / "first")
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    run_tiny(tiny(network__freeze_until="fc1", steps=4), tmp_path / "second")
+    assert file.read_bytes() == whole
+
+
+def test_stored_or_recomputed_makes_no_difference(
+    tiny: Build,
+    run_tiny: RunTiny,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without augmentation, training from features equals training through the frozen stages."""
+    plain = {f"augment__{name}": value for name, value in
+             {"crop_scale": 1, "flip": 0, "jitter": 0, "grayscale": 0}.items()}  # fmt: skip
+    experiment = tiny("digits/multihead", network__freeze_until="fc1", **plain)
+    stored = run_tiny(experiment, tmp_path / "stored")
+    monkeypatch.setattr(MultiHead, "needs_pixels", True)
+    recomputed = run_tiny(experiment, tmp_path / "recomputed")
+    first, second = (load_file(run.weights("last")) for run in (stored, recomputed))
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, atol=1e-5, rtol=1e-4)
+
+
+def test_the_frozen_part_stays_and_the_rest_learns(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    short = run_tiny(tiny(network__freeze_until="fc1", steps=1), tmp_path / "short")
+    long = run_tiny(tiny(network__freeze_until="fc1", steps=6), tmp_path / "long")
+    first, second = (load_file(run.weights("last")) for run in (short, long))
+    changed = {name.split(".")[2] for name in first if not torch.equal(first[name], second[name])}
+    assert changed == {"fc1", "fc2"}
+
+
+def test_a_finished_run_takes_images(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    """The model holds its frozen part: nobody who uses it needs the stored features."""
+    folder = run_tiny(tiny("digits/dmg", network__freeze_until="fc1"), tmp_path / "run")
+    result = folder.read_result()
+    views = result["results"][result["selection"]]["views"]
+    found = api.load_run(folder.path).evaluate()
+    assert found["out_of_domain"]["outlines"]["accuracy"] == pytest.approx(
+        views["out_of_domain"]["outlines"]["accuracy"], abs=0.005
+    )
+
+
+def test_a_method_that_needs_pixels_gets_them(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    run_tiny(tiny("digits/dsn", network__freeze_until="fc1"), tmp_path / "run")
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("aggregate", {"network__freeze_until": "conv1"}, "is the first stage: none is frozen"),
+        ("aggregate", {"network__freeze_until": "fc3"}, "unknown stage 'fc3'"),
+        (
+            "dmg",
+            {"network__freeze_until": "fc2", "method__sites": "fc1"},
+            "'fc1' lies in the frozen part of the network; choose one from 'fc2' on",
+        ),
+        (
+            "multihead",
+            {"network__freeze_until": "fc2", "method__split": "pool"},
+            "'pool' lies in the frozen part",
+        ),
+    ],
+)
+def test_stages_that_do_not_fit(
+    method: str,
+    changes: dict[str, str],
+    message: str,
+    tiny: Build,
+    run_tiny: RunTiny,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        run_tiny(tiny(f"digits/{method}", **changes), tmp_path / "run")
+
+
+def test_rows_come_in_the_order_they_are_asked_for() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    stored = StoredFeatures(None, values)  # pyright: ignore[reportArgumentType]
+    assert stored.batch(np.array([2, 0])).tolist() == [[6, 7, 8], [0, 1, 2]]

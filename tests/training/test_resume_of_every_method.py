@@ -1,0 +1,47 @@
+"""Every method, stopped in the middle of each phase, ends with the bytes of an undisturbed run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unseen import catalog
+from unseen.config import Experiment
+from unseen.records import RunFolder
+from unseen.training import loop
+from unseen.training.interruptions import Interrupted
+from unseen.training.state import RunState, save
+
+ADAPTING = [
+    name for name in catalog.METHODS if catalog.load("method", name).target_images == "optional"
+]
+FORMS = [(name, None) for name in catalog.METHODS] + [(name, "adaptation") for name in ADAPTING]
+
+
+@pytest.mark.parametrize(("method", "setting"), FORMS)
+def test_resume_equality(
+    method: str,
+    setting: str | None,
+    tiny: Callable[..., Experiment],
+    run_tiny: Callable[[Experiment, Path], RunFolder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = tiny(f"digits/{method}", **({"setting": setting} if setting else {}))
+    whole = run_tiny(experiment, tmp_path / "whole")
+
+    def save_and_stop(state: RunState) -> None:
+        save(state)
+        raise Interrupted(state.folder.path, state.step, 15)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save", save_and_stop)
+        for _ in range(2):  # stops at step 2 and step 4 of 6
+            with pytest.raises(Interrupted):
+                run_tiny(experiment, tmp_path / "stopped")
+    stopped = run_tiny(experiment, tmp_path / "stopped")
+    files = {p.relative_to(whole.path) for p in whole.path.rglob("*") if p.is_file()}
+    assert files == {p.relative_to(stopped.path) for p in stopped.path.rglob("*") if p.is_file()}
+    for file in files - {Path("timing.json"), Path("environment.json"), Path("lock")}:
+        if file != Path("checkpoint.safetensors"):  # it remembers the seconds that were needed
+            assert (whole.path / file).read_bytes() == (stopped.path / file).read_bytes(), file
