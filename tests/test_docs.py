@@ -36,7 +36,8 @@ def test_a_page_has_all_its_parts(name: str) -> None:
     page = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}: ")
     headings = re.findall(r"^## (.+)$", page, flags=re.MULTILINE)
-    assert headings == ["Formula", "Settings", "Recipes", "When to use it", "Notes"]
+    needed = ["Formula", "Settings", "Recipes", "When to use it", "Notes"]
+    assert [heading for heading in headings if heading in needed] == needed
     known = set(recipe_names())
     commands = re.findall(r"unseen train (\S+/\S+)", page)
     assert commands

@@ -100,7 +100,9 @@ def test_in_adaptation_the_target_is_looked_at_and_measured_on_other_images() ->
     assert roles.target.tolist() == [6]
     assert lists(roles.out_of_domain) == {"c": [7, 8]}
     assert lists(roles.train) == {"a": [0], "b": [3, 5]}
-    official = choose_roles(index(ROWS, official_test=True), settings(unseen_domain="c"), "adaptation")
+    official = choose_roles(
+        index(ROWS, official_test=True), settings(unseen_domain="c"), "adaptation"
+    )
     assert lists(official.out_of_domain) == {"c": [8]}
     assert choose_roles(index(ROWS), settings(unseen_domain="c")).target.tolist() == []
 

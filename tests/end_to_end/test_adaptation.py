@@ -103,7 +103,7 @@ def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) 
 
 def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
     experiment = load_experiment(
-        "digits/reweighting", {"setting": "generalization", "target_images": None, "data.unseen_domain": "plain"}
+        "digits/reweighting", {"setting": "generalization", "data.unseen_domain": "plain"}
     )
     with pytest.raises(SettingsError, match=r"set setting=adaptation and data\.unseen_domain"):
         execute(experiment, RunFolder(tmp_path / "run"), Display(Console(quiet=True), 1, ""))

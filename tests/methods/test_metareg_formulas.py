@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from unseen.config import OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key

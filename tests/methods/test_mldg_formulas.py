@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
@@ -152,7 +152,9 @@ def test_the_meta_test_domains_change_from_step_to_step_and_are_as_many_as_told(
 
 def normalising() -> Network:
     torch.manual_seed(0)
-    return network_of(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)).double()
+    return network_of(
+        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)
+    ).double()
 
 
 @pytest.mark.parametrize("second_order", [True, False])
@@ -228,5 +230,5 @@ def test_two_devices_compute_what_one_does(
 def test_one_domain_cannot_be_parted() -> None:
     with pytest.raises(SettingsError, match=r"at least two, found one \(k\).*method=aggregate"):
         make(deep(), domains=1)
-    with pytest.raises(SettingsError, match="none of the 3 training domains.*at most 2"):
+    with pytest.raises(SettingsError, match=r"none of the 3 training domains.*at most 2"):
         make(deep(), domains=3, meta_test_domains=3)

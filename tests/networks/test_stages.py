@@ -212,3 +212,8 @@ def test_all_that_learns_can_be_cut_off(network: Network) -> None:
     assert torch.equal(network(x), features)
     assert torch.equal(network(features), features)
     assert network.frozen_stages() == network.names == ("stem", "relu", "pool")
+
+
+def test_a_network_keeps_at_least_one_stage(network: Network) -> None:
+    with pytest.raises(SettingsError, match="'stem' is the network's first stage"):
+        network.cut("stem")

@@ -213,3 +213,15 @@ def test_runs_with_nothing_unseen_have_no_out_of_domain_table(make_result):
     tables = build_tables([make_result("dmg", {})], "source")
     assert [table.view for table in tables] == ["in_domain", "known_domain"]
     assert texts(tables[0])["dmg"]["none unseen"] == "80.0"
+
+
+def test_rows_that_saw_the_target_are_named(make_result) -> None:
+    results = [
+        make_result("aggregate", {"sketch": 0.5}, setting="generalization"),
+        make_result("reweighting", {"sketch": 0.6}, setting="adaptation"),
+    ]
+    (table, *_) = build_tables(results, "source")
+    (note,) = (note for note in table.notes if note.startswith("Adaptation"))
+    assert note.startswith("Adaptation (reweighting): trained with unlabelled images")
+    (table, *_) = build_tables(results[:1], "source")
+    assert not any(note.startswith("Adaptation") for note in table.notes)

@@ -132,3 +132,18 @@ def test_optimizers_take_the_steps_of_plain_torch(settings: OptimizerSettings, p
             optimizer.step()
     for found, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_parameter_may_start_to_learn_later(name: str) -> None:
+    """In a method with phases some parameters have no gradient for a while."""
+    method = make("multihead")
+    settings = OptimizerSettings.model_validate({"name": name, "lr": 0.1, "weight_decay": 0.1})
+    optimizer = build_optimizer(method, settings)
+    early, late = list(method.parameters())[:2]
+    before = late.detach().clone()
+    for step in range(3):
+        early.grad = torch.ones_like(early)
+        late.grad = torch.ones_like(late) if step == 2 else None
+        optimizer.step()
+        assert torch.equal(late, before) == (step < 2)

@@ -21,12 +21,17 @@ from unseen.recipe_files import parse_overrides
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="a dataset with recipes: 'unseen list recipes'")
     parser.add_argument(
-        "--methods", default="aggregate,multihead,dmg", help="the first is the reference"
+        "--methods",
+        default="aggregate,multihead,dmg",
+        help="the first is the reference; 'all' for every one",
     )
     parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
     parser.add_argument("--backbone", help="another network for all methods")
     parser.add_argument("--unseen", default="", help="hold out these domains only")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument(
+        "--log", default="", help="send records to wandb, tensorboard, mlflow as well: any of them"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
 
 
@@ -41,6 +46,7 @@ def run(chosen: argparse.Namespace) -> None:
         backbone=chosen.backbone,
         unseen=chosen.unseen,
         runs=chosen.runs,
+        log=chosen.log,
         console=Console(stderr=True),
         **parse_overrides(chosen.overrides),
     )

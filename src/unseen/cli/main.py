@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a recipe, or go on with a run",
     "evaluate": "measure a run again, or on other images",
     "compare": "leave each domain out in turn, for every method and seed, and print the tables",
+    "report": "one web page from a folder of runs: tables, figures, how it was made",
     "show": "the complete settings of a recipe or a run",
     "copy": "copy a recipe to a file of your own",
 }

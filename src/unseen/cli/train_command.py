@@ -4,6 +4,7 @@ unseen train digits/dmg data.unseen_domain=outlines
 unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
 unseen train my_recipe.yaml --runs elsewhere
 unseen train runs/pacs-... --resume
+unseen train digits/dmg data.unseen_domain=outlines --log tensorboard,mlflow
 """
 
 import argparse
@@ -22,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument(
+        "--log", default="", help="send records to wandb, tensorboard, mlflow as well: any of them"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="refuse to start anew: there must be a run to go on"
     )
@@ -46,5 +50,5 @@ def run(chosen: argparse.Namespace) -> None:
         console.print(f"{folder.path} is finished already", highlight=False, soft_wrap=True)
     else:
         console.print(f"Run folder: {folder.path}", highlight=False, soft_wrap=True)
-    finished = carry_on(experiment, folder, console)
+    finished = carry_on(experiment, folder, console, chosen.log)
     Console().print(run_table(finished.result))

@@ -31,7 +31,7 @@ Tensors = dict[str, Tensor]
 
 class MLDG(Method):
     class Config(Method.Config):
-        inner_lr: float = Field(default=0.05, ge=0)
+        inner_lr: float = Field(default=0.01, ge=0)
         """α, the length of the virtual step on the meta-train domains."""
         meta_weight: float = Field(default=1.0, ge=0)
         """β, the weight of the loss on the meta-test domains after that step."""

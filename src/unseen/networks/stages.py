@@ -133,6 +133,8 @@ class Network(nn.Module):
 
     def cut(self, since: str) -> None:
         """Drop the stages from `since` on; `forward` then gives the activation at that site."""
+        if since == self.names[0]:
+            raise SettingsError(f"'{since}' is the network's first stage: without it none is left")
         for name in self.tail(since):
             del self.stages[_key(name)]
         self.names = self._between(None, since)

@@ -76,6 +76,17 @@ def unlike_note(results: Iterable[Mapping[str, Any]]) -> str | None:
     return f"Not like with like: runs in one column differ in {', '.join(differing)}."
 
 
+def adaptation_note(results: Iterable[Mapping[str, Any]]) -> str | None:
+    """Name the rows that had a look at the domain on which they are measured."""
+    names = dict.fromkeys(each["method"] for each in results if each.get("setting") == "adaptation")
+    if not names:
+        return None
+    return (
+        f"Adaptation ({', '.join(names)}): trained with unlabelled images of the domain in the "
+        "column, and measured on its held-out images alone."
+    )
+
+
 def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:
     """The column in which each row is lowest, since an average hides it."""
     parts = []

@@ -83,8 +83,9 @@ def build_tables(
         numbers = gather(results, rule, view, layout)
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
             tables.append(_build(results[0]["dataset"], view, rule, layout, numbers))
-    unlike = notes.unlike_note(results)
-    return [replace(each, notes=(*each.notes, unlike)) for each in tables] if unlike else tables
+    about_runs = (notes.adaptation_note(results), notes.unlike_note(results))
+    extra = tuple(note for note in about_runs if note)
+    return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
 def _build(dataset: str, view: str, rule: str, layout: Layout, numbers: Numbers) -> Table:
@@ -111,7 +112,7 @@ def _build(dataset: str, view: str, rule: str, layout: Layout, numbers: Numbers)
 
 def _rows(numbers: Numbers, layout: Layout) -> list[Row]:
     planned = len(layout.seeds)
-    overall = {row: _overall(by_column, layout.seeds) for row, by_column in numbers.items()}
+    overall = {row: overall_by_seed(by_column, layout.seeds) for row, by_column in numbers.items()}
     rows = []
     for (method, backbone), by_column in numbers.items():
         own = overall[method, backbone]
@@ -127,7 +128,7 @@ def _rows(numbers: Numbers, layout: Layout) -> list[Row]:
     return rows
 
 
-def _overall(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
+def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
     """Mean over the columns, for the seeds that have all of them."""
     columns = by_column.values()
     return {

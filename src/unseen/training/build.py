@@ -27,7 +27,9 @@ class Images(NamedTuple):
 def build_task(dataset: Dataset, experiment: Experiment) -> Task:
     """Classes and training domains, known without opening an image."""
     index = dataset.index()
-    return Task(index.classes, choose_roles(index, experiment.data).training_domains)
+    roles = choose_roles(index, experiment.data, experiment.setting)
+    target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
+    return Task(index.classes, roles.training_domains, target)
 
 
 def build_method(experiment: Experiment, task: Task) -> Method:
@@ -45,23 +47,46 @@ def build_images(
 ) -> Images:
     """Open (or first make) the prepared images at the network's input size."""
     prepared = prepare(dataset, size, report)
-    return Images(prepared, choose_roles(prepared.index, experiment.data))
+    return Images(prepared, choose_roles(prepared.index, experiment.data, experiment.setting))
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
     """Every device gets as many images: only so is the mean of their gradients the batch's."""
-    devices = experiment.devices.number
-    if experiment.images_per_domain % devices:
+    per_domain = experiment.images_per_domain
+    _check_share("images_per_domain", per_domain, experiment.devices.number)
+    target = None
+    if looks_at_target(experiment):
+        number = experiment.target_images or per_domain * len(roles.train)
+        _check_share("target_images", number, experiment.devices.number)
+        target = (roles.target, number)
+    return Sampler(
+        list(roles.train.values()), per_domain, experiment.sampling, experiment.seed, target
+    )
+
+
+def _check_share(name: str, number: int, devices: int) -> None:
+    if number % devices:
         raise SettingsError(
-            f"images_per_domain={experiment.images_per_domain} cannot be shared out equally among "
+            f"{name}={number} cannot be shared out equally among "
             f"{devices} devices; choose a multiple of {devices}"
         )
-    return Sampler(
-        list(roles.train.values()),
-        experiment.images_per_domain,
-        experiment.sampling,
-        experiment.seed,
-    )
+
+
+def looks_at_target(experiment: Experiment) -> bool:
+    """Whether this run's batches hold unlabelled target images."""
+    wish = catalog.load("method", experiment.method.name).target_images
+    if wish in {"required", "surveyed"} and experiment.setting == "generalization":
+        raise SettingsError(
+            f"the method '{experiment.method.name}' needs unlabelled images of the target domain; "
+            "set setting=adaptation and data.unseen_domain=DOMAIN"
+        )
+    in_batches = wish in {"optional", "required"}
+    if not in_batches and experiment.target_images is not None:
+        raise SettingsError(
+            f"batches of the method '{experiment.method.name}' hold no target images; "
+            "leave target_images out"
+        )
+    return in_batches and experiment.setting == "adaptation"
 
 
 def count_steps(experiment: Experiment, sampler: Sampler) -> int:
@@ -90,4 +115,5 @@ def describe_images(images: Images) -> dict[str, Any]:
         "validation": counts(roles.validation),
         "in_domain": counts(roles.in_domain),
         "out_of_domain": counts(roles.out_of_domain),
+        "target": len(roles.target),
     }

@@ -1,16 +1,18 @@
 """Weights and checkpoints as safetensors: written atomically, loaded without running any code."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
+from unseen.methods.base import Method
 
 
 class Checkpoint(NamedTuple):
@@ -22,19 +24,37 @@ class Checkpoint(NamedTuple):
     seconds: float
 
 
-def save_weights(path: Path, method: nn.Module) -> None:
-    _save(path, {name: t.contiguous() for name, t in method.state_dict().items()}, {})
+def save_weights(path: Path, method: Method) -> None:
+    """What prediction needs; parts that only training uses stay behind."""
+    save_tensors(path, _for_prediction(method))
 
 
-def load_weights(path: Path, method: nn.Module) -> None:
+def load_weights(path: Path, method: Method) -> None:
     """Into a method of the same settings; a file for another one is refused with the difference."""
-    tensors, _ = _load(path)
-    _check_same_network(path, tensors, method)
-    method.load_state_dict(tensors)
+    tensors = load_tensors(path)
+    _check_same_network(path, tensors, _for_prediction(method))
+    method.load_state_dict(tensors, strict=False)
 
 
-def _check_same_network(path: Path, tensors: dict[str, Tensor], method: nn.Module) -> None:
-    expected = method.state_dict()
+def _for_prediction(method: Method) -> dict[str, Tensor]:
+    return {
+        name: tensor
+        for name, tensor in method.state_dict().items()
+        if name.partition(".")[0] not in method.training_only
+    }
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    _save(path, {name: tensor.contiguous() for name, tensor in tensors.items()}, {})
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    return _load(path)[0]
+
+
+def _check_same_network(
+    path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]
+) -> None:
     differing = [
         name
         for name in expected.keys() | tensors.keys()
@@ -50,7 +70,7 @@ def _check_same_network(path: Path, tensors: dict[str, Tensor], method: nn.Modul
 
 
 def save_checkpoint(
-    path: Path, method: nn.Module, optimizer: torch.optim.Optimizer, about: Checkpoint
+    path: Path, method: Method, optimizer: torch.optim.Optimizer, about: Checkpoint
 ) -> None:
     """Learning rates are not saved: they are a function of the step."""
     tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
@@ -61,7 +81,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, method: nn.Module, optimizer: torch.optim.Optimizer
+    path: Path, method: Method, optimizer: torch.optim.Optimizer
 ) -> Checkpoint | None:
     """Restore both in place; None where there is no checkpoint yet."""
     if not path.is_file():
@@ -78,7 +98,7 @@ def load_checkpoint(
         else:
             number, _, key = rest.partition(".")
             state.setdefault(int(number), {})[key] = tensor
-    _check_same_network(path, weights, method)
+    _check_same_network(path, weights, method.state_dict())
     method.load_state_dict(weights)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

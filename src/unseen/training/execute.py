@@ -1,6 +1,6 @@
 """Carry out one experiment: skip it, resume it or start it, on one device or several."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records import RunFolder
-from unseen.training.build import build_sampler, count_steps
+from unseen.training.build import build_sampler, count_steps, looks_at_target
 from unseen.training.devices import is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.loop import train
 
 
-def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None:
-    """Bring the run in this folder to its end; nothing is done twice."""
+def execute(
+    experiment: Experiment, folder: RunFolder, display: Display, log: Sequence[str] = ()
+) -> None:
+    """Bring the run in this folder to its end; nothing is done twice. `log` names trackers."""
     if folder.finished:
         return
     if experiment.selection == "oracle" and not experiment.data.unseen_domain:
@@ -30,22 +32,24 @@ def execute(experiment: Experiment, folder: RunFolder, display: Display) -> None
     with folder.locked() if is_first_process() else nullcontext():
         if not folder.finished:  # another process may just have been quicker
             folder.create(experiment)
-            _launch(experiment, folder, display)
+            _launch(experiment, folder, display, log)
 
 
-def _launch(experiment: Experiment, folder: RunFolder, display: Display) -> None:
+def _launch(
+    experiment: Experiment, folder: RunFolder, display: Display, log: Sequence[str]
+) -> None:
     if experiment.devices.number == 1:
-        launch(experiment, train, experiment, folder.path, display)
+        launch(experiment, train, experiment, folder.path, display, log)
     else:
         with display.handed_over():
             settings = complete_settings(experiment)
-            error = launch(experiment, _train_in_process, settings, folder.path)
+            error = launch(experiment, _train_in_process, settings, folder.path, log)
         if error is not None:
             raise error
 
 
 def _train_in_process(
-    fabric: Fabric, settings: Mapping[str, Any], path: Path
+    fabric: Fabric, settings: Mapping[str, Any], path: Path, log: Sequence[str] = ()
 ) -> UnseenError | None:
     """One of several processes: settings travel as plain data, rank 0 has a display of its own.
 
@@ -55,7 +59,7 @@ def _train_in_process(
     try:
         experiment = build_experiment(settings)
         with Display(console, length(experiment), path.name) as display:
-            train(fabric, experiment, path, display)
+            train(fabric, experiment, path, display, log)
     except UnseenError as error:
         return error
     return None
@@ -69,4 +73,6 @@ def length(experiment: Experiment) -> int:
 
 
 def _choose_roles(experiment: Experiment) -> Roles:
-    return choose_roles(open_dataset(experiment.data).index(), experiment.data)
+    looks_at_target(experiment)
+    index = open_dataset(experiment.data).index()
+    return choose_roles(index, experiment.data, experiment.setting)

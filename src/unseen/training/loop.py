@@ -1,6 +1,7 @@
 """The training loop: one page, plain functions. Whoever wants another loop copies this page."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,16 +16,23 @@ from unseen.training.display import Display
 from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
 from unseen.training.measuring import evaluate, write_result
 from unseen.training.state import RunState, assemble, over_devices, save
+from unseen.training.tracking import tracked
 
 
-def train(fabric: Fabric, experiment: Experiment, path: Path, display: Display) -> None:
-    """Train from the newest checkpoint to the end, then measure; everything goes to the folder."""
+def train(
+    fabric: Fabric, experiment: Experiment, path: Path, display: Display, log: Sequence[str] = ()
+) -> None:
+    """Train from the newest checkpoint to the end, then measure; everything goes to the folder.
+
+    `log` names trackers that get the same records.
+    """
     keep_freed_memory()
     state = assemble(fabric, experiment, path, display)
     try:
-        with stop_requests() as stop:
-            fit(state, stop)
-        write_result(state)
+        with tracked(state, log):
+            with stop_requests() as stop:
+                fit(state, stop)
+            write_result(state)
     finally:
         if state.log is not None:
             state.log.close()

@@ -9,14 +9,16 @@ from torch import Tensor
 from unseen.atomic import write_json
 from unseen.config import identity
 from unseen.evaluation.protocol import Predict, three_views
-from unseen.records import FORMAT
+from unseen.methods.base import Progress
+from unseen.records import FORMAT, write_arrays
 from unseen.selection import Evaluation, choose
 from unseen.training.checkpoints import load_weights, save_weights
 from unseen.training.state import RunState
 
 
 def evaluate(state: RunState) -> None:
-    """Accuracy on the source validation images; weights that a rule now prefers are kept.
+    """Accuracy on the source validation images; weights that a rule now prefers are kept, unless
+    the method is in a phase that only prepares.
 
     The unseen domain is looked at here only under the rule that says so by its name, `oracle`.
     """
@@ -26,16 +28,21 @@ def evaluate(state: RunState) -> None:
         if state.experiment.selection == "oracle":
             peeked = _accuracies(state.evaluator.measure(predict, state.images.roles.out_of_domain))
     evaluation = Evaluation(state.step, _accuracies(seen), peeked)
-    state.evaluations.append(evaluation)
+    progress = Progress(state.step, state.steps)
+    candidate = state.step == state.steps or state.method.may_be_chosen(progress)
+    if candidate:
+        state.evaluations.append(evaluation)
     if state.log is None:
         return
     mean = sum(evaluation.validation.values()) / len(evaluation.validation)
     record: dict[str, Any] = {"step": state.step, "validation": evaluation.validation}
     if peeked:
         record["unseen"] = peeked
+    if not candidate:
+        record["candidate"] = False
     state.log.write(record | {"statistics": state.method.statistics()})
     state.display.evaluation(mean)
-    for rule in _rules(state):
+    for rule in _rules(state) if candidate else ():
         if choose(rule, state.evaluations) == state.step:
             save_weights(state.folder.weights(rule), state.method)
 
@@ -56,6 +63,8 @@ def write_result(state: RunState) -> None:
     experiment = state.experiment
     timing = {"seconds": state.seconds, "seconds_per_step": state.seconds / state.steps}
     write_json(state.folder.timing, timing)
+    if arrays := state.method.arrays():
+        write_arrays(state.folder.arrays, arrays)
     write_json(
         state.folder.result,
         {
@@ -64,6 +73,7 @@ def write_result(state: RunState) -> None:
             "dataset": experiment.data.name,
             "method": experiment.method.name,
             "backbone": experiment.network.name,
+            "setting": experiment.setting,
             "seed": experiment.seed,
             "steps": state.steps,
             "training_domains": list(state.images.roles.training_domains),
@@ -71,6 +81,7 @@ def write_result(state: RunState) -> None:
             "classes": list(state.method.task.classes),
             "data": state.images.prepared.content,
             "selection": experiment.selection,
+            "remarks": list(state.method.remarks()),
             "results": results,
         },
     )

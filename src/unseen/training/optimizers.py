@@ -15,11 +15,9 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The method's own groups first, then new layers, then everything else."""
     groups: list[dict[str, Any]] = [dict(group) for group in _complete_groups(method, settings)]
+    if settings.name == "sgd":  # fused, it fails on parameters that start to learn in a later phase
+        return torch.optim.SGD(groups, settings.lr, settings.momentum, nesterov=settings.nesterov)
     fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
-    if settings.name == "sgd":
-        return torch.optim.SGD(
-            groups, settings.lr, settings.momentum, nesterov=settings.nesterov, fused=fused
-        )
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
     return kind(groups, settings.lr, fused=fused)
 

@@ -14,7 +14,7 @@ from unseen.atomic import write_json
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch
-from unseen.data.feed import Place, evaluation_batches, training_batches
+from unseen.data.feed import Feed, Place
 from unseen.data.prepare import open_dataset
 from unseen.data.sampling import Sampler
 from unseen.errors import DataError
@@ -33,7 +33,9 @@ from unseen.training.build import (
 )
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
+from unseen.training.features import stored_features
 from unseen.training.optimizers import RateSchedule, build_optimizer
+from unseen.training.surveys import look_around
 
 
 @dataclass
@@ -43,6 +45,7 @@ class RunState:
     folder: RunFolder
     display: Display
     images: Images
+    feed: Feed
     sampler: Sampler
     steps: int
     method: Method
@@ -60,22 +63,12 @@ class RunState:
 
     @property
     def place(self) -> Place:
-        return Place(self.fabric.device, self.fabric.global_rank, self.fabric.world_size)
-
-    @property
-    def scale(self) -> PixelScale:
-        return PixelScale(self.method.network.mean, self.method.network.std)
+        return self.feed.place
 
     def batches(self, steps: range) -> Iterator[DomainBatch]:
         """This process's share of the augmented batches of some steps."""
-        return training_batches(
-            self.images.prepared,
-            self.sampler,
-            self.experiment.augment,
-            self.scale,
-            self.place,
-            self.experiment.seed,
-            steps,
+        return self.feed.training(
+            self.sampler, self.experiment.augment, self.experiment.seed, steps
         )
 
     @property
@@ -94,21 +87,21 @@ def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Displa
     rates = RateSchedule(optimizer, experiment.schedule, steps, sampler.steps_per_epoch)
     folder = RunFolder(path)
     _remember_images(fabric, folder, images)
+    feed = _feed(fabric, experiment, images, method, display)
+    look_around(fabric, folder, method, feed, images.roles, display)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
     module, optimizer = fabric.setup(method, optimizer)
     log = None
     if fabric.is_global_zero:
         log = MetricsLog(folder.metrics, checkpoint.metrics_size if checkpoint else 0)
-    place = Place(fabric.device, fabric.global_rank, fabric.world_size)
-    scale = PixelScale(method.network.mean, method.network.std)
     evaluator = Evaluator(
-        lambda rows: evaluation_batches(images.prepared, rows, scale, place),
+        feed.evaluation,
         len(method.task.classes),
         fabric.device,
         lambda counts: over_devices(fabric, counts, "sum"),
     )
     state = RunState(
-        fabric, experiment, folder, display, images, sampler, steps,
+        fabric, experiment, folder, display, images, feed, sampler, steps,
         method, module, optimizer, rates, evaluator, log,
     )  # fmt: skip
     if checkpoint:
@@ -116,6 +109,20 @@ def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Displa
         state.evaluations = [Evaluation(**record) for record in checkpoint.evaluations]
         state.seconds_before = checkpoint.seconds
     return state
+
+
+def _feed(
+    fabric: Fabric, experiment: Experiment, images: Images, method: Method, display: Display
+) -> Feed:
+    """Pixels; or what the frozen part of the network makes of them, where that is all it takes."""
+    network = method.network
+    scale = PixelScale(network.mean, network.std)
+    place = Place(fabric.device, fabric.global_rank, fabric.world_size)
+    if network.frozen_until is None or method.needs_pixels:
+        return Feed(images.prepared, scale, place)
+    report = display.preparing
+    features = stored_features(fabric, images.prepared, network, experiment.network, report)
+    return Feed(features, scale, place)
 
 
 def save(state: RunState) -> None:

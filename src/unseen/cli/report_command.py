@@ -1,0 +1,55 @@
+"""One self-contained web page from a folder of runs: conclusion, tables, figures, how it was made.
+
+It reads the run folders and works offline; it opens in any browser, also on a phone.
+
+  unseen report runs
+  unseen report runs -o paper --rule last --figures
+  unseen report runs --watch
+"""
+
+import argparse
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+_SECONDS = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUNS", type=Path, help="the folder in which runs are kept")
+    parser.add_argument("-o", "--output", type=Path, help="where to write; otherwise RUNS/report")
+    parser.add_argument("--rule", help="selection rule to show first: source, last or oracle")
+    parser.add_argument(
+        "--figures", action="store_true", help="also write each figure as PNG, SVG and PDF"
+    )
+    parser.add_argument(
+        "--tsne", action="store_true", help="feature maps by t-SNE, some seconds each, not PCA"
+    )
+    parser.add_argument(
+        "--watch", action="store_true", help="keep the page fresh while runs go on, until Ctrl-C"
+    )
+
+
+def run(chosen: argparse.Namespace) -> None:
+    from unseen.reports.page.watch import watch
+    from unseen.reports.page.write import write_report
+
+    console = Console()
+    folder = chosen.output or chosen.runs / "report"
+    write = partial(write_report, chosen.runs, folder, chosen.rule, chosen.figures, chosen.tsne)
+
+    def say(page: Path) -> None:
+        console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+
+    if chosen.watch:
+        console.print(
+            f"The page is written again when a run has moved on, every {_SECONDS} seconds at "
+            "most; Ctrl-C ends this.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        with suppress(KeyboardInterrupt):
+            watch(chosen.runs, partial(write, refresh=_SECONDS), _SECONDS, written=say)
+    say(write())

@@ -1,0 +1,184 @@
+"""What a figure shows, apart from how it is drawn: as SVG in the page, by matplotlib for a paper.
+
+A colour is a number: a place in the palette, the same for a method in all figures.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+
+class Axis(NamedTuple):
+    low: float
+    high: float
+    label: str = ""
+
+
+class Bar(NamedTuple):
+    """One horizontal bar; `points` are the values of single seeds, `tags` what can hide it."""
+
+    label: str
+    color: int
+    value: float | None
+    half_width: float | None
+    points: tuple[float, ...] = ()
+    text: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    title: str
+    bars: tuple[Bar, ...]
+    axis: Axis
+
+
+class Mark(NamedTuple):
+    """A dot with its interval; hollow dots tell two kinds apart."""
+
+    name: str
+    value: float
+    half_width: float | None = None
+    hollow: bool = False
+
+
+class DotRow(NamedTuple):
+    label: str
+    color: int
+    marks: tuple[Mark, ...]
+    text: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DotPanel:
+    """Rows of dots; those of one row are joined. `zero` draws the line of no difference."""
+
+    title: str
+    rows: tuple[DotRow, ...]
+    axis: Axis
+    zero: bool = False
+
+
+class Line(NamedTuple):
+    label: str
+    color: int
+    points: tuple[tuple[float, float], ...]
+    dashed: bool = False
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    title: str
+    lines: tuple[Line, ...]
+    x: Axis
+    y: Axis
+    diagonal: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class HeatPanel:
+    """Values from 0 (pale) to 1 (dark), NaN is left empty; `texts` stand in the cells."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: np.ndarray
+    texts: tuple[tuple[str, ...], ...]
+    row_axis: str = ""
+    column_axis: str = ""
+
+
+class StripGroup(NamedTuple):
+    """Units that are on in the same domains, and how many they are."""
+
+    on: tuple[bool, ...]
+    units: int
+
+
+@dataclass(frozen=True)
+class StripPanel:
+    title: str
+    domains: tuple[str, ...]
+    groups: tuple[StripGroup, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(group.units for group in self.groups)
+
+
+@dataclass(frozen=True)
+class CirclePanel:
+    """A grid of circles with the number inside; `high` has the full colour, in another hue where
+    a value is negative."""
+
+    title: str
+    values: np.ndarray
+    high: float
+    digits: int = 2
+
+
+class Key(NamedTuple):
+    """An entry of the legend."""
+
+    label: str
+    color: int
+    style: Literal["area", "line", "dashed", "dot", "hollow"] = "area"
+    tags: tuple[str, ...] = ()
+
+
+class Cloud(NamedTuple):
+    label: str
+    color: int
+    points: np.ndarray
+    """`[n, 2]`, each from 0 to 1."""
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class ScatterPanel:
+    title: str
+    clouds: tuple[Cloud, ...]
+    keys: tuple[Key, ...] = ()
+
+
+class Picture(NamedTuple):
+    """An image with a caption; `pixels` are `[height, width, 3]`."""
+
+    pixels: np.ndarray
+    caption: str
+    description: str
+
+
+@dataclass(frozen=True)
+class SheetPanel:
+    title: str
+    pictures: tuple[Picture, ...]
+
+
+Panel = (
+    BarPanel
+    | DotPanel
+    | CurvePanel
+    | HeatPanel
+    | StripPanel
+    | CirclePanel
+    | ScatterPanel
+    | SheetPanel
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels under one title. `name` is the stem of its files, `about` says how to read it."""
+
+    name: str
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+    legend: tuple[Key, ...] = ()
+    rule: str | None = None
+    wide: bool = False

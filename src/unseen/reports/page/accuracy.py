@@ -1,0 +1,240 @@
+"""The tables, and what one sees at a glance: accuracy by domain, differences, worst domain, gap."""
+
+from collections.abc import Iterable
+
+from unseen.reports.figures.kinds import (
+    Axis,
+    Bar,
+    BarPanel,
+    DotPanel,
+    DotRow,
+    Figure,
+    Key,
+    Mark,
+)
+from unseen.reports.figures.scales import spanning
+from unseen.reports.formats import cell_text
+from unseen.reports.page.conclusion import Ranked, Row, ranking
+from unseen.reports.page.parts import (
+    Note,
+    PageCell,
+    PageRow,
+    PageTable,
+    Part,
+    Section,
+    result_table,
+)
+from unseen.reports.page.studies import Study
+from unseen.reports.statistics import Estimate, paired_difference, worst_domain
+from unseen.reports.tables import Cell, Column, Table, overall_by_seed
+
+_PERCENT = Axis(0, 100, "accuracy, %")
+Gaps = dict[Row, Estimate | None]
+
+
+def tables_section(study: Study) -> Section:
+    parts: list[Part] = []
+    for rule in study.rules:
+        for table in study.tables(rule):
+            parts.append(result_table(table, _looks(study, table)))
+    if not parts:
+        parts.append(Note("Tables appear when the first run has finished."))
+    return Section(
+        "tables",
+        "Results",
+        "The same runs asked three questions. Best in bold; click on a column to sort by it.",
+        tuple(parts),
+    )
+
+
+def comparison_section(study: Study) -> Section | None:
+    parts: list[Part] = []
+    for rule in study.rules:
+        tables = [table for table in study.tables(rule) if table.view == "out_of_domain"]
+        if tables:
+            parts.append(_bars(study, rule, tables[0]))
+            parts += _differences(study, rule)
+            parts += _gaps(study, rule)
+    if not parts:
+        return None
+    return Section(
+        "comparison",
+        "Unseen domains, method by method",
+        "Each domain was left out of training in turn and then tested on.",
+        tuple(parts),
+    )
+
+
+def _looks(study: Study, table: Table) -> list[tuple[int, tuple[str, ...]]]:
+    rows = [(row.method, row.backbone) for row in table.rows]
+    return [(study.color(row), study.tags(row)) for row in rows]
+
+
+def legend(study: Study, rows: Iterable[Row] | None = None) -> tuple[Key, ...]:
+    chosen = study.rows if rows is None else tuple(rows)
+    return tuple(
+        Key(study.row_name(row), study.color(row), "line", study.tags(row)) for row in chosen
+    )
+
+
+def _bars(study: Study, rule: str, table: Table) -> Figure:
+    numbers = study.numbers(rule, "out_of_domain")
+    panels = []
+    for place, column in enumerate(table.columns):
+        if column.quantity == "difference":
+            continue
+        bars = []
+        for row in table.rows:
+            key, cell = (row.method, row.backbone), row.cells[place]
+            by_column = numbers[key]
+            overall = column.quantity == "overall"
+            seeds = overall_by_seed(by_column, study.seeds) if overall else by_column[column.name]
+            bars.append(_bar(study, key, cell, column, tuple(seeds.values())))
+        panels.append(BarPanel(column.name, tuple(bars), _PERCENT))
+    about = "Accuracy on the domain that was held out, in percent."
+    if len(study.seeds) > 1:
+        about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
+    return Figure(f"accuracy_{rule}", "Accuracy by held-out domain", about, tuple(panels), (), rule)
+
+
+def _bar(
+    study: Study, row: Row, cell: Cell | None, column: Column, points: tuple[float, ...]
+) -> Bar:
+    value = cell.estimate if cell else None
+    return Bar(
+        study.row_name(row),
+        study.color(row),
+        value.mean if value else None,
+        value.half_width if value else None,
+        points,
+        cell_text(cell, column) if value else "",
+        study.tags(row),
+    )
+
+
+def _differences(study: Study, rule: str) -> list[Figure]:
+    """Each method minus the baseline with the same backbone, paired by seed."""
+    numbers = study.numbers(rule, "out_of_domain")
+    baseline = study.rows[0][0]
+    panels: dict[str, list[tuple[Row, Estimate]]] = {}
+    for row, by_column in numbers.items():
+        reference = numbers.get((baseline, row[1]))
+        if row[0] == baseline or reference is None:
+            continue
+        pairs = {column: (reference[column], by_column[column]) for column in study.columns}
+        overall = [overall_by_seed(each, study.seeds) for each in (reference, by_column)]
+        pairs["overall"] = (overall[0], overall[1])
+        for name, (first, second) in pairs.items():
+            difference = paired_difference(first, second)
+            if difference is not None:
+                panels.setdefault(name, []).append((row, difference))
+    over_domains = _over_domains(study, rule, baseline) if len(study.seeds) == 1 else {}
+    if over_domains or len(study.columns) == 1:
+        panels.pop("overall", None)
+    panels |= over_domains
+    if not panels:
+        return []
+    return [_difference_figure(study, rule, panels)]
+
+
+def _over_domains(study: Study, rule: str, baseline: str) -> dict[str, list[tuple[Row, Estimate]]]:
+    """With one seed the only spread there is: over held-out domains, and named so."""
+    ranked = {each.row: each.by_column for each in ranking(study, rule)}
+    found = []
+    for row in study.rows:
+        reference = ranked.get((baseline, row[1]))
+        if row in ranked and reference is not None and row[0] != baseline:
+            difference = paired_difference(reference, ranked[row])
+            if difference is not None and difference.n > 1:
+                found.append((row, difference))
+    return {"overall, 95 % interval over domains": found} if found else {}
+
+
+def _difference_figure(
+    study: Study, rule: str, panels: dict[str, list[tuple[Row, Estimate]]]
+) -> Figure:
+    everything = [each for rows in panels.values() for _, each in rows]
+    reach = max(abs(each.mean) + (each.half_width or 0) for each in everything)
+    limit = 1.3 * max(max(abs(each.mean) for each in everything), 1.0)
+    most = min(max(reach, 1.0) * 1.05, 4 * limit)
+    axis = Axis(-most, most, "percent points")
+    about = f"Difference to {study.rows[0][0]}, in percent points, paired by seed."
+    if len(study.seeds) == 1:
+        about += " One seed, so a single domain has no interval."
+    else:
+        about += " An interval that does not touch the line in the middle is beyond the noise."
+    drawn = tuple(
+        DotPanel(name, tuple(_difference_row(study, *each) for each in rows), axis, zero=True)
+        for name, rows in panels.items()
+    )
+    return Figure(f"differences_{rule}", "Difference to the baseline", about, drawn, (), rule)
+
+
+def _difference_row(study: Study, row: Row, value: Estimate) -> DotRow:
+    text = cell_text(Cell(value, value.n), Column("", "difference")).replace("-", "−")
+    mark = Mark("difference", value.mean, value.half_width)
+    return DotRow(study.row_name(row), study.color(row), (mark,), text, study.tags(row))
+
+
+def _gaps(study: Study, rule: str) -> list[Part]:
+    """Worst domain, and what is lost from in-domain to out-of-domain."""
+    ranked = ranking(study, rule)
+    if not ranked:
+        return []
+    inside = study.numbers(rule, "in_domain")
+    gaps = {
+        each.row: paired_difference(each.by_seed, overall_by_seed(inside[each.row], study.seeds))
+        for each in ranked
+    }
+    return [_gap_figure(study, rule, ranked, gaps), _gap_table(study, rule, ranked, gaps)]
+
+
+def _gap_table(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> PageTable:
+    rows = []
+    for each in ranked:
+        domain, worst = worst_domain(each.by_column)
+        gap = gaps[each.row]
+        cells = [
+            PageCell(each.name, each.name),
+            _cell(each.overall),
+            PageCell(f"{worst:.1f} ({domain})", worst),
+        ]
+        inside = None if gap is None else each.overall.mean + gap.mean
+        cells.append(PageCell("–") if inside is None else PageCell(f"{inside:.1f}", inside))
+        cells.append(PageCell("–") if gap is None else _cell(gap))
+        rows.append(PageRow(tuple(cells), study.tags(each.row), study.color(each.row)))
+    header = ("method", "out of domain", "worst unseen domain", "in domain", "gap (in − out)")
+    note = "Percent; over the seeds that all methods have; the gap is paired by seed."
+    return PageTable("Worst domain and gap", header, tuple(rows), (note,), (), rule)
+
+
+def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Figure:
+    dots, worst_bars, gap_bars = [], [], []
+    for each in ranked:
+        look = (each.name, study.color(each.row))
+        tags = study.tags(each.row)
+        gap = gaps[each.row]
+        marks = [Mark("out of domain", each.overall.mean)]
+        if gap is not None:
+            marks.append(Mark("in domain", each.overall.mean + gap.mean, hollow=True))
+            gap_bars.append(Bar(*look, gap.mean, gap.half_width, (), _cell(gap).text, tags))
+        domain, worst = worst_domain(each.by_column)
+        worst_bars.append(Bar(*look, worst, None, (), f"{worst:.1f} {domain}", tags))
+        dots.append(DotRow(*look, tuple(marks), "", tags))
+    values = [mark.value for row in dots for mark in row.marks]
+    panels: list[BarPanel | DotPanel] = [
+        DotPanel("in domain and out of domain", tuple(dots), spanning(values, "accuracy, %")),
+    ]
+    if gap_bars:
+        most = max(max((bar.value or 0) + (bar.half_width or 0) for bar in gap_bars), 1.0)
+        axis = Axis(0, most * 1.05, "percent points")
+        panels.append(BarPanel("gap: in minus out", tuple(gap_bars), axis))
+    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), _PERCENT))
+    about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
+    about += "between them is what leaving home costs."
+    return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), (), rule)
+
+
+def _cell(value: Estimate) -> PageCell:
+    text = cell_text(Cell(value, value.n), Column("", "overall")).replace("-", "−")
+    return PageCell(text, value.mean)

@@ -1,0 +1,111 @@
+"""What sections of the page are made of; the templates know how each part looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+from unseen.reports.figures.kinds import Figure
+from unseen.reports.formats import MISSING, cell_text, to_csv, to_latex, to_markdown
+from unseen.reports.tables import VIEWS, Table
+
+
+class PageCell(NamedTuple):
+    text: str
+    value: float | str | None = None
+    """What the column is sorted by; numbers are set to the right."""
+    best: bool = False
+    tip: str = ""
+
+
+class PageRow(NamedTuple):
+    cells: tuple[PageCell, ...]
+    tags: tuple[str, ...] = ()
+    color: int | None = None
+
+
+class Download(NamedTuple):
+    label: str
+    file: str
+    address: str
+
+
+@dataclass(frozen=True)
+class PageTable:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[PageRow, ...]
+    notes: tuple[str, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    rule: str | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    rule: str | None = None
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy, as it is."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Parts that show when one asks for them."""
+
+    title: str
+    parts: "tuple[Part, ...]"
+    open: bool = False
+    rule: str | None = None
+
+
+Part = Figure | PageTable | Note | Code | Fold
+
+
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+
+
+def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) -> PageTable:
+    """A table of results with its downloads; `colors` are colour and tags of each row."""
+    rows = []
+    for row, (color, tags) in zip(table.rows, colors, strict=True):
+        cells = [PageCell(row.name, row.name)]
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if cell is None or cell.estimate is None:
+                cells.append(PageCell("" if cell is None else MISSING))
+                continue
+            tip = f"{row.name}, {column.name}: n = {cell.estimate.n} of {cell.planned}"
+            text = cell_text(cell, column).replace("-", "−")
+            cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
+        rows.append(PageRow(tuple(cells), tags, color))
+    return PageTable(
+        VIEWS[table.view],
+        ("method", *(column.name for column in table.columns)),
+        tuple(rows),
+        table.notes,
+        _downloads(table),
+        table.rule,
+    )
+
+
+def _downloads(table: Table) -> tuple[Download, ...]:
+    stem = f"{table.view}_{table.rule}"
+    kinds = {
+        "CSV": (".csv", "text/csv", to_csv),
+        "Markdown": (".md", "text/markdown", to_markdown),
+        "LaTeX": (".tex", "application/x-tex", to_latex),
+    }
+    return tuple(
+        Download(label, stem + suffix, f"data:{kind};charset=utf-8,{quote(render(table))}")
+        for label, (suffix, kind, render) in kinds.items()
+    )

@@ -1,0 +1,167 @@
+"""The records of runs as the page needs them: finished or not, told apart by what differs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unseen.errors import UnseenError
+from unseen.records import RunFolder, find_runs, read_json
+from unseen.reports.gather import column_name
+
+_ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
+"""Settings in which the runs of one method may differ and still fill one row of a table."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder; `label` is its method's name, or tells apart two forms of one method."""
+
+    folder: RunFolder
+    settings: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    result: Mapping[str, Any] | None
+    label: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def method(self) -> str:
+        return self.settings["method"]["name"]
+
+    @property
+    def backbone(self) -> str:
+        return self.settings["network"]["name"]
+
+    @property
+    def seed(self) -> int:
+        return self.settings["seed"]
+
+    @property
+    def row(self) -> tuple[str, str]:
+        return self.label, self.backbone
+
+    @property
+    def unseen_domains(self) -> tuple[str, ...]:
+        source = self.result or self.images
+        return tuple(source.get("unseen_domains") or self.settings["data"]["unseen_domain"])
+
+    @property
+    def training_domains(self) -> tuple[str, ...]:
+        source = self.result or self.images
+        return tuple(source.get("training_domains") or self.settings["data"]["training_domains"])
+
+    @property
+    def column(self) -> str:
+        return column_name(self.unseen_domains)
+
+    @property
+    def rule(self) -> str:
+        return self.settings["selection"]
+
+    @cached_property
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        return [record for record in self.metrics if "validation" in record]
+
+    @property
+    def steps_done(self) -> int:
+        return max((record["step"] for record in self.metrics), default=0)
+
+    @property
+    def statistics(self) -> Mapping[str, Any]:
+        """The method's own statistics at the step that the run's rule chose, or at the newest."""
+        if not self.evaluations:
+            return {}
+        step = self.result["results"][self.rule]["step"] if self.result else self.steps_done
+        chosen = [record for record in self.evaluations if record["step"] == step]
+        return (chosen or self.evaluations)[-1].get("statistics") or {}
+
+
+class Problem(NamedTuple):
+    """A run that cannot be read, and why."""
+
+    path: Path
+    reason: str
+
+
+def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
+    """Every run below a folder; one that is damaged is named, and does not hide the others."""
+    runs, problems = [], []
+    for each in find_runs(folder):
+        try:
+            runs.append(_load(each))
+        except (UnseenError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error) if isinstance(error, UnseenError) else f"no {error} in its records"
+            problems.append(Problem(each.path, reason))
+    return runs, problems
+
+
+def _load(folder: RunFolder) -> Run:
+    settings = folder.read_settings()
+    run = Run(
+        folder,
+        settings,
+        folder.read_metrics(),
+        folder.read_result() if folder.finished else None,
+        settings["method"]["name"],
+        *(_if_there(path) for path in (folder.environment, folder.timing, folder.data)),
+    )
+    if not all((run.backbone, run.rule)) or run.column is None or run.seed is None:
+        raise UnseenError(f"{folder.settings} lacks a setting")
+    return run
+
+
+def _if_there(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def with_labels(runs: Iterable[Run]) -> list[Run]:
+    """Where two runs would fill the same cell of a table, name what tells them apart."""
+    by_row: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        by_row.setdefault((run.method, run.backbone), []).append(run)
+    return [named for group in by_row.values() for named in _name_apart(group)]
+
+
+def _name_apart(runs: list[Run]) -> list[Run]:
+    if not _clash(runs):
+        return runs
+    flat = {run.name: flattened(run.settings) for run in runs}
+    keys = sorted({key for settings in flat.values() for key in settings} - set(_ONE_STUDY))
+    varying = [
+        key
+        for key in keys
+        if not key.startswith("devices.")
+        and len({str(settings.get(key)) for settings in flat.values()}) > 1
+    ]
+    named = []
+    for run in runs:
+        settings = flat[run.name]
+        parts = [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying]
+        named.append(replace(run, label=" ".join([run.method, *parts])))
+    if _clash(named):
+        named = [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
+    return named
+
+
+def _clash(runs: Iterable[Run]) -> bool:
+    places = Counter((run.label, run.column, run.seed) for run in runs)
+    return any(number > 1 for number in places.values())
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": 1}}` as `{"optimizer.lr": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -1,0 +1,132 @@
+"""A study is what belongs in one set of tables: runs on one dataset, in one setting."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from unseen import catalog
+from unseen.reports.gather import Expected, Layout, Numbers, gather, lay_out
+from unseen.reports.page.runs import Run, with_labels
+from unseen.reports.tables import Table, build_tables
+from unseen.selection import RULES
+
+
+@dataclass(frozen=True)
+class Study:
+    dataset: str
+    setting: str
+    number_unseen: int
+    runs: tuple[Run, ...]
+    """In the order of the tables: by method as in the catalog, held-out domain and seed."""
+    main_rule: str
+
+    @property
+    def title(self) -> str:
+        parts = [self.dataset]
+        if self.setting != "generalization":
+            parts.append(self.setting)
+        if self.number_unseen != 1:
+            parts.append(f"{self.number_unseen or 'no'} domains unseen")
+        return ", ".join(parts)
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """(method, backbone); the first is what others are compared to."""
+        return tuple(dict.fromkeys(run.row for run in self.runs))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(sorted(dict.fromkeys(run.column for run in self.runs), key=self._rank))
+
+    @cached_property
+    def domains(self) -> tuple[str, ...]:
+        """All domains, in the order of the dataset as far as the runs show it."""
+        seen = _in_order(run.training_domains for run in self.runs)
+        return tuple(dict.fromkeys((*seen, *(d for run in self.runs for d in run.unseen_domains))))
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted({run.seed for run in self.runs}))
+
+    @property
+    def unfinished(self) -> list[Run]:
+        return [run for run in self.runs if run.result is None]
+
+    @cached_property
+    def results(self) -> list[dict[str, Any]]:
+        """Of the finished runs, under their labels."""
+        return [{**run.result, "method": run.label} for run in self.runs if run.result is not None]
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        recorded = {rule for result in self.results for rule in result["results"]}
+        return tuple(rule for rule in RULES if rule in recorded)
+
+    @cached_property
+    def expected(self) -> Expected:
+        """Runs that are under way count as planned."""
+        one_backbone = len({backbone for _, backbone in self.rows}) == 1
+        by_column = {run.column: tuple(run.unseen_domains) for run in self.runs}
+        return Expected(
+            tuple(label for label, _ in self.rows) if one_backbone else (),
+            tuple(by_column[column] for column in self.columns),
+            self.seeds,
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        return lay_out(self.results, self.expected)
+
+    def tables(self, rule: str) -> list[Table]:
+        return build_tables(self.results, rule, self.expected)
+
+    def numbers(self, rule: str, view: str) -> Numbers:
+        return gather(self.results, rule, view, self.layout)
+
+    def row_name(self, row: tuple[str, str]) -> str:
+        several = len({backbone for _, backbone in self.rows}) > 1
+        return f"{row[0]} ({row[1]})" if several else row[0]
+
+    def color(self, row: tuple[str, str]) -> int:
+        return self.rows.index(row) % 12
+
+    def tags(self, row: tuple[str, str], seed: int | None = None) -> tuple[str, ...]:
+        """What the run chooser hides it by."""
+        own = (f"m{self.rows.index(row)}",)
+        return own if seed is None else (*own, f"s{seed}")
+
+    def _rank(self, column: str) -> tuple[int, str]:
+        known = self.domains.index(column) if column in self.domains else len(self.domains)
+        return known, column
+
+
+def make_studies(runs: Sequence[Run], rule: str | None) -> list[Study]:
+    """Runs sorted into studies, the largest first."""
+    groups: dict[tuple[str, str, int], list[Run]] = {}
+    for run in runs:
+        setting = run.settings.get("setting", "generalization")
+        key = (run.settings["data"]["name"], setting, len(run.unseen_domains))
+        groups.setdefault(key, []).append(run)
+    studies = []
+    for key, group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        ordered = sorted(with_labels(group), key=_place)
+        common = Counter(run.rule for run in ordered).most_common(1)[0][0]
+        studies.append(Study(*key, tuple(ordered), rule or common))
+    return studies
+
+
+def _place(run: Run) -> tuple[Any, ...]:
+    known = list(catalog.METHODS)
+    rank = known.index(run.method) if run.method in known else len(known)
+    return run.backbone, rank, run.label, run.column, run.seed
+
+
+def _in_order(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """One order from many partial ones: a domain comes after all that are seen before it."""
+    before: dict[str, set[str]] = {}
+    for names in lists:
+        for place, name in enumerate(names):
+            before.setdefault(name, set()).update(names[:place])
+    return tuple(sorted(before, key=lambda name: (len(before[name]), name)))

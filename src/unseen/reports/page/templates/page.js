@@ -1,0 +1,116 @@
+"use strict";
+(() => {
+  const every = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // Tables sort by the value of a cell: numbers highest first, words from A to Z.
+  for (const table of every("table")) {
+    const body = table.tBodies[0];
+    every("thead th", table).forEach((head, place) => {
+      const value = (row) => row.cells[place].dataset.value;
+      const numeric = [...body.rows].some((row) => row.cells[place].classList.contains("number"));
+      if (numeric) head.classList.add("numeric");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const before = head.getAttribute("aria-sort");
+        const down = before ? before === "ascending" : numeric;
+        const missing = (row) => value(row) === undefined;
+        const order = (a, b) => numeric ? Number(value(a)) - Number(value(b))
+          : value(a).localeCompare(value(b), undefined, { numeric: true });
+        const rows = [...body.rows].sort((a, b) =>
+          missing(a) || missing(b) ? missing(a) - missing(b) : (down ? -1 : 1) * order(a, b));
+        every("th", head.parentNode).forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        body.append(...rows);
+      });
+    });
+  }
+
+  // The rule switch works by style alone; where a browser lacks :has(), this does it.
+  const showRule = () => {
+    const chosen = document.querySelector("#rules input:checked");
+    if (chosen && !CSS.supports("selector(:has(*))"))
+      every("[data-rule]").forEach((part) => { part.hidden = part.dataset.rule !== chosen.value; });
+  };
+  every("#rules input").forEach((input) => input.addEventListener("change", showRule));
+  showRule();
+
+  // Choose runs: what carries the tag of an unticked box fades or goes.
+  for (const chooser of every(".chooser")) {
+    chooser.hidden = false;
+    const home = chooser.closest("article");
+    const choose = () => {
+      const hidden = new Set(every("input:not(:checked)", chooser).map((box) => box.value));
+      for (const part of every("[data-tags]", home))
+        part.classList.toggle("off", part.dataset.tags.split(" ").some((tag) => hidden.has(tag)));
+    };
+    chooser.addEventListener("change", choose);
+    choose();
+  }
+
+  // Point at something to read its value. Native titles stay for those without scripts.
+  const tip = document.getElementById("tip");
+  const show = (text, event) => {
+    tip.textContent = text;
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    const x = Math.min(event.clientX + 14, innerWidth - width - 6);
+    const y = event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18;
+    tip.style.left = `${Math.max(x, 4)}px`;
+    tip.style.top = `${Math.max(y, 4)}px`;
+  };
+  const hide = () => { tip.hidden = true; };
+  const readTitles = (svg) => {
+    every("title", svg).forEach((title) => {
+      title.parentNode.dataset.tip = title.textContent;
+      title.remove();
+    });
+  };
+
+  const short = (value) => Math.abs(value) >= 1000 ? value.toFixed(0) : Number(value.toPrecision(4)).toString();
+  const readCurves = (svg, event) => {
+    const frame = svg.getScreenCTM();
+    const x = (event.clientX - frame.e) / frame.a;
+    let nearest = null;
+    const curves = every(".curve:not(.off)", svg).map((group) => {
+      group.points ??= JSON.parse(group.dataset.values);
+      group.places ??= group.querySelector("path").getAttribute("d").slice(1).split("L").map(parseFloat);
+      return group;
+    });
+    for (const group of curves)
+      group.places.forEach((place, i) => {
+        if (nearest === null || Math.abs(place - x) < Math.abs(nearest.place - x)) nearest = { place, at: group.points[i][0] };
+      });
+    if (nearest === null) return hide();
+    const rows = [];
+    for (const group of curves) {
+      const point = group.points.reduce((a, b) => Math.abs(b[0] - nearest.at) < Math.abs(a[0] - nearest.at) ? b : a);
+      if (Math.abs(point[0] - nearest.at) <= 0.05 * Math.abs(nearest.at) + 1e-9) rows.push(`${group.dataset.label}: ${short(point[1])}`);
+    }
+    if (rows.length > 14) rows.splice(13, rows.length, `… ${rows.length - 13} more`);
+    show([`at ${short(nearest.at)}`, ...rows].join("\n"), event);
+  };
+
+  document.addEventListener("pointerover", (event) => {
+    const svg = event.target.closest("svg[role=img]");
+    if (svg && !svg.dataset.read) { svg.dataset.read = "1"; readTitles(svg); }
+  });
+  document.addEventListener("pointermove", (event) => {
+    const svg = event.target.closest("svg[role=img]");
+    if (!svg) return hide();
+    if (svg.classList.contains("curves")) return readCurves(svg, event);
+    const part = event.target.closest("[data-tip]");
+    part ? show(part.dataset.tip, event) : hide();
+  });
+  document.addEventListener("pointerleave", hide);
+  addEventListener("scroll", hide, { passive: true });
+
+  // Print everything, also what is folded away.
+  addEventListener("beforeprint", () => every("details").forEach((fold) => { fold.open = true; }));
+
+  // A page that is being watched loads itself again; the browser keeps the place.
+  const seconds = Number(document.body.dataset.refresh);
+  if (seconds) setTimeout(() => location.reload(), seconds * 1000);
+})();

@@ -1,0 +1,150 @@
+"""A folder of runs becomes one file: no script, style, font or image is fetched from anywhere."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from unseen.atomic import atomic_file
+from unseen.errors import UnseenError
+from unseen.reports.figures.drawing import draw
+from unseen.reports.figures.kinds import Figure
+from unseen.reports.page.accuracy import comparison_section, tables_section
+from unseen.reports.page.classes import classes_section
+from unseen.reports.page.conclusion import Conclusion, conclude
+from unseen.reports.page.features import features_section
+from unseen.reports.page.importance import importance_section, summary_text
+from unseen.reports.page.making import making_section, problem_table
+from unseen.reports.page.masks import masks_section
+from unseen.reports.page.parts import Fold, PageTable, Part, Section
+from unseen.reports.page.reweighting import reweighting_section
+from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import Study, make_studies
+from unseen.reports.page.training import safe, training_section
+from unseen.selection import RULES, check_rule
+
+PAGE = "report.html"
+SUMMARY = "summary_report.txt"
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A study with its conclusion under each rule, and its sections."""
+
+    study: Study
+    conclusions: tuple[Conclusion, ...]
+    sections: tuple[Section, ...]
+    number: int
+
+
+def write_report(
+    runs: Path,
+    folder: Path,
+    rule: str | None = None,
+    figures: bool = False,
+    tsne: bool = False,
+    refresh: int | None = None,
+) -> Path:
+    """The path of the page. `refresh`: it reloads itself every so many seconds."""
+    if rule is not None:
+        check_rule(rule)
+    if not runs.is_dir():
+        raise UnseenError(f"{runs} is no folder; give the folder in which runs are kept")
+    loaded, problems = load_runs(runs)
+    if not loaded and not problems and refresh is None:
+        raise UnseenError(f"there are no runs below {runs}; 'unseen compare digits' makes some")
+    studies = make_studies(loaded, rule)
+    _check_recorded(studies, rule)
+    chapters = [_chapter(study, number, tsne) for number, study in enumerate(studies)]
+    left_out = problem_table(problems) if problems else None
+    page = folder / PAGE
+    _write(page, render(chapters, left_out, rule, refresh))
+    summary = summary_text(studies)
+    if summary:
+        _write(folder / SUMMARY, summary)
+    if figures:
+        _write_figures(chapters, folder / "figures")
+    return page
+
+
+def _check_recorded(studies: list[Study], rule: str | None) -> None:
+    recorded = {each for study in studies for each in study.rules}
+    if rule is not None and recorded and rule not in recorded:
+        raise UnseenError(
+            f"no run recorded the selection rule '{rule}' (recorded: {', '.join(sorted(recorded))})"
+        )
+
+
+def _chapter(study: Study, number: int, tsne: bool) -> Chapter:
+    sections = [
+        tables_section(study),
+        comparison_section(study),
+        training_section(study),
+        masks_section(study),
+        importance_section(study),
+        reweighting_section(study),
+        classes_section(study),
+        features_section(study, tsne),
+        making_section(study),
+    ]
+    rules = study.rules or (study.main_rule,)
+    return Chapter(
+        study,
+        tuple(conclude(study, rule) for rule in rules),
+        tuple(section for section in sections if section is not None),
+        number,
+    )
+
+
+def render(
+    chapters: list[Chapter], left_out: PageTable | None, rule: str | None, refresh: int | None
+) -> str:
+    """The page as text. All that is not a template's own is escaped."""
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["kind"] = lambda part: type(part).__name__
+    environment.filters["draw"] = draw
+    recorded = [each for each in RULES if any(each in c.study.rules for c in chapters)]
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    content: dict[str, Any] = {
+        "chapters": chapters,
+        "left_out": left_out,
+        "rules": {each: RULES[each] for each in recorded},
+        "chosen": rule or (chapters[0].study.main_rule if chapters else "source"),
+        "refresh": refresh,
+        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    return environment.get_template("page.html").render(content)
+
+
+def _write(path: Path, text: str) -> None:
+    """A name with bytes that are no text is shown with question marks."""
+    with atomic_file(path) as part:
+        part.write_bytes(text.encode("utf-8", "replace"))
+
+
+def _write_figures(chapters: list[Chapter], folder: Path) -> None:
+    from unseen.reports.figures.paper import write_figures
+
+    for chapter in chapters:
+        home = folder / safe(chapter.study.title) if len(chapters) > 1 else folder
+        parts = (part for section in chapter.sections for part in section.parts)
+        write_figures(_figures(parts), home)
+
+
+def _figures(parts: Iterable[Part]) -> Iterator[Figure]:
+    for part in parts:
+        if isinstance(part, Fold):
+            yield from _figures(part.parts)
+        elif isinstance(part, Figure):
+            yield part

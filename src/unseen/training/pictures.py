@@ -1,0 +1,137 @@
+"""What a report shows besides numbers: the most confident mistakes, and features for a map."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unseen.networks.stages import Network
+from unseen.records import write_arrays
+from unseen.reports.page.arrays import PICTURES
+from unseen.training.checkpoints import load_weights
+from unseen.training.state import RunState
+
+MISTAKES = 24  # for each unseen domain
+LOOKED_AT = 640  # images of an unseen domain, evenly spaced, so that this takes seconds
+MAPPED = 128  # images of a domain whose features are kept
+COMPONENTS = 50
+_LARGEST = 96  # pixels of a thumbnail's side
+_THUMBNAIL_BYTES = 700_000  # for all thumbnails of a run
+_NAME = 120  # letters of an image's name, its last ones
+
+
+@torch.no_grad()
+def write_pictures(state: RunState) -> None:
+    """pictures.npz, made with the weights that the run's own selection rule chose; on rank 0."""
+    if state.log is None:
+        return
+    load_weights(state.folder.weights(state.experiment.selection), state.method)
+    roles = state.images.roles
+    domains = (*roles.training_domains, *roles.unseen_domains)
+    state.method.eval()
+    try:
+        arrays = {"domains": np.array(domains), **_mistakes(state, domains)}
+        arrays |= _features(state, domains)
+    finally:
+        state.method.train()
+    write_arrays(state.folder.path / PICTURES, arrays)
+
+
+def _mistakes(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """By unseen domain, the most confident first."""
+    index = state.images.prepared.index
+    rows, predicted, confidences, domain_of = [], [], [], []
+    for name, available in state.images.roles.out_of_domain.items():
+        looked_at = evenly(available, LOOKED_AT)
+        confidence, called = _answers(state, looked_at)
+        wrong = np.flatnonzero(called != index.labels[looked_at])
+        worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MISTAKES]
+        rows.append(looked_at[worst])
+        predicted.append(called[worst])
+        confidences.append(confidence[worst])
+        domain_of.append(np.full(len(worst), domains.index(name)))
+    if not rows or not sum(map(len, rows)):
+        return {}
+    chosen = np.concatenate(rows)
+    return {
+        "mistakes/images": _thumbnails(state.images.prepared.batch(chosen)),
+        "mistakes/domain": np.concatenate(domain_of).astype(np.int16),
+        "mistakes/true": index.labels[chosen].astype(np.int32),
+        "mistakes/predicted": np.concatenate(predicted).astype(np.int32),
+        "mistakes/confidence": np.concatenate(confidences).astype(np.float32),
+        "mistakes/name": np.array([index.names[row][-_NAME:] for row in chosen]),
+    }
+
+
+def _answers(state: RunState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence and class that the model gives each image."""
+
+    def answer(images: Tensor) -> Tensor:
+        with state.fabric.autocast():
+            scores = state.method.predict(images)
+        return torch.stack(scores.float().softmax(dim=1).max(dim=1), dim=1)
+
+    confidence, called = _over(state, rows, answer).T
+    return confidence, called.astype(np.int64)
+
+
+def _features(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Penultimate features of images that were held out; nothing where a network has none."""
+    roles = state.images.roles
+    held_out = {**roles.in_domain, **roles.out_of_domain}
+    chosen = {name: evenly(rows, MAPPED) for name, rows in held_out.items() if len(rows)}
+    rows = np.concatenate(list(chosen.values()))
+    try:
+        values = _over(state, rows, lambda images: penultimate(state.method.network, images))
+    except (RuntimeError, ValueError, IndexError, KeyError):
+        return {}
+    if values.ndim != 2 or not np.isfinite(values).all():
+        return {}
+    places = [np.full(len(own), domains.index(name)) for name, own in chosen.items()]
+    return {
+        "features/values": principal_components(values, COMPONENTS),
+        "features/domain": np.concatenate(places).astype(np.int16),
+        "features/label": state.images.prepared.index.labels[rows].astype(np.int32),
+    }
+
+
+def penultimate(network: Network, images: Tensor) -> Tensor:
+    """The input of the classifier; of a network that a method has cut, all that is left of it."""
+    whole = network.head == next(reversed(network.input_shapes))
+    x = network.run(images, until=network.head) if whole else network(images)
+    if x.ndim == 3:  # tokens
+        return x.mean(dim=1).float()
+    return x.flatten(2).mean(dim=2).float() if x.ndim == 4 else x.flatten(1).float()
+
+
+def _over(state: RunState, rows: np.ndarray, compute: Callable[[Tensor], Tensor]) -> np.ndarray:
+    batches: Iterator[Tensor] = state.feed.unlabelled(rows)
+    return torch.cat([compute(images).cpu() for images in batches]).numpy()
+
+
+def evenly(rows: np.ndarray, most: int) -> np.ndarray:
+    """At most so many, from the first to the last."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+
+
+def principal_components(values: np.ndarray, number: int) -> np.ndarray:
+    """The directions of largest variance, scaled to a spread of one over all: small in float16."""
+    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    kept = left[:, :number] * sizes[:number]
+    return (kept / (kept.std() or 1.0)).astype(np.float16)
+
+
+def _thumbnails(images: Tensor) -> np.ndarray:
+    """uint8 `[n, side, side, 3]`, small enough that all of them fit."""
+    fits = int((_THUMBNAIL_BYTES / (3 * len(images))) ** 0.5)
+    side = min(images.shape[-1], _LARGEST, fits)
+    if side < images.shape[-1]:
+        size = (side, side)
+        images = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
+        images = images.round().clamp(0, 255).to(torch.uint8)
+    return images.permute(0, 2, 3, 1).contiguous().numpy()

@@ -1,0 +1,87 @@
+"""The page opens with a sentence that must not claim more than the runs can carry."""
+
+from pathlib import Path
+
+import pytest
+
+from unseen.reports.page.conclusion import Conclusion, conclude, ranking
+from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import make_studies
+
+
+@pytest.fixture
+def concluded(tmp_path: Path):
+    def conclusion() -> Conclusion:
+        study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
+        return conclude(study, "source")
+
+    return conclusion
+
+
+def fill(make_run, method: str, by_seed: dict[int, tuple[float, float]]) -> None:
+    for seed, (photo, sketch) in by_seed.items():
+        make_run(method, {"photo": photo}, {"sketch": 0.8}, seed=seed)
+        make_run(method, {"sketch": sketch}, {"photo": 0.8}, seed=seed)
+
+
+def test_a_difference_beyond_the_noise_is_called_so(make_run, concluded) -> None:
+    fill(make_run, "aggregate", {0: (0.8, 0.6), 1: (0.8, 0.7), 2: (0.8, 0.8)})
+    fill(make_run, "dmg", {0: (0.81, 0.61), 1: (0.82, 0.71), 2: (0.81, 0.81)})
+    told = concluded()
+    assert told.headline == "dmg held up best on unseen domains"
+    assert told.number == "76.2 ± 12.4 % (mean over 2 held-out domains)"
+    assert told.verdict == "clear"
+    # by seed: 1, 1.5, 1; mean 1.167, half width 4.303 · 0.2887 / √3 = 0.717
+    assert told.sentences[0] == (
+        "1.2 percent points above aggregate, the baseline and next best (95 % interval 0.4 to 1.9, "
+        "paired by seed and held-out domain, 3 seeds): larger than the noise between seeds."
+    )
+
+
+def test_a_difference_within_the_noise_is_not(make_run, concluded) -> None:
+    fill(make_run, "aggregate", {0: (0.8, 0.6), 1: (0.8, 0.7)})
+    fill(make_run, "dmg", {0: (0.9, 0.6), 1: (0.8, 0.7)})
+    told = concluded()
+    assert told.verdict == "unclear"
+    assert "not larger than the noise" in told.sentences[0]
+
+
+def test_one_seed_cannot_be_told_from_noise(make_run, concluded) -> None:
+    fill(make_run, "aggregate", {0: (0.8, 0.6)})
+    fill(make_run, "dmg", {0: (0.82, 0.66)})
+    told = concluded()
+    assert (told.verdict, told.verdict_text) == ("untold", "one seed: cannot be told from noise")
+    # by domain: 2 and 6; mean 4, half width 12.706 · 2.828 / √2 = 25.4
+    assert "−21.4 to 29.4 points above aggregate" in told.sentences[0]
+    assert "over domains, not over seeds" in told.sentences[0]
+
+
+def test_methods_are_compared_over_the_seeds_they_share(make_run, concluded) -> None:
+    """Over all seeds, aggregate has 60 and dmg 70; but on the seed that both have, 80 and 70."""
+    fill(make_run, "aggregate", {0: (0.8, 0.8), 1: (0.4, 0.4)})
+    fill(make_run, "dmg", {0: (0.7, 0.7)})
+    told = concluded()
+    assert told.headline.startswith("aggregate")
+    assert told.number.startswith("80.0 %")
+    assert "Compared over seed 0, which all ranked methods have." in told.sentences
+
+
+def test_a_method_that_lacks_a_domain_is_not_ranked(make_run, concluded, tmp_path) -> None:
+    fill(make_run, "aggregate", {0: (0.8, 0.6)})
+    make_run("dmg", {"photo": 0.99}, {"sketch": 0.8})
+    study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
+    assert [each.name for each in ranking(study, "source")] == ["aggregate"]
+    assert "Not ranked, for lack of results: dmg." in concluded().sentences
+
+
+def test_the_baseline_may_win(make_run, concluded) -> None:
+    fill(make_run, "aggregate", {0: (0.8, 0.6)})
+    fill(make_run, "dmg", {0: (0.7, 0.5)})
+    assert "No method did better than the baseline, aggregate." in concluded().sentences
+
+
+def test_unfinished_runs_are_counted(make_run, tmp_path, concluded) -> None:
+    make_run("dmg", {"photo": 0.8}, settings={"finished": False})
+    told = concluded()
+    assert told.headline == "No run has finished yet"
+    assert told.sentences == ("1 of 1 runs is not finished.",)

@@ -1,0 +1,152 @@
+"""What the page says is what the records hold: means, intervals and differences worked by hand."""
+
+import csv
+import io
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from unseen.reports.page.classes import pool, reliability, shares
+from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import make_studies
+from unseen.reports.page.write import write_report
+
+AGGREGATE = {"sketch": (0.60, 0.62, 0.64), "photo": (0.80, 0.80, 0.80)}
+DMG = {"sketch": (0.64, 0.66, 0.68), "photo": (0.81, 0.82, 0.83)}
+
+
+class Tables(HTMLParser):
+    """All tables of a page: title, rule, and rows of texts; and the addresses of downloads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[tuple[str, str], list[list[str]]] = {}
+        self.downloads: dict[str, str] = {}
+        self._rule = self._title = ""
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        about = dict(attrs)
+        if tag == "div" and about.get("class") == "table":
+            self._rule = about.get("data-rule") or ""
+        elif tag == "tr":
+            self.found.setdefault((self._title, self._rule), []).append([])
+        elif tag in ("td", "th") and (self._title, self._rule) in self.found:
+            self.found[self._title, self._rule][-1].append("")
+        elif tag == "a" and "download" in about:
+            self.downloads[about["download"] or ""] = about["href"] or ""
+        if tag in ("h3", "td", "th"):
+            self._inside.append(tag)
+            if tag == "h3":
+                self._title = ""
+        elif tag == "span" and self._inside:
+            self._inside.append("span")
+
+    def handle_endtag(self, tag) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data) -> None:
+        if self._inside[-1:] == ["h3"]:
+            self._title += data.strip()
+        elif self._inside and self._inside[-1] in ("td", "th"):
+            self.found[self._title, self._rule][-1][-1] += data.strip()
+
+
+def read_tables(page: Path) -> Tables:
+    tables = Tables()
+    tables.feed(page.read_text(encoding="utf-8"))
+    return tables
+
+
+@pytest.fixture
+def two_methods(make_run, tmp_path: Path) -> Path:
+    for method, by_domain in (("aggregate", AGGREGATE), ("dmg", DMG)):
+        for domain, accuracies in by_domain.items():
+            for seed, accuracy in enumerate(accuracies):
+                make_run(method, {domain: accuracy}, {"cartoon": 0.9, "art": 0.8}, seed=seed)
+    return tmp_path / "runs"
+
+
+def test_tables_show_means_intervals_and_paired_differences(two_methods, tmp_path) -> None:
+    """t(2 degrees) = 4.303: a spread of 2 points over three seeds is ± 4.303 · 2/√3 = 4.97."""
+    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+    header, *rows = tables.found["Out-of-domain accuracy", "source"]
+    assert header == ["method", "photo", "sketch", "overall", "difference to aggregate"]
+    # overall of aggregate: 70, 71, 72; of dmg: 72.5, 74, 75.5; differences 2.5, 3, 3.5
+    assert rows == [
+        ["aggregate", "80.0 ± 0.0", "62.0 ± 5.0", "71.0 ± 2.5", ""],
+        ["dmg", "82.0 ± 2.5", "66.0 ± 5.0", "74.0 ± 3.7", "+3.0 ± 1.2"],
+    ]
+    inside = tables.found["In-domain accuracy", "last"]
+    assert inside[1] == ["aggregate", "85.0 ± 0.0", "85.0 ± 0.0", "85.0 ± 0.0", ""]
+
+
+def test_downloads_hold_the_same_numbers(two_methods, tmp_path) -> None:
+    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+    kind, _, content = tables.downloads["out_of_domain_source.csv"].partition(",")
+    assert kind == "data:text/csv;charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(unquote(content))))
+    overall = next(r for r in rows if r["method"] == "dmg" and r["quantity"] == "overall")
+    assert float(overall["mean"]) == pytest.approx(74.0)
+    assert float(overall["half_width"]) == pytest.approx(4.302653 * 1.5 / 3**0.5)
+    assert {"out_of_domain_last.md", "known_domain_source.tex"} <= set(tables.downloads)
+
+
+def test_worst_domain_and_gap(two_methods, tmp_path) -> None:
+    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+    rows = tables.found["Worst domain and gap", "source"][1:]
+    # in domain 85 for every seed; gap of dmg: 12.5, 11, 9.5
+    assert rows == [
+        ["dmg", "74.0 ± 3.7", "66.0 (sketch)", "85.0", "11.0 ± 3.7"],
+        ["aggregate", "71.0 ± 2.5", "62.0 (sketch)", "85.0", "14.0 ± 2.5"],
+    ]
+
+
+def test_charts_carry_the_same_numbers_as_the_tables(two_methods, tmp_path) -> None:
+    page = write_report(two_methods, tmp_path / "out").read_text(encoding="utf-8")
+    assert 'aria-label="sketch: aggregate 62.0 ± 5.0; dmg 66.0 ± 5.0"' in page
+    assert 'aria-label="overall: dmg +3.0 ± 1.2"' in page
+    assert "dmg: 66.0 ± 5.0 (64.0, 66.0, 68.0)" in page  # single seeds, when one points at it
+
+
+def test_rules_have_numbers_of_their_own(make_run, make_result, tmp_path) -> None:
+    better = make_result("aggregate", {"sketch": 0.7})["results"]["source"]
+    worse = make_result("aggregate", {"sketch": 0.5})["results"]["last"]
+    make_run("aggregate", {"sketch": 0.7}, results={"source": better, "last": worse})
+    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
+    assert tables.found["Out-of-domain accuracy", "source"][1][1] == "70.0"
+    assert tables.found["Out-of-domain accuracy", "last"][1][1] == "50.0"
+
+
+def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, tmp_path) -> None:
+    measured = {
+        "accuracy": 0.7,
+        "count": 10,
+        "ece": 0.1,
+        "confusion": [[4, 1], [2, 3]],
+        "calibration": {"edges": [0, 0.5, 1], "count": [4, 6], "confidence": [1.6, 5.4],
+                        "correct": [2, 5]},
+    }  # fmt: skip
+    other = {**measured, "ece": 0.3, "confusion": [[5, 0], [0, 5]]}
+    for seed, each in enumerate((measured, other)):
+        views = {"out_of_domain": {"sketch": each}}
+        make_run(
+            "aggregate", {"sketch": 0.7}, seed=seed, results={"source": {"step": 1, "views": views}}
+        )
+    study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
+    (pooled,) = pool(study, "source")
+    assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
+    assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
+    assert pooled.ece == pytest.approx(0.2)
+    bins = list(reliability(pooled.calibration))
+    assert bins == [pytest.approx((0.4, 0.5)), pytest.approx((0.9, 5 / 6))]
+    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
+    assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "20.0"]
+
+
+def test_a_class_without_images_has_no_share() -> None:
+    assert np.isnan(shares(np.array([[0, 0], [1, 3]]))[0]).all()

@@ -1,0 +1,106 @@
+"""What a run keeps for its report: mistakes that are mistakes, features that belong to images."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from unseen.data.augment import PixelScale
+from unseen.data.feed import Feed, Place
+from unseen.data.prepare import open_dataset
+from unseen.recipe_files import load_experiment
+from unseen.records import RunFolder
+from unseen.training.build import build_images, build_method, build_task
+from unseen.training.checkpoints import save_weights
+from unseen.training.pictures import (
+    evenly,
+    penultimate,
+    principal_components,
+    write_pictures,
+)
+
+
+def state_of(method_name: str, tmp_path, **about):
+    """The parts of a run that pictures are made of, with weights as they start."""
+    settings = {"data.unseen_domain": "outlines", "network.image_size": 16}
+    experiment = load_experiment(f"digits/{method_name}", settings)
+    dataset = open_dataset(experiment.data)
+    torch.manual_seed(0)
+    method = build_method(experiment, build_task(dataset, experiment))
+    images = build_images(dataset, experiment, 16, lambda *about: None)
+    scale = PixelScale(method.network.mean, method.network.std)
+    folder = RunFolder(tmp_path)
+    save_weights(folder.weights(experiment.selection), method)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    feed = Feed(images.prepared, scale, Place(fabric.device))
+    return SimpleNamespace(
+        fabric=fabric, experiment=experiment, folder=folder, method=method, images=images,
+        feed=feed, log=object(), **about,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["aggregate", "multihead", "dmg"])
+def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
+    state = state_of(method, tmp_path)
+    write_pictures(state)
+    with np.load(tmp_path / "pictures.npz", allow_pickle=False) as archive:
+        kept = {name: archive[name] for name in archive.files}
+    index, roles = state.images.prepared.index, state.images.roles
+    assert (tmp_path / "pictures.npz").stat().st_size < 1_000_000
+    assert kept["mistakes/images"].shape == (24, 16, 16, 3)
+    names = list(index.names)
+    rows = np.array([names.index(name) for name in kept["mistakes/name"]])
+    assert set(rows) <= set(roles.out_of_domain["outlines"])
+    assert (kept["mistakes/true"] == index.labels[rows]).all()
+    pixels = state.images.prepared.batch(rows).permute(0, 2, 3, 1).numpy()
+    assert (kept["mistakes/images"] == pixels).all()
+    state.method.eval()
+    (images,) = state.feed.unlabelled(rows)
+    with torch.no_grad():
+        confidence, called = state.method.predict(images).softmax(dim=1).max(dim=1)
+    assert (kept["mistakes/predicted"] == called.numpy()).all()
+    assert (kept["mistakes/predicted"] != kept["mistakes/true"]).all()
+    assert kept["mistakes/confidence"] == pytest.approx(confidence.numpy(), rel=1e-4)
+    assert (np.diff(kept["mistakes/confidence"]) <= 0).all()
+    assert kept["features/values"].dtype == np.float16
+    assert len(kept["features/values"]) == len(kept["features/label"])
+    assert set(kept["domains"][kept["features/domain"]]) == set(index.domains)
+    assert state.method.training
+
+
+def test_the_same_pictures_make_the_same_file(tmp_path) -> None:
+    write_pictures(state_of("aggregate", tmp_path / "a"))
+    write_pictures(state_of("aggregate", tmp_path / "b"))
+    first, second = (tmp_path / name / "pictures.npz" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_only_the_first_process_writes(tmp_path) -> None:
+    state = state_of("aggregate", tmp_path)
+    state.log = None
+    write_pictures(state)
+    assert not (tmp_path / "pictures.npz").exists()
+
+
+def test_features_are_the_input_of_the_classifier(tmp_path) -> None:
+    images = torch.rand(3, 3, 16, 16)
+    whole = state_of("aggregate", tmp_path / "a").method.network.eval()
+    assert torch.equal(penultimate(whole, images), whole.run(images, until=whole.head))
+    cut = state_of("multihead", tmp_path / "b").method.network.eval()
+    assert torch.equal(penultimate(cut, images), cut(images).flatten(1))
+
+
+def test_components_keep_distances_up_to_one_scale() -> None:
+    values = np.random.default_rng(0).normal(size=(30, 8)) @ np.diag([5, 3, 1, 0, 0, 0, 0, 0])
+    few = principal_components(values, 3).astype(np.float64)
+    before = np.linalg.norm(values[0] - values[1:], axis=1)
+    after = np.linalg.norm(few[0] - few[1:], axis=1)
+    assert after / before == pytest.approx(np.full(29, (after / before)[0]), rel=0.01)
+
+
+def test_evenly_spaced_rows_have_both_ends() -> None:
+    rows = np.arange(100, 200)
+    assert evenly(rows, 5).tolist() == [100, 125, 150, 174, 199]
+    assert evenly(rows, 1000) is rows
