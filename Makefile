@@ -14,8 +14,9 @@ setup: .venv/.ready  ## the environment in .venv; quick when it is done
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-demo: setup  ## leave-one-domain-out on the embedded digits, table in the terminal
+demo: setup  ## leave-one-domain-out on the embedded digits: tables, and a report as a web page
 	$(BIN)/unseen compare digits --runs demo/runs
+	$(BIN)/unseen report demo/runs -o demo/report
 
 test: setup  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"

@@ -94,9 +94,8 @@ def plan_comparison(
     unknown = [name for name in unseen if name not in domains]
     if unknown:
         raise SettingsError(unknown_name("domain", unknown[0], domains))
-    candidates = first.data.training_domains or domains
     plan = []
-    for held_out in unseen or candidates:
+    for held_out in unseen or _held_out(first, domains):
         training = [d for d in first.data.training_domains if d != held_out]
         for seed in seeds:
             for method, settings in bases.items():
@@ -105,6 +104,12 @@ def plan_comparison(
                     choice["data"]["training_domains"] = training
                 plan.append(build_experiment(merge(settings, choice), f"{dataset}/{method}"))
     return plan
+
+
+def _held_out(first: Experiment, domains: Sequence[str]) -> Sequence[str]:
+    """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one task."""
+    both_named = first.data.training_domains and first.data.unseen_domain
+    return first.data.unseen_domain if both_named else first.data.training_domains or domains
 
 
 def _base_settings(dataset: str, method: str) -> dict[str, Any]:

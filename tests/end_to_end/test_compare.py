@@ -164,3 +164,23 @@ def test_runs_of_a_comparison_are_plain_runs(comparison: Comparison) -> None:
     run = unseen.load_run(comparison.folders[0])
     assert run.folder.finished
     assert RunFolder(comparison.folders[0]).read_result() == run.result
+
+
+def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
+    from unseen.comparison import plan_comparison
+
+    both = {"data": {"training_domains": ["plain"], "unseen_domain": ["outlines"]}}
+    plan = plan_comparison("digits", ["aggregate", "reweighting"], [0], [], both)
+    sides = [(e.data.training_domains, e.data.unseen_domain) for e in plan]
+    assert sides == [(("plain",), ("outlines",))] * 2
+    assert [e.setting for e in plan] == ["generalization", "adaptation"]
+
+
+def test_all_is_every_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unseen import catalog, comparison
+
+    planned = []
+    monkeypatch.setattr(comparison, "_carry_out", lambda plan, *_: planned.extend(plan))
+    with pytest.raises(unseen.UnseenError, match="not finished"):
+        compare(tmp_path, methods="all", seeds=(0,))
+    assert {e.method.name for e in planned} == set(catalog.METHODS)

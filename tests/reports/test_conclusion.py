@@ -42,6 +42,7 @@ def test_a_difference_within_the_noise_is_not(make_run, concluded) -> None:
     fill(make_run, "aggregate", {0: (0.8, 0.6), 1: (0.8, 0.7)})
     fill(make_run, "dmg", {0: (0.9, 0.6), 1: (0.8, 0.7)})
     told = concluded()
+    assert told.headline == "dmg came first on unseen domains, but not by more than noise"
     assert told.verdict == "unclear"
     assert "not larger than the noise" in told.sentences[0]
 
@@ -50,6 +51,7 @@ def test_one_seed_cannot_be_told_from_noise(make_run, concluded) -> None:
     fill(make_run, "aggregate", {0: (0.8, 0.6)})
     fill(make_run, "dmg", {0: (0.82, 0.66)})
     told = concluded()
+    assert told.headline == "dmg came first on unseen domains, with one seed"
     assert (told.verdict, told.verdict_text) == ("untold", "one seed: cannot be told from noise")
     # by domain: 2 and 6; mean 4, half width 12.706 · 2.828 / √2 = 25.4
     assert "−21.4 to 29.4 points above aggregate" in told.sentences[0]

@@ -1,4 +1,4 @@
-"""Pictures of masks and importances: what is drawn follows from the arrays that runs left behind."""
+"""Pictures of masks and importances: what is drawn follows from a run's arrays."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_strips_tell_the_counts_of_the_weights_file(make_run, tmp_path) -> None:
     kept = mask_tensors(run)["fc"]
     assert kept.tolist() == [[True, True, False, False], [True, False, False, True]]
     drawn = str(draw(StripPanel("fc", ("photo", "cartoon"), sorted_units(kept))))
-    assert "4 units: 25 % of all domains, 0 % of some, 50 % of one, 25 % of none" in drawn
+    assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in drawn
     assert "1 units in photo only" in drawn
 
 

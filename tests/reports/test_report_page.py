@@ -7,9 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from unseen.errors import SettingsError, UnseenError
+from unseen.reports.figures import kinds
+from unseen.reports.figures.paper import write_figures
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.training import thinned
@@ -146,21 +149,37 @@ def test_what_is_not_a_number_leaves_no_hole_in_the_page(make_run, report) -> No
 
 
 def test_figures_are_written_for_a_paper(make_run, report, tmp_path) -> None:
-    make_run(
-        "aggregate",
-        {
-            "sketch": 0.6,
-        },
-        metrics=LOG,
+    for method in ("aggregate", "dmg"):
+        make_run(method, {"sketch": 0.6}, rules=("source",), metrics=LOG)
+    report(figures=True)
+    names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    kinds = ("png", "svg", "pdf")
+    for stem in ("accuracy_source", "differences_source", "gap_source", "curve_loss"):
+        assert {f"{stem}.{kind}" for kind in kinds} <= names
+
+
+def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_path) -> None:
+    values = np.linspace(-1, 1, 4).reshape(2, 2)
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    axis = kinds.Axis(0, 1, "$ and _")
+    panels = (
+        kinds.BarPanel("bars", (kinds.Bar("a", 0, 0.5, 0.1, (0.4, 0.6)),), axis),
+        kinds.DotPanel("dots", (kinds.DotRow("a", 1, (kinds.Mark("m", 0.5),)),), axis, True),
+        kinds.CurvePanel("curves", (kinds.Line("a", 2, ((0, 0), (1, 1)), True),), axis, axis, True),
+        kinds.HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(values), (("1", "$"), ("2", "3"))),
+        kinds.StripPanel("strips", ("a", "b"), (kinds.StripGroup((True, False), 3),)),
+        kinds.CirclePanel("circles", values, 1.0),
+        kinds.ScatterPanel("map", (kinds.Cloud("a", 3, abs(values), True),), (kinds.Key("a", 3),)),
+        kinds.SheetPanel("sheet", (kinds.Picture(pixels, "dog → house", "b"),)),
     )
-    make_run("dmg", {"sketch": 0.7}, metrics=LOG)
-    report(figures=True)
-    files = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {"accuracy_source.png", "accuracy_source.svg", "accuracy_source.pdf"} <= files
-    assert {"curve_loss.pdf", "differences_last.svg", "gap_source.png"} <= files
-    first = (tmp_path / "out" / "figures" / "curve_loss.svg").read_bytes()
-    report(figures=True)
-    assert (tmp_path / "out" / "figures" / "curve_loss.svg").read_bytes() == first
+    figure = kinds.Figure("all", "all", "", panels, (kinds.Key("$a", 0, "dashed"),))
+    for folder in ("a", "b"):
+        write_figures([figure], tmp_path / folder)
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == ["all.pdf", "all.png", "all.svg"]
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert "dog → house" in (tmp_path / "a" / "all.svg").read_text(encoding="utf-8")
 
 
 def test_a_watched_page_is_written_when_a_run_moves_on(make_run, tmp_path) -> None:

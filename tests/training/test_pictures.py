@@ -45,6 +45,7 @@ def state_of(method_name: str, tmp_path, **about):
 def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
     state = state_of(method, tmp_path)
     write_pictures(state)
+    assert state.method.training
     with np.load(tmp_path / "pictures.npz", allow_pickle=False) as archive:
         kept = {name: archive[name] for name in archive.files}
     index, roles = state.images.prepared.index, state.images.roles
@@ -67,7 +68,6 @@ def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
     assert kept["features/values"].dtype == np.float16
     assert len(kept["features/values"]) == len(kept["features/label"])
     assert set(kept["domains"][kept["features/domain"]]) == set(index.domains)
-    assert state.method.training
 
 
 def test_the_same_pictures_make_the_same_file(tmp_path) -> None:

@@ -13,6 +13,7 @@ from unseen.methods.base import Progress
 from unseen.records import FORMAT, write_arrays
 from unseen.selection import Evaluation, choose
 from unseen.training.checkpoints import load_weights, save_weights
+from unseen.training.pictures import write_pictures
 from unseen.training.state import RunState
 
 
@@ -63,6 +64,7 @@ def write_result(state: RunState) -> None:
     experiment = state.experiment
     timing = {"seconds": state.seconds, "seconds_per_step": state.seconds / state.steps}
     write_json(state.folder.timing, timing)
+    write_pictures(state)
     if arrays := state.method.arrays():
         write_arrays(state.folder.arrays, arrays)
     write_json(

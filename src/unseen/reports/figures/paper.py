@@ -59,6 +59,8 @@ def write_figures(figures: Iterable[kinds.Figure], folder: Path) -> list[Path]:
         for figure in figures:
             canvas = Canvas(layout="constrained")
             _fill(canvas, figure)
+            canvas.draw_without_rendering()  # places everything; once is enough
+            canvas.set_layout_engine("none")
             for kind in FORMATS:
                 path = folder / f"{figure.name}.{kind}"
                 with atomic_file(path) as part:

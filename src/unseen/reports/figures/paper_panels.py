@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-_STRIP_COLORS = {"all": "#0072b2", "some": "#e69f00", "one": "#d55e00"}
+_STRIP_COLORS = {"all": color(1), "some": color(5), "one": color(2)}
 
 
 def bars(axes: "Axes", panel: kinds.BarPanel) -> None:

@@ -123,18 +123,18 @@ def draw_strips(panel: StripPanel) -> Markup:
                 height=_STRIP - 4,
                 class_=f"unit {kind if on else 'silent'}",
             )
-    drawing.text(left, height - 8, _shares(panel), "tick")
+    drawing.text(WIDTH - 4, height - 8, _shares(panel), "tick", "end")
     return drawing.finish()
 
 
 def _shares(panel: StripPanel) -> str:
-    """`192 units: 82 % of all domains, 16 % of some, 2 % of one`"""
+    """`192 units: 82 % in all domains, 16 % in some, 2 % in one`"""
     counts = [0, 0, 0, 0]
     for group in panel.groups:
         counts[_level(group.on)] += group.units
     none, one, some, everywhere = (round(100 * count / max(panel.width, 1)) for count in counts)
-    text = f"{panel.width} units: {everywhere} % of all domains, {some} % of some, {one} % of one"
-    return f"{text}, {none} % of none" if none else text
+    text = f"{panel.width} units: {everywhere} % in all domains, {some} % in some, {one} % in one"
+    return f"{text}, {none} % in none" if none else text
 
 
 def _level(on: tuple[bool, ...]) -> int:
@@ -158,9 +158,11 @@ def draw_circles(panel: CirclePanel) -> Markup:
         f"mean {panel.values.mean():.3g}"
     )
     drawing = Drawing(WIDTH, rows * cell + 4, described(panel.title, told), "circles")
+    drawing.begin(style=f"--number: {min(0.36 * cell, 11):.1f}px")
     for i in range(rows):
         for j in range(columns):
             _circle(drawing, panel, float(panel.values[i, j]), i, j, cell)
+    drawing.end()
     return drawing.finish()
 
 

@@ -54,6 +54,14 @@ _VERDICTS: dict[Verdict, str] = {
 }
 
 
+_HEADLINES: dict[Verdict | None, str] = {
+    "clear": " held up best on unseen domains",
+    "unclear": " came first on unseen domains, but not by more than noise",
+    "untold": " came first on unseen domains, with one seed",
+    None: " on unseen domains",
+}
+
+
 def ranking(study: Study, rule: str) -> list[Ranked]:
     """Methods with a result on every held-out domain, best first, over the seeds all of them have.
 
@@ -94,12 +102,9 @@ def conclude(study: Study, rule: str) -> Conclusion:
     sentences = [_told(best.name, contrast) for contrast in others]
     sentences += _caveats(study, ranked)
     verdict = others[0].verdict if others else None
-    headline = f"{best.name} held up best on unseen domains"
-    if len(ranked) == 1:
-        headline = f"{best.name} on unseen domains"
     return Conclusion(
         rule,
-        headline,
+        best.name + _HEADLINES[verdict],
         f"{percent(best.overall)} ({where})",
         (*sentences, *_state(study)),
         verdict,

@@ -29,8 +29,7 @@ def mistake_sheets(study: Study) -> list[Part]:
     sheets: list[Part] = []
     for run in ordered[:MOST_SHEETS]:
         for figure in _sheets(study, run):
-            title = f"{study.row_name(run.row)}, seed {run.seed}: {figure.title}"
-            sheets.append(Fold(title, (figure,), open=not sheets))
+            sheets.append(Fold(figure.title, (figure,), open=not sheets))
     if len(ordered) > MOST_SHEETS:
         sheets.append(Note(f"Sheets of {len(ordered) - MOST_SHEETS} more runs are left out."))
     return sheets
@@ -48,7 +47,7 @@ def _sheets(study: Study, run: Run) -> Iterable[Figure]:
         domain = domains[number]
         name = f"mistakes_{safe(run.label)}_{safe(run.backbone)}_{safe(domain)}"
         about = f"True class → what the model said, and how sure it was. Rule: {run.rule}."
-        title = f"most confident mistakes on {domain}"
+        title = f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}"
         yield Figure(name, title, about, (panel,), wide=True)
 
 
