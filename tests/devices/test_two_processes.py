@@ -26,6 +26,7 @@ from unseen.training.execute import _train_in_process, execute
 from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, assemble, save
 
+pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
 METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING))
 PAUSED = "paused"  # the run that two processes begin and one process ends
