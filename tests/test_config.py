@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from unseen.config import DataSettings, OptimizerSettings, complete_settings, identity
 from unseen.errors import SettingsError
-from unseen.recipe_files import build_experiment, load_experiment, recipe_names
+from unseen.recipe_files import build_experiment, load_experiment, read_recipe, recipe_names
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,8 @@ def test_identity_ignores_devices_alone() -> None:
 
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_settings_survive_the_way_to_disk_and_back(recipe: str) -> None:
-    experiment = load_experiment(recipe, {"data.unseen_domain": "a,b"})
+    adapting = read_recipe(recipe).get("setting") == "adaptation"  # to one domain alone
+    experiment = load_experiment(recipe, {"data.unseen_domain": "a" if adapting else "a,b"})
     again = build_experiment(complete_settings(experiment))
     assert complete_settings(again) == complete_settings(experiment)
     assert identity(again) == identity(experiment)
