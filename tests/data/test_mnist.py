@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.idx_files import idx
 
 from unseen.config import DataSettings
 from unseen.data.index import Split
@@ -19,12 +20,6 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (TRAIN + TEST, 6, 6), dtype=n
 
 def mnist(root: Path, **values: object) -> MNIST:
     return MNIST(MNIST.Config.model_validate({"name": "mnist", **values}), root)
-
-
-def idx(values: np.ndarray) -> bytes:
-    """As the format is published: 0, 0, kind, number of axes; lengths; values."""
-    lengths = b"".join(length.to_bytes(4, "big") for length in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + lengths + values.tobytes()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.data.idx_files import idx
 
 from unseen.config import DataSettings
 from unseen.data.index import Split
@@ -22,11 +23,6 @@ REAL_DATA = os.environ.get("UNSEEN_DATA")
 
 def mnist_m(root: Path, **values: object) -> MNISTM:
     return MNISTM(MNISTM.Config.model_validate({"name": "mnist_m", **values}), root)
-
-
-def idx(values: np.ndarray) -> bytes:
-    lengths = b"".join(length.to_bytes(4, "big") for length in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + lengths + values.tobytes()
 
 
 @pytest.fixture

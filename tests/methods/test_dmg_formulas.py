@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from tests.methods.batches import batch_of
 from torch import Tensor, nn
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key, uniform
+from unseen.data.batch import Task
+from unseen.data.randomness import image_keys, uniform
 from unseen.methods.base import Progress
 from unseen.methods.dmg import DMG, mask_statistics, soft_iou, straight_through
 from unseen.networks.stages import ImageInput, Network
@@ -30,20 +31,6 @@ def tiny_network() -> Network:
 def make(domains: int = 2, **settings) -> DMG:
     task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
     return DMG(tiny_network(), task, DMG.Config(name="dmg", **settings))
-
-
-def batch_of(domains: list[int], n_domains: int = 2) -> DomainBatch:
-    generator = torch.Generator().manual_seed(1)
-    n = len(domains)
-    return DomainBatch(
-        torch.randn(n, 3, 2, 2, generator=generator),
-        torch.arange(n) % 3,
-        torch.tensor(domains),
-        image_keys(0, 0, torch.arange(n)),
-        n_domains,
-        torch.arange(n),
-        step_key(0, 0),
-    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.methods.batches import gradients
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,7 +14,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys
 from unseen.errors import SettingsError
-from unseen.methods.base import Progress
+from unseen.methods.base import Progress, joint_images
 from unseen.methods.dsn import (
     BANDWIDTHS,
     DSN,
@@ -56,19 +57,6 @@ def batch_of(
         image_keys(0, 0, places[:1]),
         torch.randn(n_target, 3, 8, 8, generator=generator),
     )
-
-
-def gradients(value: Tensor, module: nn.Module) -> list[Tensor]:
-    if not list(module.parameters()):
-        return []
-    found = torch.autograd.grad(
-        value,
-        list(module.parameters()),
-        retain_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return list(found)
 
 
 def largest(values: list[Tensor]) -> float:
@@ -283,9 +271,11 @@ def test_forms() -> None:
         assert len(method.private_encoders) == expected
         assert method.discriminator[-1].out_features == expected
     assert list(make(similarity="mmd").discriminator.parameters()) == []
-    assert make()._joint(batch_of())[1].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert make(ADAPTATION)._joint(batch_of(n_target=2))[1].tolist() == [0] * 9 + [1] * 2
-    with pytest.raises(SettingsError, match=r"found one training domain \(k\) and no target"):
+    assert joint_images(batch_of(), SOURCES)[1].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    images, sides = joint_images(batch_of(n_target=2), ADAPTATION)
+    assert sides.tolist() == [0] * 9 + [1] * 2
+    assert len(images) == 11
+    with pytest.raises(SettingsError, match=r"no target .*or more, found one \(k\)"):
         make(Task(("a", "b", "c"), ("k",)))
 
 

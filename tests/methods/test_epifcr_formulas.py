@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 import torch
+from tests.methods.batches import batch_of
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key
+from unseen.data.randomness import step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.epifcr import EpiFCR, draw_pair
@@ -37,20 +38,6 @@ def make(network: Network | None = None, task: Task = TASK, **settings: object) 
     for parameter in method.parameters():
         nn.init.normal_(parameter)
     return method
-
-
-def batch_of(domains: list[int], step: int = 0) -> DomainBatch:
-    n = len(domains)
-    places = torch.arange(n)
-    return DomainBatch(
-        torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(1)),
-        places % 3,
-        torch.tensor(domains),
-        image_keys(0, step, places),
-        3,
-        places,
-        step_key(0, step),
-    )
 
 
 BALANCED = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
@@ -113,7 +100,7 @@ def terms(method: EpiFCR, batch: DomainBatch) -> dict[str, Tensor]:
 @pytest.mark.parametrize("step", range(4))
 def test_all_terms_by_hand(step: int, split: str | None) -> None:
     method = make(split=split, feature_weight=0.7, classifier_weight=0.4, random_weight=0.3)
-    batch = batch_of(BALANCED, step)
+    batch = batch_of(BALANCED, 3, step)
     expected = terms(method, batch)
     losses = method.loss(batch, EPISODES)
     for name, value in expected.items():
@@ -139,7 +126,7 @@ def test_each_term_trains_its_part_and_no_other(
     """An episode's gradient is the difference between the steps with and without it. It is that of
     the formula by the trained part, and zero by all others."""
     method = make(split=split, **settings_for(term or ""))
-    batch = batch_of(BALANCED)
+    batch = batch_of(BALANCED, 3)
     expected = terms(method, batch)
 
     def gradients(progress: Progress) -> dict[str, list[Tensor | None]]:
@@ -168,7 +155,7 @@ def test_domain_networks_learn_from_their_own_images_alone() -> None:
     method = make()
     method.network.set_batch_norm_frozen(True)
     for d, name in enumerate(TASK.domains):
-        batch = batch_of([d] * 4)
+        batch = batch_of([d] * 4, 3)
         loss = method.loss(batch, WARM)["loss"]
         assert reached(method, loss) == {"θ", "ψ", f"θ_{name}", f"ψ_{name}"}
         assert all(p.grad is not None for p in method.parameters() if p.requires_grad)
@@ -181,7 +168,7 @@ def test_a_missing_domain_leaves_everything_finite(progress: Progress) -> None:
         present = [d for d in range(3) if d != missing]
         for step in range(6):
             method.zero_grad()
-            losses = method.loss(batch_of(present * 4, step), progress)
+            losses = method.loss(batch_of(present * 4, 3, step), progress)
             assert all(torch.isfinite(value) for value in losses.values())
             losses["loss"].backward()
             assert all(p.grad is not None for p in method.parameters() if p.requires_grad)
@@ -190,7 +177,7 @@ def test_a_missing_domain_leaves_everything_finite(progress: Progress) -> None:
 @pytest.mark.parametrize(("share", "first"), [(1 / 6, 10), (0.0, 0), (0.5, 30), (1.0, 60)])
 def test_episodes_begin_after_the_warm_up(share: float, first: int) -> None:
     method = make(warm_up=share)
-    batch = batch_of(BALANCED)
+    batch = batch_of(BALANCED, 3)
     for step in {0, first - 1, first, 59} & set(range(60)):
         losses = method.loss(batch, Progress(step, 60))
         for name in ("epi_f", "epi_c", "epi_r"):
@@ -209,7 +196,7 @@ def test_batch_norm_is_written_once_for_each_network_by_its_own_images() -> None
     states = []
     for progress in (WARM, EPISODES):
         method = make(split="fc1").train()
-        method.loss(batch_of(BALANCED), progress)
+        method.loss(batch_of(BALANCED, 3), progress)
         states.append({n: t for n, t in method.state_dict().items() if "running" in n})
         counts = {n: int(t) for n, t in method.state_dict().items() if n.endswith("tracked")}
         once = {n for n, count in counts.items() if count == 1}
@@ -221,7 +208,7 @@ def test_batch_norm_is_written_once_for_each_network_by_its_own_images() -> None
 
 def test_prediction_is_the_aggregation_networks_alone() -> None:
     method = make().eval()
-    images = batch_of(BALANCED).images
+    images = batch_of(BALANCED, 3).images
     expected = method.network(images)
     torch.testing.assert_close(method.predict(images), expected)
     other = make(tiny_network()).eval()
@@ -257,7 +244,7 @@ def test_from_stored_features_only_what_follows_is_copied() -> None:
     network = tiny_network()
     network.freeze("fc1")
     method = make(network).eval()
-    batch = batch_of(BALANCED)
+    batch = batch_of(BALANCED, 3)
     stored = batch._replace(images=network.start(batch.images))
     assert [n for n, _ in method.domain_features[0].named_parameters() if "conv" in n] == []
     one, other = (method.loss(b, EPISODES)["loss"] for b in (batch, stored))
@@ -282,7 +269,7 @@ def test_splits_that_leave_no_features(until: str | None, split: str | None, mes
 
 
 def test_one_domain_has_no_partner() -> None:
-    with pytest.raises(SettingsError, match="needs two or more, got k"):
+    with pytest.raises(SettingsError, match=r"needs two training domains or more, found one \(k\)"):
         make(task=Task(("a", "b", "c"), ("k",)))
 
 

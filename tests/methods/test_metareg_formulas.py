@@ -1,16 +1,17 @@
 """MetaReg's mathematics against closed forms and an independent computation, and its phases."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from tests.methods import batches
 from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.config import OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.metareg import MetaReg
@@ -25,6 +26,7 @@ from unseen.training.checkpoints import (
 from unseen.training.optimizers import build_optimizer
 
 PHASE_1, PHASE_2 = Progress(3, 10), Progress(4, 10)
+batch_of = partial(batches.batch_of, dtype=torch.float64)
 
 
 def make(domains: int = 2, seed: int = 0, **settings) -> MetaReg:
@@ -38,20 +40,6 @@ def make(domains: int = 2, seed: int = 0, **settings) -> MetaReg:
         for parameter in (*method.heads.parameters(), *method.coefficients):
             parameter.normal_()
     return method.train()
-
-
-def batch_of(domains: list[int], n_domains: int = 2, step: int = 0) -> DomainBatch:
-    generator = torch.Generator().manual_seed(step + 1)
-    places = torch.arange(len(domains))
-    return DomainBatch(
-        torch.randn(len(domains), 3, 2, 2, generator=generator, dtype=torch.float64),
-        places % 3,
-        torch.tensor(domains),
-        image_keys(0, step, places),
-        n_domains,
-        places,
-        step_key(0, step),
-    )
 
 
 class Pair:
@@ -307,5 +295,5 @@ def test_heads_are_as_new_as_the_classifier_they_are_copied_from() -> None:
 
 
 def test_one_domain_has_no_pair() -> None:
-    with pytest.raises(SettingsError, match=r"at least two, found one \(k\).*method=aggregate"):
+    with pytest.raises(SettingsError, match=r"or more, found one \(k\).*method.name=aggregate"):
         make(domains=1)

@@ -1,19 +1,22 @@
 """MLDG's mathematics against closed forms, autograd and finite differences."""
 
+from functools import partial
+
 import pytest
 import torch
+from tests.methods import batches
 from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.mldg import MLDG
 from unseen.networks.stages import ImageInput, Network
 
 START = Progress(0, 10)
+batch_of = partial(batches.batch_of, dtype=torch.float64)
 
 
 def network_of(*stages: nn.Module) -> Network:
@@ -34,20 +37,6 @@ def deep() -> Network:
 def make(network: Network, domains: int = 2, **settings) -> MLDG:
     task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
     return MLDG(network, task, MLDG.Config(name="mldg", **settings)).train()
-
-
-def batch_of(domains: list[int], n_domains: int = 2, step: int = 0) -> DomainBatch:
-    generator = torch.Generator().manual_seed(1)
-    places = torch.arange(len(domains))
-    return DomainBatch(
-        torch.randn(len(domains), 3, 2, 2, generator=generator, dtype=torch.float64),
-        places % 3,
-        torch.tensor(domains),
-        image_keys(0, step, places),
-        n_domains,
-        places,
-        step_key(0, step),
-    )
 
 
 def parts(method: MLDG, batch: DomainBatch) -> tuple[DomainBatch, DomainBatch]:
@@ -228,7 +217,7 @@ def test_two_devices_compute_what_one_does(
 
 
 def test_one_domain_cannot_be_parted() -> None:
-    with pytest.raises(SettingsError, match=r"at least two, found one \(k\).*method=aggregate"):
+    with pytest.raises(SettingsError, match=r"or more, found one \(k\).*method.name=aggregate"):
         make(deep(), domains=1)
     with pytest.raises(SettingsError, match=r"none of the 3 training domains.*at most 2"):
         make(deep(), domains=3, meta_test_domains=3)

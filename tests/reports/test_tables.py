@@ -223,5 +223,8 @@ def test_rows_that_saw_the_target_are_named(make_result) -> None:
     (table, *_) = build_tables(results, "source")
     (note,) = (note for note in table.notes if note.startswith("Adaptation"))
     assert note.startswith("Adaptation (reweighting): trained with unlabelled images")
+    assert [row.cells[0].best for row in table.rows] == [True, False]  # not against each other
+    alone = [make_result("dann", {"sketch": 0.7}, setting="adaptation"), results[1]]
+    assert [row.cells[0].best for row in build_tables(alone, "source")[0].rows] == [True, False]
     (table, *_) = build_tables(results[:1], "source")
     assert not any(note.startswith("Adaptation") for note in table.notes)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.training.conftest import TINY
 
 from unseen.config import Experiment
 from unseen.recipe_files import load_experiment
@@ -39,17 +40,7 @@ def _nobodys_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def experiment() -> Experiment:
-    settings = {
-        "data.unseen_domain": "outlines",
-        "network.image_size": 16,
-        "images_per_domain": 2,
-        "steps": 6,
-        "evaluate_every": 3,
-        "checkpoint_every": 2,
-        "log_every": 1,
-        "devices.accelerator": "cpu",
-    }
-    return load_experiment("digits/dmg", settings)
+    return load_experiment("digits/dmg", TINY)
 
 
 @pytest.fixture

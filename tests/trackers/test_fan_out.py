@@ -97,10 +97,21 @@ def test_a_run_that_crashes_is_closed_as_unfinished(
     assert listeners["mlflow"].heard[-1] == ("close", (False,))
 
 
-def test_only_the_process_that_writes_has_trackers() -> None:
-    state: Any = SimpleNamespace(log=None)
-    with tracked(state, ["no such tracker"]):
-        pass
+def test_only_the_process_that_writes_has_trackers(
+    tmp_path: Path, experiment: Experiment, run_with: Callable, listeners: dict[str, Listening]
+) -> None:
+    """A process that has the run's log tells trackers of it; another one does not."""
+    folder = run_with(tmp_path, [])
+    state: Any = SimpleNamespace(
+        log=None, folder=folder, experiment=experiment, display=SimpleNamespace(line=pytest.fail)
+    )
+    with tracked(state, ["mlflow"]):
+        assert listeners["mlflow"].heard == []
+    assert listeners["mlflow"].heard == []
+    state.log = SimpleNamespace(listener=None)
+    with tracked(state, ["mlflow"]):
+        assert state.log.listener is not None
+    assert listeners["mlflow"].heard[0][0] == "start"
 
 
 def test_a_comparison_sends_its_runs_and_its_tables(

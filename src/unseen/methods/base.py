@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unseen import across_devices
 from unseen.config import MethodSettings
 from unseen.data.batch import DomainBatch, Task
+from unseen.errors import SettingsError
 from unseen.networks.stages import Network
 
 Losses = dict[str, Tensor]
@@ -132,6 +134,45 @@ def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy, and the share of right answers."""
     accuracy = (scores.detach().argmax(dim=1) == labels).float().mean()
     return functional.cross_entropy(scores, labels), accuracy
+
+
+def check_domains(task: Task, method: str, purpose: str) -> None:
+    """Refuse a single training domain where the method lives on the difference between two."""
+    if len(task.domains) < 2:
+        raise SettingsError(
+            f"{method} {purpose}: it needs two training domains or more, found one "
+            f"({', '.join(task.domains)}); train on more domains, or use method.name=aggregate"
+        )
+
+
+def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:
+    """All images of a step, for one pass (batch norm then sees both sides), and the group of each:
+    in adaptation source 0 and target 1, else its domain."""
+    if task.target is None:
+        return batch.images, batch.domains
+    assert batch.target is not None
+    sides = (torch.zeros_like(batch.domains), batch.domains.new_ones(len(batch.target)))
+    return torch.cat([batch.images, batch.target]), torch.cat(sides)
+
+
+def gradient_step(
+    loss: Tensor, weights: Mapping[str, Tensor], lr: float, differentiable: bool
+) -> dict[str, Tensor]:
+    """Weights one plain step down the loss of the whole batch, also where devices share it.
+
+    Gradients can be taken through the result; `differentiable`: through the step's own, too.
+    """
+    values = list(weights.values())
+    found = torch.autograd.grad(
+        loss, values, retain_graph=True, create_graph=differentiable, materialize_grads=True
+    )
+    # one exchange for all: its counterpart in backward comes before any gradient is ready
+    gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
+    parts = gradient.split([value.numel() for value in values])
+    return {
+        name: value - lr * part.view(value.shape)
+        for (name, value), part in zip(weights.items(), parts, strict=True)
+    }
 
 
 def with_gradients(params: list[nn.Parameter], grads: list[Tensor]) -> Tensor:

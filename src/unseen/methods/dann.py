@@ -15,14 +15,21 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, classification
+from unseen.methods.base import (
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    check_domains,
+    classification,
+    joint_images,
+)
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 
@@ -69,7 +76,9 @@ class DANN(Method):
         )
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        images, domains, balance = self._joint(batch)
+        images, domains = joint_images(batch, self.task)
+        # in adaptation both sides count equally, whatever their numbers
+        balance = 1 / domains.bincount() if self.task.target else None
         features = self.network.run(images, until=self.site)
         scores = self.network.run(features, since=self.site)
         n_labelled = len(batch.labels)
@@ -93,18 +102,6 @@ class DANN(Method):
             losses["loss"] = losses["loss"] + self.config.target_entropy_weight * entropy
             losses["target_entropy"] = entropy.detach()
         return losses
-
-    def _joint(self, batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """All images of the step, what the discriminator should say of each, and how much each
-        answer counts: in adaptation both sides equally, else all images."""
-        if self.task.target is None:
-            return batch.images, batch.domains, None
-        assert batch.target is not None
-        sizes = [len(batch.images), len(batch.target)]
-        sides = torch.arange(2, device=batch.domains.device)
-        counts = torch.tensor(sizes, device=batch.domains.device)
-        images = torch.cat([batch.images, batch.target])
-        return images, sides.repeat_interleave(counts), 1 / counts
 
     def _seen(self, features: Tensor, scores: Tensor) -> Tensor:
         """What the discriminator looks at, `[images, width]`; no gradient to the predictions."""
@@ -136,11 +133,9 @@ class DANN(Method):
 
 
 def _check(task: Task, config: DANN.Config) -> None:
-    if task.target is None and len(task.domains) < 2:
-        raise SettingsError(
-            f"dann has nothing to tell apart: found one training domain "
-            f"({', '.join(task.domains)}) and no target; "
-            "train on two domains or more, or set setting=adaptation"
+    if task.target is None:
+        check_domains(
+            task, "dann", "has no target to tell apart from the sources (setting=adaptation)"
         )
     if task.target is None and config.target_entropy_weight:
         raise SettingsError(

@@ -23,8 +23,14 @@ from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.methods.base import (
+    Losses,
+    Method,
+    Progress,
+    check_domains,
+    classification,
+    joint_images,
+)
 from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 
@@ -63,11 +69,9 @@ class DSN(Method):
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        if task.target is None and len(task.domains) < 2:
-            raise SettingsError(
-                f"dsn has nothing to separate: found one training domain "
-                f"({', '.join(task.domains)}) and no target; "
-                "train on two domains or more, or set setting=adaptation"
+        if task.target is None:
+            check_domains(
+                task, "dsn", "has no target to separate from the sources (setting=adaptation)"
             )
         self.width = width = math.prod(network.input_shapes[network.head])
         self.size = min(config.reconstruction_size, network.image_size)
@@ -79,7 +83,7 @@ class DSN(Method):
             self.discriminator = perceptron(width, n_groups, config.discriminator_width, 1, 0.0)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        images, groups = self._joint(batch)
+        images, groups = joint_images(batch, self.task)
         features = self.network.run(images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
         task_loss, accuracy = classification(scores[: len(batch.labels)], batch.labels)
@@ -109,15 +113,6 @@ class DSN(Method):
             "similarity": similarity.detach(),
             "accuracy": accuracy,
         }
-
-    def _joint(self, batch: DomainBatch) -> tuple[Tensor, Tensor]:
-        """All images, for one pass (batch norm then sees both sides), and which private encoder
-        each of them belongs to."""
-        if self.task.target is None:
-            return batch.images, batch.domains
-        assert batch.target is not None
-        sides = (torch.zeros_like(batch.domains), batch.domains.new_ones(len(batch.target)))
-        return torch.cat([batch.images, batch.target]), torch.cat(sides)
 
     def _private(self, small: Tensor, groups: Tensor) -> Tensor:
         """h_p of each image, by the encoder of its own group."""

@@ -25,7 +25,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.methods.base import Losses, Method, Progress, check_domains, classification
 from unseen.networks.stages import Network
 from unseen.networks.statistics import statistics_kept
 
@@ -65,11 +65,7 @@ class EpiFCR(Method):
                 layer.reset_parameters()
 
     def _check(self) -> None:
-        if len(self.task.domains) < 2:
-            raise SettingsError(
-                "method epifcr pairs training domains and needs two or more, got "
-                f"{', '.join(self.task.domains)}; take another method, or more domains"
-            )
+        check_domains(self.task, "epifcr", "pairs training domains")
         before = self.network.names[: self.network.names.index(self.split)]
         weights = [p for name in before for p in self.network.stage(name).parameters()]
         if not any(p.requires_grad for p in weights):

@@ -19,13 +19,14 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.errors import SettingsError
 from unseen.methods.base import (
     Losses,
     Method,
     ParameterGroup,
     Progress,
+    check_domains,
     classification,
+    gradient_step,
     with_gradients,
 )
 from unseen.networks.stages import Network
@@ -52,11 +53,7 @@ class MetaReg(Method):
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        if len(task.domains) < 2:
-            raise SettingsError(
-                "metareg learns from pairs of training domains and needs at least two, found one "
-                f"({', '.join(task.domains)}); train on more domains, or use method=aggregate"
-            )
+        check_domains(task, "metareg", "learns from pairs of training domains")
         self.heads = nn.ModuleList(network.clone_tail(network.head) for _ in task.domains)
         first = matrices(self.heads[0].parameters())
         self.coefficients = nn.ParameterList(torch.zeros_like(weight) for weight in first)
@@ -94,20 +91,9 @@ class MetaReg(Method):
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
             regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())
-            beta = self._inner_step(beta, regularised)
+            beta = gradient_step(regularised, beta, self.config.inner_lr, differentiable=True)
         meta = self._risk(beta, features, batch, b)
         return meta.detach(), list(torch.autograd.grad(meta, list(self.coefficients)))
-
-    def _inner_step(self, beta: Weights, loss: Tensor) -> Weights:
-        """One step down the loss of the whole batch, also where devices share it."""
-        values = list(beta.values())
-        found = torch.autograd.grad(loss, values, create_graph=True)
-        gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
-        parts = gradient.split([value.numel() for value in values])
-        return {
-            name: value - self.config.inner_lr * part.view(value.shape)
-            for (name, value), part in zip(beta.items(), parts, strict=True)
-        }
 
     def _risk(self, beta: Weights, features: Tensor, batch: DomainBatch, domain: int) -> Tensor:
         """Mean cross-entropy of a domain's images under the classifier β; zero if it has none."""

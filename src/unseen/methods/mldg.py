@@ -21,7 +21,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress
+from unseen.methods.base import Losses, Method, Progress, check_domains, gradient_step
 from unseen.networks.stages import Network
 
 _SPLIT_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
@@ -44,12 +44,7 @@ class MLDG(Method):
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        if len(task.domains) < 2:
-            raise SettingsError(
-                "mldg parts the training domains into meta-train and meta-test and needs at least "
-                f"two, found one ({', '.join(task.domains)}); train on more domains, or use "
-                "method=aggregate"
-            )
+        check_domains(task, "mldg", "parts the training domains into meta-train and meta-test")
         if config.meta_test_domains >= len(task.domains):
             raise SettingsError(
                 f"method.meta_test_domains={config.meta_test_domains} leaves none of the "
@@ -61,12 +56,13 @@ class MLDG(Method):
         in_test = self._meta_test(batch)
         weights: Tensors = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         train_loss, accuracy = self._risk(weights, batch, ~in_test)  # F(θ)
-        moved = self._virtual_step(weights, train_loss)  # θ'
+        config = self.config
+        moved = gradient_step(train_loss, weights, config.inner_lr, config.second_order)  # θ'
         # copies, so that batch norm's own statistics take in each step once: in the call above
         copies: Tensors = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         test_loss, _ = self._risk(moved | copies, batch, in_test)  # G(θ')
         return {
-            "loss": train_loss + self.config.meta_weight * test_loss,
+            "loss": train_loss + config.meta_weight * test_loss,
             "meta_train": train_loss.detach(),
             "meta_test": test_loss.detach(),
             "accuracy": accuracy,
@@ -90,24 +86,6 @@ class MLDG(Method):
             scores = functional_call(self.network, tensors, (batch.images[part],))
         right = (scores.detach().argmax(dim=1) == labels).sum()
         return functional.cross_entropy(scores, labels, reduction="sum") / count, right / count
-
-    def _virtual_step(self, weights: Tensors, train_loss: Tensor) -> Tensors:
-        """θ' = θ − α∇F(θ), with the gradient of the whole batch where devices share it."""
-        values = list(weights.values())
-        found = torch.autograd.grad(
-            train_loss,
-            values,
-            retain_graph=True,
-            create_graph=self.config.second_order,
-            materialize_grads=True,
-        )
-        # one exchange for all: its counterpart in backward comes before any gradient is ready
-        gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
-        parts = gradient.split([value.numel() for value in values])
-        return {
-            name: value - self.config.inner_lr * part.view(value.shape)
-            for (name, value), part in zip(weights.items(), parts, strict=True)
-        }
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         return self.network(images)

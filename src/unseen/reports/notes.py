@@ -83,7 +83,7 @@ def adaptation_note(results: Iterable[Mapping[str, Any]]) -> str | None:
         return None
     return (
         f"Adaptation ({', '.join(names)}): trained with unlabelled images of the domain in the "
-        "column, and measured on its held-out images alone."
+        "column, and measured on its held-out images alone; in bold only among themselves."
     )
 
 

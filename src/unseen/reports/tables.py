@@ -78,21 +78,41 @@ def build_tables(
     check_rule(rule)
     check_results(results, rule)
     layout = lay_out(results, expected or Expected())
+    apart = adapted_rows(results)
     tables = []
     for view in VIEWS:
         numbers = gather(results, rule, view, layout)
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
-            tables.append(_build(results[0]["dataset"], view, rule, layout, numbers))
+            tables.append(_build(results[0]["dataset"], view, rule, layout, numbers, apart))
     about_runs = (notes.adaptation_note(results), notes.unlike_note(results))
     extra = tuple(note for note in about_runs if note)
     return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
-def _build(dataset: str, view: str, rule: str, layout: Layout, numbers: Numbers) -> Table:
+def adapted_rows(results: Sequence[Result]) -> set[tuple[str, str]]:
+    """Methods and backbones that saw the domain they are measured on, beside others that did not:
+    they are measured on other images, too, and so never the best of all."""
+    adapted = {
+        (each["method"], each["backbone"])
+        for each in results
+        if each.get("setting") == "adaptation"
+    }
+    everyone = {(each["method"], each["backbone"]) for each in results}
+    return adapted if adapted != everyone else set()
+
+
+def _build(
+    dataset: str,
+    view: str,
+    rule: str,
+    layout: Layout,
+    numbers: Numbers,
+    apart: set[tuple[str, str]],
+) -> Table:
     columns = [*(Column(name, "accuracy") for name in layout.columns), Column("overall", "overall")]
     if len(layout.methods) > 1:
         columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
-    rows = _mark_best(_rows(numbers, layout), columns)
+    rows = _mark_best(_rows(numbers, layout), columns, apart)
     described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
     return Table(
         title=f"{VIEWS[view]} (%): {', '.join(described)}",
@@ -138,7 +158,9 @@ def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> By
     }
 
 
-def _mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
+def _mark_best(
+    rows: list[Row], columns: Sequence[Column], apart: set[tuple[str, str]]
+) -> list[Row]:
     """Mark what is highest as printed; a difference only where it is above the reference's zero."""
     if len(rows) == 1:
         return rows
@@ -147,7 +169,10 @@ def _mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
         printed = {
             number: round(cell.estimate.mean, 1)
             for number, row in enumerate(rows)
-            if (cell := row.cells[position]) and cell.estimate and cell.complete
+            if (cell := row.cells[position])
+            and cell.estimate
+            and cell.complete
+            and (row.method, row.backbone) not in apart
         }
         highest = max(printed.values(), default=0.0)
         if column.quantity != "difference" or highest > 0:
