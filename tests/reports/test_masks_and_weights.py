@@ -1,5 +1,6 @@
 """Pictures of masks and importances: what is drawn follows from a run's arrays."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from safetensors.numpy import save_file
 from unseen.records import write_arrays
 from unseen.reports.figures.drawing import draw
 from unseen.reports.figures.kinds import CirclePanel, StripGroup, StripPanel
+from unseen.reports.figures.scales import Scale, apart, ticks
+from unseen.reports.figures.svg import fitted
 from unseen.reports.page.features import principal_axes, unit_square
 from unseen.reports.page.masks import mask_tensors, sorted_units
 from unseen.reports.page.runs import load_runs
@@ -113,3 +116,21 @@ def test_a_map_keeps_the_directions_of_largest_variance() -> None:
     square = unit_square(places)
     assert square.min(axis=0)[0] == pytest.approx(0)
     assert square.max() == pytest.approx(1)
+
+
+def test_weights_of_any_magnitude_lie_apart() -> None:
+    """On an even scale 0, 0.1 and 1 would share one place beside 10."""
+    axis = apart([0.0, 0.1, 1.0, 10.0], "overlap weight")
+    assert ticks(axis) == [0.0, 0.1, 1.0, 10.0]
+    scale = Scale(axis.low, axis.high, 0, 100, axis.bend)
+    places = [scale(mark) for mark in axis.marks]
+    assert places[0] > 0
+    assert places[-1] < 100
+    assert min(b - a for a, b in pairwise(places)) > 15
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    names = [fitted(f"dmg overlap_weight={weight}", 70) for weight in ("0.1", "0.2")]
+    assert names[0] != names[1]
+    assert all(name.startswith("dmg") and "…" in name for name in names)
+    assert fitted("dmg", 70) == "dmg"

@@ -13,6 +13,10 @@ class Axis(NamedTuple):
     low: float
     high: float
     label: str = ""
+    marks: tuple[float, ...] = ()
+    """Where ticks stand; empty: at round numbers."""
+    bend: float = 0.0
+    """Above 0: even steps up to here, then even factors, so that 0, 0.1, 1 and 10 lie apart."""
 
 
 class Bar(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from unseen.reports.figures import kinds
 from unseen.reports.figures.colors import INK, NEGATIVE, color, mixed
+from unseen.reports.figures.scales import short
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -66,6 +67,11 @@ def curves(axes: "Axes", panel: kinds.CurvePanel) -> None:
     if panel.diagonal:
         ends = ([panel.x.low, panel.x.high], [panel.y.low, panel.y.high])
         axes.plot(*ends, color="0.6", lw=0.8, ls=":")
+    if panel.x.bend:
+        axes.set_xscale("asinh", linear_width=panel.x.bend)
+    if panel.x.marks:
+        axes.set_xticks(panel.x.marks, [short(mark) for mark in panel.x.marks])
+        axes.set_xticks([], minor=True)
     axes.set_xlim(panel.x.low, panel.x.high)
     axes.set_ylim(panel.y.low, panel.y.high)
     axes.set_xlabel(plain(panel.x.label))

@@ -1,7 +1,7 @@
 """From values to places on paper: round ticks, linear scales, numbers as short texts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from unseen.reports.figures.kinds import Axis
@@ -14,14 +14,21 @@ class Scale(NamedTuple):
     high: float
     start: float
     end: float
+    bend: float = 0.0
 
     def __call__(self, value: float) -> float:
-        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        low, high, value = (self._bent(each) for each in (self.low, self.high, value))
+        share = (value - low) / ((high - low) or 1.0)
         return self.start + share * (self.end - self.start)
+
+    def _bent(self, value: float) -> float:
+        return math.asinh(value / self.bend) if self.bend else value
 
 
 def ticks(axis: Axis, about: int = 5) -> list[float]:
-    """Round numbers within the axis, roughly as many as asked for."""
+    """Round numbers within the axis, roughly as many as asked for; or those that it names."""
+    if axis.marks:
+        return list(axis.marks)
     span = axis.high - axis.low
     if not math.isfinite(span) or span <= 0:
         return [axis.low]
@@ -44,6 +51,14 @@ def spanning(values: Iterable[float], label: str = "", floor: float | None = Non
     low, high = min(finite), max(finite)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
     return Axis(low - room if floor is None else floor, high + room, label)
+
+
+def apart(values: Sequence[float], label: str) -> Axis:
+    """An axis on which few values of different magnitude, zero among them, lie well apart."""
+    bend = min((abs(value) for value in values if value), default=1.0) / 2
+    low, high = min(values), max(values)
+    room = 1.15  # of the last step
+    return Axis(low - bend / 3, max(high * room, low + bend), label, tuple(values), bend)
 
 
 def short(value: float) -> str:

@@ -49,9 +49,12 @@ def tagged(tags: Iterable[str]) -> str | None:
 
 
 def fitted(text: str, width: float) -> str:
-    """As much of a text as there is room for."""
-    room = max(int(width / LETTER), 2)
-    return text if len(text) <= room else text[: room - 1] + "…"
+    """As much of a text as there is room for: its middle goes, for names differ at either end."""
+    room = max(int(width / LETTER), 3)
+    if len(text) <= room:
+        return text
+    end = (room - 1) // 2
+    return text[: room - 1 - end] + "…" + text[len(text) - end :]
 
 
 def label_width(labels: Iterable[str], most: float) -> float:

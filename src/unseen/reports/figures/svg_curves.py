@@ -21,7 +21,7 @@ def draw_curves(panel: CurvePanel) -> Markup:
     if len(panel.lines) > 12:
         told += f"; and {len(panel.lines) - 12} more"
     drawing = Drawing(WIDTH, _HEIGHT, described(panel.title, told), "curves")
-    x = Scale(panel.x.low, panel.x.high, _LEFT, WIDTH - _RIGHT)
+    x = Scale(panel.x.low, panel.x.high, _LEFT, WIDTH - _RIGHT, panel.x.bend)
     y = Scale(panel.y.low, panel.y.high, _HEIGHT - _BOTTOM, _TOP)
     for tick in ticks(panel.y, 4):
         drawing.line(_LEFT, y(tick), WIDTH - _RIGHT, y(tick), "grid")

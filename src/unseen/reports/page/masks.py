@@ -18,7 +18,7 @@ from unseen.reports.figures.kinds import (
     StripGroup,
     StripPanel,
 )
-from unseen.reports.figures.scales import spanning
+from unseen.reports.figures.scales import apart, spanning
 from unseen.reports.page.conclusion import Row
 from unseen.reports.page.parts import Part, Section
 from unseen.reports.page.runs import Run
@@ -182,7 +182,7 @@ def _sweep(runs: list[Run]) -> list[Figure]:
         for kind, color in (("soft", 1), ("hard", 2))
     )
     accuracy = (Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows)),)
-    x = spanning([weight for weight, _ in rows], "overlap weight")
+    x = apart([weight for weight, _ in rows], "overlap weight")
     panels = (
         CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
         CurvePanel(

@@ -27,11 +27,11 @@ def reweighting_section(study: Study) -> Section | None:
 def _table(study: Study, runs: list[Run]) -> PageTable:
     rows = []
     for run in runs:
-        found = {key: run.statistics.get(key) for key in ("auc", "effective_sample_size")}
-        if all(isinstance(value, int | float) for value in found.values()):
+        auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
+        if isinstance(auc, int | float) and isinstance(size, int | float):
             cells = [PageCell(study.row_name(run.row), study.row_name(run.row))]
             cells += [PageCell(run.column, run.column), PageCell(str(run.seed), run.seed)]
-            cells += [PageCell(f"{value:.3g}", value) for value in found.values()]
+            cells += [PageCell(f"{auc:.3f}", auc), PageCell(f"{size:,.0f}", size)]
             rows.append(PageRow(tuple(cells), study.tags(run.row, run.seed), study.color(run.row)))
     header = ("method", "unseen", "seed", "AUC", "effective sample size")
     return PageTable("Domain classifier and weights", header, tuple(rows))

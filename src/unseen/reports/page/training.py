@@ -7,7 +7,7 @@ from typing import Any
 from unseen.reports.figures.kinds import Axis, CurvePanel, Figure, Line
 from unseen.reports.figures.scales import spanning
 from unseen.reports.page.accuracy import legend
-from unseen.reports.page.parts import Section
+from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 
@@ -20,7 +20,7 @@ def training_section(study: Study) -> Section | None:
     curves = {run.name: run_curves(run) for run in study.runs}
     quantities = _ordered(name for own in curves.values() for name in own)
     figures = [_figure(study, curves, name) for name in quantities]
-    drawn = tuple(figure for figure in figures if figure.panels)
+    drawn = _folded([figure for figure in figures if figure.panels])
     if not drawn:
         return None
     return Section(
@@ -29,6 +29,21 @@ def training_section(study: Study) -> Section | None:
         "One line per run; point at a panel to read values. Validation images are those of the "
         "training domains: the unseen domain plays no part.",
         drawn,
+    )
+
+
+def _folded(figures: Sequence[Figure]) -> tuple[Part, ...]:
+    """Loss and accuracies are open; the parts of losses, which only some methods have, fold up."""
+    parts = tuple(figure for figure in figures if not _is_common(figure))
+    common = [figure for figure in figures if _is_common(figure)]
+    if not parts:
+        return tuple(common)
+    return (*common, Fold("Parts of the losses, and what else methods log", parts))
+
+
+def _is_common(figure: Figure) -> bool:
+    return figure.name in {"curve_loss", "curve_accuracy"} or figure.name.startswith(
+        ("curve_validation", "curve_oracle")
     )
 
 
@@ -89,7 +104,7 @@ def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str)
         if column in lines
     )
     chosen = [row for row in study.rows if row in rows]
-    title = {"accuracy": "accuracy on training batches"}.get(name, name)
+    title = {"accuracy": "accuracy on training batches"}.get(name, name.replace("_", " "))
     return Figure(
         f"curve_{safe(name)}", title[0].upper() + title[1:], "", panels, legend(study, chosen)
     )
