@@ -89,7 +89,7 @@ class FilesThroughPIL:
                 transforms.ColorJitter(0.3, 0.3, 0.3, 0.3),
                 transforms.RandomGrayscale(),
                 transforms.ToTensor(),
-                transforms.Normalize(state.scale.mean, state.scale.std),
+                transforms.Normalize(state.feed.scale.mean, state.feed.scale.std),
             ]
         )
 

@@ -9,14 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import evaluation, feeding, imports, plain_pytorch, training
+from benchmarks import evaluation, exported, feeding, imports, plain_pytorch, stacked, training
 from benchmarks.figures import Figure, Outcome, write_results
 
 FIGURES: list[Figure] = [
     *training.FIGURES,
     *evaluation.FIGURES,
+    *exported.FIGURES,
     *plain_pytorch.FIGURES,
     *feeding.FIGURES,
+    *stacked.FIGURES,
     *imports.FIGURES,
 ]
 RESULTS = Path(__file__).with_name("results.json")

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from unseen import catalog
 from unseen.config import MethodSettings
+from unseen.search import declared
 
 PAGES = Path(__file__).parent / "methods"
 MARK = "<!-- settings -->"
@@ -26,11 +27,14 @@ def settings_table(config: type[MethodSettings]) -> str:
     }
     if not own:
         return NOTHING
-    rows = [
-        f"| `{name}` | {_default(field)} | {_values(field)} | {_meaning(field)} |"
-        for name, field in own.items()
-    ]
-    return "\n".join(["| setting | default | values | meaning |", "|---|---|---|---|", *rows])
+    rows = [_row(name, field) for name, field in own.items()]
+    header = "| setting | default | values | search | meaning |"
+    return "\n".join([header, "|---|---|---|---|---|", *rows])
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    cells = (f"`{name}`", _default(field), _values(field), _search(field), _meaning(field))
+    return f"| {' | '.join(cells)} |"
 
 
 def completed(page: str, table: str) -> str:
@@ -69,6 +73,11 @@ def _kinds(annotation: Any) -> list[str]:
         return ["list"]
     names = {bool: "true or false", int: "whole number", float: "number", str: "name"}
     return [] if annotation is type(None) else [names[annotation]]
+
+
+def _search(field: FieldInfo) -> str:
+    """What `unseen sweep` draws it from."""
+    return str(declared(field.metadata) or "")
 
 
 def _meaning(field: FieldInfo) -> str:

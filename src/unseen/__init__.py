@@ -10,28 +10,34 @@ if TYPE_CHECKING:
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
     from unseen.methods.base import Method
+    from unseen.serving.load import load
+    from unseen.serving.model import Model
 
 __all__ = [
     "DomainBatch",
     "Method",
+    "Model",
     "Run",
     "Settings",
     "Task",
     "UnseenError",
     "compare",
     "fit",
+    "load",
     "load_run",
 ]
 
 _HOME = {
     "DomainBatch": "unseen.data.batch",
     "Method": "unseen.methods.base",
+    "Model": "unseen.serving.model",
     "Run": "unseen.api",
     "Settings": "unseen.config",
     "Task": "unseen.data.batch",
     "UnseenError": "unseen.errors",
     "compare": "unseen.comparison",
     "fit": "unseen.api",
+    "load": "unseen.serving.load",
     "load_run": "unseen.api",
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def link_file(existing: Path, path: Path) -> None:
+    """Another name for a file that nobody changes in place; a copy where there are no links."""
+    with atomic_file(path) as temporary:
+        temporary.unlink()
+        try:
+            os.link(existing, temporary)
+        except OSError:
+            shutil.copyfile(existing, temporary)
 
 
 def write_json(path: Path, content: Any) -> None:

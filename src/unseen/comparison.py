@@ -86,33 +86,21 @@ def plan_comparison(
     overrides: Mapping[str, Any],
 ) -> list[Experiment]:
     """The settings of every run, all checked before the first one starts."""
-    bases = {method: merge(_base_settings(dataset, method), overrides) for method in methods}
+    bases = {method: merge(base_settings(dataset, method), overrides) for method in methods}
     if not bases or not seeds:
         raise SettingsError("a comparison needs at least one method and one seed")
     first = build_experiment(next(iter(bases.values())), f"{dataset}/{methods[0]}")
     domains = open_dataset(first.data).index().domains
-    unknown = [name for name in unseen if name not in domains]
-    if unknown:
-        raise SettingsError(unknown_name("domain", unknown[0], domains))
-    plan = []
-    for held_out in unseen or _held_out(first, domains):
-        training = [d for d in first.data.training_domains if d != held_out]
-        for seed in seeds:
-            for method, settings in bases.items():
-                choice = {"seed": seed, "data": {"unseen_domain": [held_out]}}
-                if training:
-                    choice["data"]["training_domains"] = training
-                plan.append(build_experiment(merge(settings, choice), f"{dataset}/{method}"))
-    return plan
+    return [
+        build_experiment(hold_out(settings, first, [held_out], seed), f"{dataset}/{method}")
+        for held_out in domains_to_hold_out(first, domains, unseen)
+        for seed in seeds
+        for method, settings in bases.items()
+    ]
 
 
-def _held_out(first: Experiment, domains: Sequence[str]) -> Sequence[str]:
-    """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one task."""
-    both_named = first.data.training_domains and first.data.unseen_domain
-    return first.data.unseen_domain if both_named else first.data.training_domains or domains
-
-
-def _base_settings(dataset: str, method: str) -> dict[str, Any]:
+def base_settings(dataset: str, method: str) -> dict[str, Any]:
+    """Of the recipe `dataset/method`, or of `dataset/aggregate` with the method's defaults."""
     known = recipe_names()
     if f"{dataset}/{method}" in known:
         return read_recipe(f"{dataset}/{method}")
@@ -122,6 +110,30 @@ def _base_settings(dataset: str, method: str) -> dict[str, Any]:
         families = {name.partition("/")[0] for name in known}
         raise SettingsError(unknown_name("dataset to compare on", dataset, families))
     return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
+
+
+def domains_to_hold_out(
+    first: Experiment, domains: Sequence[str], wanted: Sequence[str] = ()
+) -> Sequence[str]:
+    """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one task."""
+    unknown = [name for name in wanted if name not in domains]
+    if unknown:
+        raise SettingsError(unknown_name("domain", unknown[0], domains))
+    if wanted:
+        return wanted
+    both_named = first.data.training_domains and first.data.unseen_domain
+    return first.data.unseen_domain if both_named else first.data.training_domains or domains
+
+
+def hold_out(
+    settings: Mapping[str, Any], first: Experiment, held_out: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """One run: these domains are unseen; of those that the recipe names, the others train."""
+    data: dict[str, Any] = {"unseen_domain": list(held_out)}
+    training = [domain for domain in first.data.training_domains if domain not in held_out]
+    if training:
+        data["training_domains"] = training
+    return merge(settings, {"seed": seed, "data": data})
 
 
 def _carry_out(

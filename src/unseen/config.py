@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
+from unseen.errors import SettingsError
+from unseen.search import LogUniform
+
 
 class Settings(BaseModel):
     """Frozen, and closed: an unknown key is an error."""
@@ -24,6 +27,18 @@ def as_list(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,1,2` or `0-4`, or both."""
+    seeds: list[int] = []
+    for word in as_list(text):
+        first, dash, last = word.partition("-")
+        try:
+            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise SettingsError(f"seeds are numbers such as 0,1,2 or 0-4, got '{word}'") from None
+    return list(dict.fromkeys(seeds))
 
 
 class DataSettings(Settings):
@@ -75,8 +90,8 @@ class NetworkSettings(Settings):
 
 class OptimizerSettings(Settings):
     name: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: float = Field(default=1e-4, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    lr: Annotated[float, LogUniform(1e-5, 3e-4)] = Field(default=1e-4, gt=0)
+    weight_decay: Annotated[float, LogUniform(1e-6, 1e-2)] = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Of SGD."""
     nesterov: bool = False
@@ -138,7 +153,7 @@ class Experiment(Settings):
     """Length of training in steps; give this or `epochs`."""
     epochs: float | None = Field(default=None, gt=0)
     """Length in passes over the training images; give this or `steps`."""
-    images_per_domain: int = Field(default=32, gt=0)
+    images_per_domain: Annotated[int, LogUniform(8, 45, whole=True)] = Field(default=32, gt=0)
     """Of each training domain in a batch, on all devices together."""
     target_images: int | None = Field(default=None, gt=0)
     """Unlabelled target images in a batch, in adaptation; empty: as many as labelled ones."""

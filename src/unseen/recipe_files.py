@@ -1,8 +1,9 @@
 """Recipes: YAML files of settings, found by name, layered, overridden and checked. No torch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError, create_model
@@ -16,21 +17,29 @@ RECIPES = Path(__file__).parent / "recipes"
 
 def recipe_names() -> list[str]:
     """All recipes that ship with the package, as `dataset/method`."""
-    return sorted(
-        p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.yaml")
-    )
+    return file_names(RECIPES)
+
+
+def file_names(folder: Path) -> list[str]:
+    """The YAML files below a folder, by the names under which they are found."""
+    return sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.yaml"))
 
 
 def find_recipe(recipe: str | Path) -> Path:
     """The file of a shipped recipe, or a file of the user's own."""
-    shipped = RECIPES / f"{recipe}.yaml"
+    return find_file("recipe", recipe, RECIPES)
+
+
+def find_file(kind: str, name: str | Path, folder: Path) -> Path:
+    """A YAML file that ships with the package in a folder of its kind, or one of the user's own."""
+    shipped = folder / f"{name}.yaml"
     if shipped.is_file():
         return shipped
-    if Path(recipe).is_file():
-        return Path(recipe)
-    if Path(recipe).suffix in {".yaml", ".yml"}:
-        raise SettingsError(f"there is no file {recipe}")
-    raise SettingsError(unknown_name("recipe", str(recipe), recipe_names()))
+    if Path(name).is_file():
+        return Path(name)
+    if Path(name).suffix in {".yaml", ".yml"}:
+        raise SettingsError(f"there is no file {name}")
+    raise SettingsError(unknown_name(kind, str(name), file_names(folder)))
 
 
 def read_recipe(recipe: str | Path) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def read_recipe(recipe: str | Path) -> dict[str, Any]:
     while path is not None:
         if path in layers:
             raise SettingsError(f"{path}: its base leads back to it")
-        settings = _read_yaml(path)
+        settings = read_yaml(path)
         base = settings.pop("base", None)
         layers[path] = settings
         path = None if base is None else _find_base(str(base), path)
@@ -60,12 +69,15 @@ def _find_base(base: str, recipe: Path) -> Path:
 
 
 def recipe_header(recipe: str) -> str:
-    """The first comment line of a recipe: what it is."""
-    first = find_recipe(recipe).read_text(encoding="utf-8").partition("\n")[0]
-    return first.removeprefix("#").strip()
+    return file_header(find_recipe(recipe))
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def file_header(path: Path) -> str:
+    """The first comment line of a recipe or sweep: what it is."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -124,7 +136,15 @@ def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
     """Complete, checked settings; every mistake is reported, with the nearest valid name."""
-    fields: dict[str, Any] = {}
+    experiment, problems = try_experiment(settings)
+    if experiment is None:
+        raise SettingsError(f"{source} is not a valid recipe:\n  " + "\n  ".join(problems))
+    return experiment
+
+
+def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list[str]]:
+    """Complete settings; or none, and a line for every mistake."""
+    classes: dict[str, type[Settings]] = {}
     problems: list[str] = []
     kinds: tuple[tuple[str, catalog.Kind], ...] = (("data", "dataset"), ("method", "method"))
     for section, kind in kinds:
@@ -133,22 +153,31 @@ def build_experiment(settings: Mapping[str, Any], source: str = "these settings"
             problems.append(f"{section}.name: is missing; 'unseen list {kind}s' shows the choice")
             continue
         try:
-            fields[section] = (_settings_class(kind, name), ...)
+            classes[section] = _settings_class(kind, name)
         except SettingsError as error:
             problems.append(f"{section}.name: {error}")
-    model = create_model("Experiment", __base__=Experiment, **fields)
+    model = _experiment_class(classes.get("data"), classes.get("method"))
     try:
         experiment = model.model_validate(dict(settings))
     except ValidationError as error:
         # what a section without a valid name may hold is not known
-        unclear = {(section,) for section, _ in kinds if section not in fields}
-        problems += [_explain(model, p) for p in error.errors() if p["loc"][:1] not in unclear]
+        unclear = {section for section, _ in kinds if section not in classes}
+        problems += explain(model, error, unclear)
     else:
         if not problems:
-            return experiment
-    raise SettingsError(
-        f"{source} is not a valid recipe:\n  " + "\n  ".join(dict.fromkeys(problems))
-    )
+            return experiment, []
+    return None, list(dict.fromkeys(problems))
+
+
+@cache
+def _experiment_class(
+    data: type[Settings] | None, method: type[Settings] | None
+) -> type[Experiment]:
+    """An experiment whose sections are those of this dataset and method, as far as known."""
+    fields: dict[str, Any] = {
+        section: (kind, ...) for section, kind in (("data", data), ("method", method)) if kind
+    }
+    return create_model("Experiment", __base__=Experiment, **fields)
 
 
 def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -169,11 +198,22 @@ def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def explain(
+    model: type[BaseModel], error: ValidationError, unclear: Collection[str] = ()
+) -> list[str]:
+    """Every mistake in a line of its own; those in an `unclear` section are left out."""
+    found = [
+        problem for problem in error.errors() if problem["loc"][:1] not in {(u,) for u in unclear}
+    ]
+    return list(dict.fromkeys(_explain(model, problem) for problem in found))
+
+
 def _explain(model: type[BaseModel], problem: Any) -> str:
     """One mistake in one line: where, what was expected, what was found."""
-    where = ".".join(_place(model, problem["loc"]))
+    keys, known = _place(model, problem["loc"])
+    where = ".".join(keys)
     if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown key{nearest(str(problem['loc'][-1]), _keys_at(model, problem))}"
+        return f"{where}: unknown key{nearest(keys[-1], known)}"
     if problem["type"] == "missing":
         return f"{where}: is missing"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -182,24 +222,27 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     return f"{where}: {message}, got {problem['input']!r}"
 
 
-def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Keys as a recipe has them; what pydantic adds to tell the members of a union apart is cut."""
+def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """Keys as a file has them, and which ones the last of them could have been. What pydantic adds
+    to tell the members of a union apart is cut."""
     keys: list[str] = []
+    known: list[str] = []
     section: Any = model
     for part in loc:
-        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        if get_origin(section) is dict:
+            known, section = [], get_args(section)[1]
+        elif isinstance(section, type) and issubclass(section, BaseModel):
+            known = list(section.model_fields)
+            field = section.model_fields.get(str(part))
+            section = _without_none(field.annotation) if field else None
+        else:
             break
         keys.append(str(part))
-        field = section.model_fields.get(str(part))
-        section = field.annotation if field else None
-    return keys
+    return keys, known
 
 
-def _keys_at(model: type[BaseModel], problem: Any) -> list[str]:
-    """The valid keys of the section in which an unknown one was found."""
-    for part in problem["loc"][:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
+def _without_none(annotation: Any) -> Any:
+    """`X` for `X | None`."""
+    members = [member for member in get_args(annotation) if member is not type(None)]
+    optional = type(None) in get_args(annotation)
+    return members[0] if optional and len(members) == 1 else annotation

@@ -8,9 +8,10 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,19 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
 
 
+class RunBusy(UnseenError):
+    """Another process is training the run."""
+
+
+class Failure(NamedTuple):
+    """Why a run could not be brought to its end."""
+
+    error: str
+    attempts: int
+    """How often it was tried, over all commands."""
+    traceback: str
+
+
 class RunFolder:
     """The files of one run."""
 
@@ -58,6 +72,8 @@ class RunFolder:
         self.arrays = path / "arrays.npz"
         self.result = path / "result.json"
         self.checkpoint = path / "checkpoint.safetensors"
+        self.failure = path / "failure.json"
+        self.card = path / "README.md"
 
     def weights(self, rule: str) -> Path:
         """The weights that a selection rule chose."""
@@ -69,17 +85,22 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time trains a run. The lock ends with its process, however that ends."""
+        """One process at a time trains a run. The lock ends with its process, however that ends.
+
+        What an earlier process was writing when it was killed is removed.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as file:
             if fcntl is not None:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise UnseenError(
+                    raise RunBusy(
                         f"another process is training the run in {self.path}; wait until it is "
                         "done and give the same command again"
                     ) from None
+                for leftover in self.path.rglob(".*.partial"):
+                    leftover.unlink(missing_ok=True)
             yield
 
     def create(self, experiment: Experiment) -> None:
@@ -113,6 +134,18 @@ class RunFolder:
             return [json.loads(line) for line in lines[:-1]]
         except json.JSONDecodeError as error:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
+
+    def read_failure(self) -> Failure | None:
+        """What kept the run from its end; None where nothing did, or where it has got there."""
+        if self.finished or not self.failure.is_file():
+            return None
+        return Failure(**read_json(self.failure))
+
+    def write_failure(self, error: str, traceback: str) -> None:
+        """One more attempt has failed."""
+        before = self.read_failure()
+        attempts = 1 + (before.attempts if before else 0)
+        write_json(self.failure, Failure(error, attempts, traceback)._asdict())
 
 
 class MetricsLog:
@@ -189,6 +222,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _commit() -> str | None:
     """The commit of the source tree that runs, where it is one."""
     try:

@@ -13,6 +13,16 @@ RULES: dict[str, str] = {
     "oracle": "chosen on the unseen domain's labels, an upper bound",
 }
 
+DRAW_RULES: dict[str, str] = {
+    "source": "the draw and step with the best mean validation accuracy over the training domains",
+    "last": "the draw with the best mean validation accuracy over the training domains at the last "
+    "step, which counts",
+    "leave-one-domain-out": "the draw that does best on the other domains when each of them, too, "
+    "is held out of training; the step by source validation",
+    "oracle": "the draw chosen on the unseen domain's labels, an upper bound",
+}
+"""How a sweep chooses among draws of settings, from the records of finished runs."""
+
 
 class Evaluation(NamedTuple):
     """Accuracies by domain name at one step; `unseen` is filled for the oracle only."""

@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from unseen import catalog
-from unseen.cli.compare_command import parse_seeds
 from unseen.cli.main import COMMANDS, main, parse
-from unseen.config import complete_settings
+from unseen.config import complete_settings, parse_seeds
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment, recipe_names
 from unseen.records import RunFolder
@@ -100,7 +99,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("train digits/dmg seed", "'seed' is not an override; write key=value, as in seed=3"),
         ("train digits/dmg --resume", "leave --resume out"),
         ("train empty", "empty is not a run folder"),
-        ("train begun seed=3", "keeps its settings; leave the overrides out"),
+        ("train begun seed=3", "keeps its settings, all but devices; leave 'seed' out"),
         ("train digits/dmg data.unseen_domain=sketch steps=1", "unknown domain 'sketch'"),
         ("show empty", "empty is not a run folder"),
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),
@@ -109,7 +108,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("compare digit", "unknown dataset to compare on 'digit'; did you mean 'digits'?"),
         ("compare digits --methods dgm", "unknown method 'dgm'; did you mean 'dmg'?"),
         ("compare digits --methods ,", "at least one method and one seed"),
-        ("compare digits --seeds one", "--seeds takes numbers such as 0,1,2 or 0-4, got 'one'"),
+        ("compare digits --seeds one", "seeds are numbers such as 0,1,2 or 0-4, got 'one'"),
         ("compare digits --unseen photo", "unknown domain 'photo'"),
         ("compare digits --seeds 0 stps=3", "stps: unknown key; did you mean 'steps'?"),
         ("copy digits/dmg missing/mine.yaml", "there is no folder missing"),
@@ -149,5 +148,5 @@ def test_seeds(text: str, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["a", "1-b", "-1", "1.5"])
 def test_seeds_that_are_none(text: str) -> None:
-    with pytest.raises(SettingsError, match="--seeds takes numbers such as 0,1,2 or 0-4"):
+    with pytest.raises(SettingsError, match="seeds are numbers such as 0,1,2 or 0-4"):
         parse_seeds(text)

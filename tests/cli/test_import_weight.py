@@ -21,8 +21,21 @@ def test_no_torch_for_help_lists_and_copies(tmp_path) -> None:
     """In one process, one command after the other: none of them may load anything heavy."""
     commands = [
         "--help",
-        *(f"list {kind}" for kind in ("methods", "datasets", "backbones", "recipes")),
-        *(f"{name} --help" for name in ("show", "copy", "train", "compare", "evaluate", "prepare")),
+        *(f"list {kind}" for kind in ("methods", "datasets", "backbones", "recipes", "sweeps")),
+        *(
+            f"{name} --help"
+            for name in (
+                "show",
+                "copy",
+                "train",
+                "compare",
+                "sweep",
+                "evaluate",
+                "prepare",
+                "predict",
+                "export",
+            )
+        ),
         f"copy digits/dmg {tmp_path}/mine.yaml",
     ]
     code = CODE.format(commands=commands, heavy=HEAVY)

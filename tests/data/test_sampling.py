@@ -73,3 +73,19 @@ def test_target_images_have_places_after_the_labelled_ones_and_passes_of_their_o
     rows, places = this.target_positions(3)
     assert both == dict(zip(places.tolist(), rows.tolist(), strict=True))
     assert this.positions(3)[0].tolist() == sampler().positions(3)[0].tolist()
+
+
+@pytest.mark.parametrize("mode", ["balanced", "pooled"])
+@pytest.mark.parametrize("images_per_domain", [4, 25])
+def test_a_block_of_steps_is_its_steps(mode: str, images_per_domain: int) -> None:
+    """Also where a step goes through a whole domain more than once."""
+    this, other = (sampler(mode, images_per_domain, seed=3) for _ in range(2))
+    block = this.block(range(2, 9))
+    assert block.tolist() == [other.positions(step)[0].tolist() for step in range(2, 9)]
+
+
+def test_draws_are_those_of_numpys_generator() -> None:
+    """Worked out by hand: places 6 and 7 of a domain of 7 lie in its first and its second pass."""
+    first, second = (np.random.default_rng((5, 1, epoch)).permutation(7) for epoch in (0, 1))
+    expected = [100 + first[6], 100 + second[0]]
+    assert sampler(images_per_domain=2, seed=5).positions(3)[0][2:4].tolist() == expected

@@ -21,7 +21,7 @@ SETTINGS = [
     "log_every=2",
     "schedule.name=cosine",
 ]
-SAME_FILES = ["settings.json", "data.json", "metrics.jsonl", "result.json"]
+SAME_FILES = ["settings.json", "data.json", "metrics.jsonl", "result.json", "README.md"]
 
 
 def command(runs: Path, method: str = "dmg") -> list[str]:

@@ -5,24 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 
 from unseen.data.augment import PixelScale
 from unseen.data.feed import Feed, Place
 from unseen.data.prepare import open_dataset
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder
+from unseen.records import write_arrays
 from unseen.training.build import build_images, build_method, build_task
-from unseen.training.checkpoints import save_weights
-from unseen.training.pictures import (
-    evenly,
-    penultimate,
-    principal_components,
-    write_pictures,
-)
+from unseen.training.pictures import draw, evenly, penultimate, principal_components
 
 
-def state_of(method_name: str, tmp_path, **about):
+def state_of(method_name: str):
     """The parts of a run that pictures are made of, with weights as they start."""
     settings = {"data.unseen_domain": "outlines", "network.image_size": 16}
     experiment = load_experiment(f"digits/{method_name}", settings)
@@ -31,20 +24,14 @@ def state_of(method_name: str, tmp_path, **about):
     method = build_method(experiment, build_task(dataset, experiment))
     images = build_images(dataset, experiment, 16, lambda *about: None)
     scale = PixelScale(method.network.mean, method.network.std)
-    folder = RunFolder(tmp_path)
-    save_weights(folder.weights(experiment.selection), method)
-    fabric = Fabric(accelerator="cpu", devices=1)
-    feed = Feed(images.prepared, scale, Place(fabric.device))
-    return SimpleNamespace(
-        fabric=fabric, experiment=experiment, folder=folder, method=method, images=images,
-        feed=feed, log=object(), **about,
-    )  # fmt: skip
+    feed = Feed(images.prepared, scale, Place(torch.device("cpu")))
+    return SimpleNamespace(method=method, images=images, feed=feed)
 
 
 @pytest.mark.parametrize("method", ["aggregate", "multihead", "dmg"])
 def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
-    state = state_of(method, tmp_path)
-    write_pictures(state)
+    state = state_of(method)
+    write_arrays(tmp_path / "pictures.npz", draw(state.method, state.feed, state.images))
     assert state.method.training
     with np.load(tmp_path / "pictures.npz", allow_pickle=False) as archive:
         kept = {name: archive[name] for name in archive.files}
@@ -71,24 +58,18 @@ def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
 
 
 def test_the_same_pictures_make_the_same_file(tmp_path) -> None:
-    write_pictures(state_of("aggregate", tmp_path / "a"))
-    write_pictures(state_of("aggregate", tmp_path / "b"))
-    first, second = (tmp_path / name / "pictures.npz" for name in "ab")
+    first, second = (tmp_path / f"{name}.npz" for name in "ab")
+    for file in (first, second):
+        state = state_of("aggregate")
+        write_arrays(file, draw(state.method, state.feed, state.images))
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_only_the_first_process_writes(tmp_path) -> None:
-    state = state_of("aggregate", tmp_path)
-    state.log = None
-    write_pictures(state)
-    assert not (tmp_path / "pictures.npz").exists()
-
-
-def test_features_are_the_input_of_the_classifier(tmp_path) -> None:
+def test_features_are_the_input_of_the_classifier() -> None:
     images = torch.rand(3, 3, 16, 16)
-    whole = state_of("aggregate", tmp_path / "a").method.network.eval()
+    whole = state_of("aggregate").method.network.eval()
     assert torch.equal(penultimate(whole, images), whole.run(images, until=whole.head))
-    cut = state_of("multihead", tmp_path / "b").method.network.eval()
+    cut = state_of("multihead").method.network.eval()
     assert torch.equal(penultimate(cut, images), cut(images).flatten(1))
 
 
@@ -98,6 +79,16 @@ def test_components_keep_distances_up_to_one_scale() -> None:
     before = np.linalg.norm(values[0] - values[1:], axis=1)
     after = np.linalg.norm(few[0] - few[1:], axis=1)
     assert after / before == pytest.approx(np.full(29, (after / before)[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(20, 50), (50, 20)])
+def test_components_are_those_of_the_singular_values(shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(1).normal(size=shape)
+    centred = values - values.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    expected = left[:, :4] * sizes[:4]
+    found = principal_components(values, 4).astype(np.float64)
+    assert np.abs(found) == pytest.approx(np.abs(expected / expected.std()), abs=2e-3)
 
 
 def test_evenly_spaced_rows_have_both_ends() -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from unseen.config import as_list
-from unseen.errors import SettingsError
+from unseen.config import parse_seeds
 from unseen.recipe_files import parse_overrides
 
 
@@ -38,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> None:
     from unseen.comparison import compare
     from unseen.reports.formats import to_rich
+    from unseen.training.devices import is_first_process
 
+    quiet = not is_first_process()
     comparison = compare(
         chosen.dataset,
         methods=chosen.methods,
@@ -47,25 +48,11 @@ def run(chosen: argparse.Namespace) -> None:
         unseen=chosen.unseen,
         runs=chosen.runs,
         log=chosen.log,
-        console=Console(stderr=True),
+        console=Console(stderr=True, quiet=quiet),
         **parse_overrides(chosen.overrides),
     )
-    console = Console()
+    console = Console(quiet=quiet)
     for table in comparison.tables:
         console.print(to_rich(table, console.width))
     folder = comparison.files[0].parent
     console.print(f"Tables as CSV, Markdown and LaTeX: {folder}", highlight=False, soft_wrap=True)
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`0,1,2` or `0-4`, or both."""
-    seeds: list[int] = []
-    for word in as_list(text):
-        first, dash, last = word.partition("-")
-        try:
-            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
-        except ValueError:
-            raise SettingsError(
-                f"--seeds takes numbers such as 0,1,2 or 0-4, got '{word}'"
-            ) from None
-    return list(dict.fromkeys(seeds))

@@ -7,9 +7,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from unseen import catalog
-from unseen.recipe_files import recipe_header, recipe_names
+from unseen.recipe_files import file_header, recipe_header, recipe_names
+from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
-KINDS = ("methods", "datasets", "backbones", "recipes")
+KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> None:
     if chosen.kind == "recipes":
         rows = {name: recipe_header(name) for name in recipe_names()}
+    elif chosen.kind == "sweeps":
+        rows = {name: file_header(find_sweep(name)) for name in sweep_names()}
     else:
         entries = getattr(catalog, chosen.kind.upper())
         rows = {name: entry.description for name, entry in entries.items()}

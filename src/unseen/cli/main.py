@@ -12,11 +12,14 @@ from rich.console import Console
 from unseen.errors import UnseenError
 
 COMMANDS = {
-    "list": "what there is: methods, datasets, backbones, recipes",
+    "list": "what there is: methods, datasets, backbones, recipes, sweeps",
     "prepare": "check, decode and cache a dataset once",
     "train": "train a recipe, or go on with a run",
     "evaluate": "measure a run again, or on other images",
+    "predict": "classes of your images, with probabilities and the domains' opinions",
+    "export": "one file from a run, for onnxruntime or torch",
     "compare": "leave each domain out in turn, for every method and seed, and print the tables",
+    "sweep": "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
     "report": "one web page from a folder of runs: tables, figures, how it was made",
     "show": "the complete settings of a recipe or a run",
     "copy": "copy a recipe to a file of your own",

@@ -4,16 +4,19 @@ unseen train digits/dmg data.unseen_domain=outlines
 unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
 unseen train my_recipe.yaml --runs elsewhere
 unseen train runs/pacs-... --resume
+unseen train runs/pacs-... devices.number=2
 unseen train digits/dmg data.unseen_domain=outlines --log tensorboard,mlflow
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from unseen.config import Experiment
 from unseen.errors import UnseenError
-from unseen.recipe_files import build_experiment, load_experiment, parse_overrides
+from unseen.recipe_files import build_experiment, load_experiment, merge, parse_overrides
 from unseen.records import RunFolder, run_name
 
 
@@ -34,16 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> None:
     from unseen.api import carry_on
     from unseen.reports.summary import run_table
+    from unseen.training.devices import is_first_process
 
     if Path(chosen.what).is_dir():
         folder = RunFolder(Path(chosen.what))
-        if chosen.overrides:
-            raise UnseenError("a run that was started keeps its settings; leave the overrides out")
-        experiment = build_experiment(folder.read_settings(), str(folder.settings))
+        experiment = _go_on(folder, parse_overrides(chosen.overrides))
     else:
         experiment = load_experiment(chosen.what, parse_overrides(chosen.overrides))
         folder = RunFolder(chosen.runs / run_name(experiment))
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not is_first_process())
     if chosen.resume and not folder.settings.is_file():
         raise UnseenError(f"there is no run to go on with in {folder.path}; leave --resume out")
     if folder.finished:
@@ -51,4 +53,14 @@ def run(chosen: argparse.Namespace) -> None:
     else:
         console.print(f"Run folder: {folder.path}", highlight=False, soft_wrap=True)
     finished = carry_on(experiment, folder, console, chosen.log)
-    Console().print(run_table(finished.result))
+    Console(quiet=not is_first_process()).print(run_table(finished.result))
+
+
+def _go_on(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
+    """The settings that the run was started with; where it computes may be another place."""
+    others = [key for key in overrides if key != "devices"]
+    if others:
+        raise UnseenError(
+            f"a run that was started keeps its settings, all but devices; leave '{others[0]}' out"
+        )
+    return build_experiment(merge(folder.read_settings(), overrides), str(folder.settings))

@@ -23,7 +23,7 @@ from unseen.errors import DataError
 
 Form = Literal["decoded", "encoded"]
 
-PREPARATION_VERSION = 1
+PREPARATION_VERSION = 2
 """Raised whenever the same image would be prepared to other pixels; old caches are then unused."""
 IMAGES = "images.bin"
 OFFSETS = "offsets.npy"

@@ -2,7 +2,7 @@
 
 import colorsys
 import hashlib
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,19 +24,17 @@ class Digits(Dataset):
     needs_root: ClassVar[bool] = False
 
     def index(self) -> Index:
-        return self._made[0]
+        return self._index
 
     @cached_property
-    def _made(self) -> tuple[Index, np.ndarray]:
-        bunch: Any = load_digits()
-        labels = np.asarray(bunch["target"], dtype=np.int64)
-        domain_of = _deal_out(labels)
+    def _index(self) -> Index:
+        labels, domain_of = (values.copy() for values in _digits()[:2])
         names = tuple(
             f"{DOMAINS[domain]}/{label}/{number:04d}"
             for number, (domain, label) in enumerate(zip(domain_of, labels, strict=True))
         )
         config = self.config
-        index = Index(
+        return Index(
             tuple(str(digit) for digit in range(10)),
             DOMAINS,
             names,
@@ -44,16 +42,24 @@ class Digits(Dataset):
             domain_of,
             held_out(names, config.validation_share, config.test_share, config.split_seed),
         )
-        return index, _render(np.asarray(bunch["images"]), domain_of)
 
     def read(self, position: int) -> Image.Image:
-        return Image.fromarray(self._made[1][position])
+        return Image.fromarray(_digits()[2][position])
 
     def signature(self, position: int) -> str:
         return hashlib.blake2b(self.content(position), digest_size=8).hexdigest()
 
     def content(self, position: int) -> bytes:
-        return self._made[1][position].tobytes()
+        return _digits()[2][position].tobytes()
+
+
+@cache
+def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, domains and pictures: always the same, so they are made once in a process."""
+    bunch: Any = load_digits()
+    labels = np.asarray(bunch["target"], dtype=np.int64)
+    domain_of = _deal_out(labels)
+    return labels, domain_of, _render(np.asarray(bunch["images"]), domain_of)
 
 
 def _deal_out(labels: np.ndarray) -> np.ndarray:

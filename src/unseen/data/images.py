@@ -26,8 +26,12 @@ def open_image(source: Path | bytes, name: str) -> Image.Image:
 
 
 def to_square(image: Image.Image, size: int) -> np.ndarray:
-    """The whole image resized to uint8 [size, size, 3], bilinear and antialiased."""
-    return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+    """The whole image resized to uint8 [size, size, 3], bilinear and antialiased.
+
+    Width first, then height: left to itself, Pillow chooses the order by shape and by its version.
+    """
+    narrow = image.resize((size, image.height), Image.Resampling.BILINEAR)
+    return np.array(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
 
 def is_image_name(name: str) -> bool:

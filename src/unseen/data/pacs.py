@@ -68,10 +68,11 @@ def _official_rows(
     twice = sorted(train.keys() & crossval.keys())
     if twice:
         remarks.append(f"{domain}: in train and crossval, used for crossval: {first_few(twice)}")
-    unlisted = sorted((train.keys() | crossval.keys()) - test.keys())
+    listed = train.keys() | crossval.keys()
+    unlisted = sorted(listed - test.keys())
     if unlisted:
         remarks.append(f"{domain}: in train or crossval but not in test: {first_few(unlisted)}")
-    spare = {name: entry for name, entry in test.items() if name not in train | crossval}
+    spare = {name: entry for name, entry in test.items() if name not in listed}
     if spare:
         remarks.append(f"{domain}: in test only, used for crossval: {first_few(sorted(spare))}")
     rows = {name: (entry, Split.TRAIN) for name, entry in train.items()}

@@ -53,6 +53,15 @@ class Sampler:
             places.append(pool * self._share + places_here)
         return np.concatenate(rows), np.concatenate(domains), np.concatenate(places)
 
+    def block(self, steps: range) -> np.ndarray:
+        """`[steps, batch]`: image positions of neighbouring steps at once, for a single process."""
+        parts = []
+        for pool, (positions, _) in enumerate(self._pools):
+            numbers = np.arange(steps.start * self._share, steps.stop * self._share)
+            chosen = positions[self._draw(pool, len(positions), numbers)]
+            parts.append(chosen.reshape(len(steps), self._share))
+        return np.concatenate(parts, axis=1)
+
     def target_positions(
         self, step: int, rank: int = 0, world: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -63,9 +72,11 @@ class Sampler:
         return self._target[chosen], self.batch_size + places
 
     def _draw(self, pool: int, size: int, numbers: np.ndarray) -> np.ndarray:
-        """Which of `size` images come at these places of a pool's endless, shuffled sequence."""
+        """Which of `size` images come at these places of a pool's endless, shuffled sequence;
+        places are in ascending order."""
         epochs, offsets = np.divmod(numbers, max(size, 1))
-        return np.array(
-            [self._order(pool, int(e), size)[o] for e, o in zip(epochs, offsets, strict=True)],
-            dtype=np.int64,
-        )
+        chosen = np.empty(len(numbers), dtype=np.int64)
+        for epoch in range(epochs[0], epochs[-1] + 1) if len(numbers) else ():
+            here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
+            chosen[here] = self._order(pool, epoch, size)[offsets[here]]
+        return chosen

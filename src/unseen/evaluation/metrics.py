@@ -17,37 +17,67 @@ class Counts:
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
         """Count one batch of class scores (logits)."""
-        confidence, predicted = scores.float().softmax(dim=1).max(dim=1)
-        cells = labels * self.n_classes + predicted
-        confusion = torch.bincount(cells, minlength=self.n_classes**2)
-        bins = (confidence * N_BINS).long().clamp(max=N_BINS - 1)
-        right = (predicted == labels).to(torch.float64)
-        parts = [
-            confusion.to(torch.float64),
-            torch.bincount(bins, minlength=N_BINS).to(torch.float64),
-            torch.bincount(bins, weights=confidence.double(), minlength=N_BINS),
-            torch.bincount(bins, weights=right, minlength=N_BINS),
-        ]
-        self.values += torch.cat(parts)
+        self.values += _tally(scores.unsqueeze(0), labels).squeeze(0)
 
     def summary(self) -> dict[str, Any]:
         """Plain data for the run record."""
-        square = self.n_classes**2
-        confusion = self.values[:square].long().reshape(self.n_classes, self.n_classes)
-        count, confidence, correct = self.values[square:].reshape(3, N_BINS).tolist()
-        total = int(confusion.sum())
-        return {
-            "accuracy": int(confusion.diagonal().sum()) / total,
-            "count": total,
-            "ece": expected_calibration_error(count, confidence, correct),
-            "confusion": confusion.tolist(),
-            "calibration": {
-                "edges": [i / N_BINS for i in range(N_BINS + 1)],
-                "count": [int(c) for c in count],
-                "confidence": confidence,
-                "correct": [int(c) for c in correct],
-            },
-        }
+        return _summary(self.values, self.n_classes)
+
+
+class StackedCounts:
+    """As `Counts`, of several models that answer the same images."""
+
+    def __init__(self, n_models: int, n_classes: int, device: torch.device) -> None:
+        self.n_classes = n_classes
+        self.values = Counts(n_classes, device).values.repeat(n_models, 1)
+
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """Count one batch of class scores `[models, images, classes]`."""
+        self.values += _tally(scores, labels)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """That of each model."""
+        return [_summary(values, self.n_classes) for values in self.values]
+
+
+def _summary(values: Tensor, n_classes: int) -> dict[str, Any]:
+    square = n_classes**2
+    confusion = values[:square].long().reshape(n_classes, n_classes)
+    count, confidence, correct = values[square:].reshape(3, N_BINS).tolist()
+    total = int(confusion.sum())
+    return {
+        "accuracy": int(confusion.diagonal().sum()) / total,
+        "count": total,
+        "ece": expected_calibration_error(count, confidence, correct),
+        "confusion": confusion.tolist(),
+        "calibration": {
+            "edges": [i / N_BINS for i in range(N_BINS + 1)],
+            "count": [int(c) for c in count],
+            "confidence": confidence,
+            "correct": [int(c) for c in correct],
+        },
+    }
+
+
+def _tally(scores: Tensor, labels: Tensor) -> Tensor:
+    """`[models, values of Counts]`, from scores `[models, images, classes]`."""
+    n_models, _, n_classes = scores.shape
+    confidence, predicted = scores.float().softmax(dim=2).max(dim=2)
+    bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
+
+    def count(cells: Tensor, number: int, weights: Tensor | None = None) -> Tensor:
+        apart = cells + number * torch.arange(n_models, device=cells.device).unsqueeze(1)
+        flat = None if weights is None else weights.double().flatten()
+        found = torch.bincount(apart.flatten(), flat, minlength=n_models * number)
+        return found.double().view(n_models, number)
+
+    parts = [
+        count(labels * n_classes + predicted, n_classes**2),
+        count(bins, N_BINS),
+        count(bins, N_BINS, confidence),
+        count(bins, N_BINS, predicted == labels),
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def expected_calibration_error(

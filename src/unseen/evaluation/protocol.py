@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.evaluation.metrics import Counts
+from unseen.evaluation.metrics import Counts, StackedCounts
 
 Batches = Callable[[np.ndarray], Iterable[tuple[Tensor, Tensor]]]
 """Image positions to batches of (images, labels)."""
@@ -17,17 +17,29 @@ Add = Callable[[Tensor], Tensor]
 
 
 class Evaluator:
-    """Measures a prediction function; it never sees a method, an optimizer or a loss."""
+    """Measures a prediction function; it never sees a method, an optimizer or a loss.
 
-    def __init__(self, batches: Batches, n_classes: int, device: torch.device, add: Add) -> None:
+    With `n_models`, the function answers for that many models at once, `[models, images, classes]`,
+    and each summary is a list of theirs.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        n_classes: int,
+        device: torch.device,
+        add: Add,
+        n_models: int | None = None,
+    ) -> None:
         self._batches = batches
         self._n_classes = n_classes
         self._device = device
         self._add = add
+        self._n_models = n_models
 
     def measure(
         self, predict: Predict, images: Mapping[str, np.ndarray], known: bool = False
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, Any]:
         """By domain. With `known`, the n-th domain of `images` is told to the model as n."""
         return {
             name: self._count(predict, rows, position if known else None).summary()
@@ -36,8 +48,13 @@ class Evaluator:
         }
 
     @torch.no_grad()
-    def _count(self, predict: Predict, rows: np.ndarray, domain: int | None) -> Counts:
-        counts = Counts(self._n_classes, self._device)
+    def _count(
+        self, predict: Predict, rows: np.ndarray, domain: int | None
+    ) -> Counts | StackedCounts:
+        if self._n_models is None:
+            counts = Counts(self._n_classes, self._device)
+        else:
+            counts = StackedCounts(self._n_models, self._n_classes, self._device)
         for images, labels in self._batches(rows):
             counts.add(predict(images, domain), labels)
         counts.values = self._add(counts.values)

@@ -11,6 +11,8 @@ from unseen.methods.base import Losses, Method, Progress, classification
 
 
 class Aggregate(Method):
+    stackable = True
+
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         loss, accuracy = classification(self.network(batch.images), batch.labels)
         return {"loss": loss, "accuracy": accuracy}

@@ -61,12 +61,15 @@ class Method(nn.Module, ABC):
         pass
 
     uses_domain: ClassVar[bool] = False
-    """`predict` answers differently when it is told the domain."""
+    """`predict` answers differently when it is told the domain, and there are `opinions`."""
     target_images: ClassVar[Literal["unused", "optional", "required", "surveyed"]] = "unused"
     """Whether batches hold unlabelled target images, where the setting is adaptation; `surveyed`:
     the method cannot do without them, but only `survey` looks at them."""
     needs_pixels: ClassVar[bool] = False
     """Cannot train from stored features (see `network.freeze_until`): it looks at the images."""
+    stackable: ClassVar[bool] = False
+    """`loss` and `predict` work under `torch.func.vmap` on stored features of balanced batches, and
+    use numbers from `config` in sums and products only: many runs then train as one."""
     training_only: ClassVar[tuple[str, ...]] = ()
     """Parts (attributes) that prediction does not need: checkpoints have them, models do not."""
     synced: ClassVar[tuple[str, ...]] = ()
@@ -85,6 +88,15 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         """Class scores (logits); `domain` only where the domain of all images is known."""
+
+    def opinions(self, images: Tensor) -> Tensor:
+        """Scores `[domains, images, classes]` as if each training domain were the known one."""
+        return torch.stack([self.predict(images, d) for d in range(len(self.task.domains))])
+
+    @property
+    def averages_opinions(self) -> bool:
+        """Whether `predict` is the mean of `opinions` where the domain is unknown."""
+        return False
 
     def forward(self, batch: DomainBatch, progress: Progress) -> Losses:
         return self.loss(batch, progress)

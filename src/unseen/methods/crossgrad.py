@@ -14,6 +14,7 @@ means the same for all batch sizes, and are clipped element by element, as in th
 
 import math
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -24,16 +25,17 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress
 from unseen.networks.stages import Network
 from unseen.networks.statistics import statistics_kept
+from unseen.search import LogUniform, Uniform
 
 
 class CrossGrad(Method):
     class Config(Method.Config):
-        label_step: float = Field(default=1.0, ge=0)
+        label_step: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """ε_l: the label network's images move so far along the domain loss' clipped gradient. In
         units of normalised pixels (after mean and std) or, where stored, of features."""
-        domain_step: float = Field(default=1.0, ge=0)
+        domain_step: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """ε_d: the domain network's images move so far along the label loss' clipped gradient."""
-        label_weight: float = Field(default=0.5, ge=0, le=1)
+        label_weight: Annotated[float, Uniform(0.1, 0.9)] = Field(default=0.5, ge=0, le=1)
         """α_l: share of the moved images in the label network's loss."""
         domain_weight: float = Field(default=0.5, ge=0, le=1)
         """α_d: share of the moved images in the domain network's loss."""

@@ -13,7 +13,7 @@ entropy of target predictions (VADA, Shu et al.; ICLR 2018).
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -32,13 +32,14 @@ from unseen.methods.base import (
 )
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
+from unseen.search import Choice, LogUniform
 
 
 class DANN(Method):
     class Config(Method.Config):
         site: str | None = None
         """Stage whose input the discriminator sees; empty: the classifier, that is its features."""
-        domain_weight: float = Field(default=1.0, ge=0)
+        domain_weight: Annotated[float, LogUniform(1e-2, 1e2)] = Field(default=1.0, ge=0)
         """Times λ_p: how strongly the features turn away from the discriminator in the end."""
         schedule_steepness: float = Field(default=10.0, gt=0)
         """γ: how soon in the run λ_p comes near to 1."""
@@ -47,11 +48,15 @@ class DANN(Method):
         of all classes (CDAN), so that domains are aligned class by class."""
         target_entropy_weight: float = Field(default=0.0, ge=0)
         """Of the mean entropy of the predictions on target images (VADA); adaptation only."""
-        discriminator_width: int = Field(default=128, gt=0)
+        discriminator_width: Annotated[int, LogUniform(64, 1024, whole=True)] = Field(
+            default=128, gt=0
+        )
         """Units in each hidden layer of the discriminator."""
         discriminator_depth: int = Field(default=1, ge=0)
         """Hidden layers of the discriminator; 0: it is linear."""
-        discriminator_dropout: float = Field(default=0.0, ge=0, lt=1)
+        discriminator_dropout: Annotated[float, Choice((0.0, 0.1, 0.5))] = Field(
+            default=0.0, ge=0, lt=1
+        )
         """Share of the discriminator's hidden units that training leaves out."""
         discriminator_lr: float | None = Field(default=None, gt=0)
         """Learning rate of the discriminator; empty: the optimizer's."""

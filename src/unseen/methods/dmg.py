@@ -10,7 +10,7 @@ time units are scaled by m^d, and the scores for all source domains are averaged
 import math
 from collections.abc import Callable
 from itertools import combinations
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +21,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, classification
 from unseen.networks.stages import Network
+from unseen.search import LogUniform
 
 _MASK_STREAM = 1  # stream 0 of the images' random numbers belongs to augmentation
 
@@ -35,13 +36,13 @@ class DMG(Method):
         """First values of the logits: uniform in [0, 1), or one number."""
         training_masks: Literal["sample", "greedy"] = "sample"
         """Bernoulli samples for each image, or units whose chance is above one half."""
-        overlap_weight: float = Field(default=0.1, ge=0)
+        overlap_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0)
         """λ_O, the weight of the soft-IoU loss."""
         overlap_pairs: Literal["mean", "sum"] = "mean"
         """Over domain pairs: the mean (the authors' code) or the sum (the paper's formula)."""
         sparsity_weight: float = Field(default=0.0, ge=0)
         """Weight of the sum of all chances (the authors' sparsity penalty; off in the paper)."""
-        mask_lr: float | None = Field(default=None, gt=0)
+        mask_lr: Annotated[float | None, LogUniform(1e-4, 1e-1)] = Field(default=None, gt=0)
         """Learning rate of the logits; empty: the optimizer's."""
         mask_weight_decay: float | None = Field(default=None, ge=0)
         """Weight decay of the logits; empty: the optimizer's."""
@@ -50,6 +51,7 @@ class DMG(Method):
         mask, or scores averaged over hard masks."""
 
     uses_domain = True
+    stackable = True
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -101,18 +103,28 @@ class DMG(Method):
         return total / len(pairs) if self.config.overlap_pairs == "mean" else total
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        first = self.network.run(images, until=self.sites[0])  # the trunk, once for all domains
-        if domain is not None:
-            return self._masked(first, lambda place: self._test_mask(place, domain))
-        if self.config.prediction == "average_mask":
+        if domain is None and self.averages_opinions:
+            return self.opinions(images).mean(dim=0)
+        first = self.network.run(images, until=self.sites[0])
+        if domain is None:
             return self._masked(first, lambda place: self.logits[place].sigmoid().mean(dim=0))
+        return self._masked(first, lambda place: self._test_mask(place, domain))
+
+    @property
+    def averages_opinions(self) -> bool:
+        return self.config.prediction != "average_mask"
+
+    def opinions(self, images: Tensor) -> Tensor:
+        first = self.network.run(images, until=self.sites[0])  # the trunk, once for all domains
+        n_domains, n_images = len(self.task.domains), first.shape[0]
+
+        def mask(place: int) -> Tensor:
+            masks = self._test_mask(place, slice(None))
+            return masks.unsqueeze(1).expand(-1, n_images, -1).flatten(0, 1)
+
         # all domains in one batch: a larger product is a faster one
-        n_domains, n_images = len(self.task.domains), len(images)
-        scores = self._masked(
-            torch.cat([first] * n_domains),
-            lambda place: self._test_mask(place, slice(None)).repeat_interleave(n_images, dim=0),
-        )
-        return scores.unflatten(0, (n_domains, n_images)).mean(dim=0)
+        scores = self._masked(torch.cat([first] * n_domains), mask)
+        return scores.unflatten(0, (n_domains, n_images))
 
     def _test_mask(self, place: int, domain: int | slice) -> Tensor:
         chances = self.logits[place][domain].sigmoid()

@@ -14,7 +14,7 @@ domain. Predictions need E_c and G alone.
 import math
 from collections.abc import Iterable
 from itertools import combinations
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -33,6 +33,7 @@ from unseen.methods.base import (
 )
 from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
+from unseen.search import LogUniform
 
 BANDWIDTHS = (
     *(10.0**power for power in range(-6, 1)),
@@ -45,11 +46,11 @@ _SMALLEST_DISCREPANCY = 1e-4  # of the authors' code: below it, the codes count 
 
 class DSN(Method):
     class Config(Method.Config):
-        reconstruction_weight: float = Field(default=0.01, ge=0)
+        reconstruction_weight: Annotated[float, LogUniform(1e-3, 1e-1)] = Field(default=0.01, ge=0)
         """α, the weight of the reconstruction loss."""
-        difference_weight: float = Field(default=1.0, ge=0)
+        difference_weight: Annotated[float, LogUniform(1e-2, 10)] = Field(default=1.0, ge=0)
         """β, the weight of the soft orthogonality between shared and private codes."""
-        similarity_weight: float = Field(default=0.25, ge=0)
+        similarity_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.25, ge=0)
         """γ, the weight of the loss that makes shared codes alike in all domains."""
         similarity: Literal["adversarial", "mmd"] = "adversarial"
         """Shared codes are made alike against a domain discriminator, or by kernels (MMD)."""

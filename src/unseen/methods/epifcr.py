@@ -15,6 +15,7 @@ paper's loss divided by the number of domains: its λ keep their meaning.
 """
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -28,6 +29,7 @@ from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, check_domains, classification
 from unseen.networks.stages import Network
 from unseen.networks.statistics import statistics_kept
+from unseen.search import LogUniform
 
 _PAIR_STREAM = 1
 
@@ -37,11 +39,11 @@ class EpiFCR(Method):
         split: str | None = None
         """First stage of the classifiers; empty: the last stage (as in the paper, whose pooling
         before it has no weights)."""
-        feature_weight: float = Field(default=2.0, ge=0)
+        feature_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=2.0, ge=0)
         """λ_1 of Epi-F: features that serve the other domains' classifiers."""
-        classifier_weight: float = Field(default=0.05, ge=0)
+        classifier_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.05, ge=0)
         """λ_2 of Epi-C: a classifier that copes with the other domains' features."""
-        random_weight: float = Field(default=0.1, ge=0)
+        random_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0)
         """λ_3 of Epi-R: features that serve a random classifier."""
         warm_up: float = Field(default=1 / 6, ge=0, le=1)
         """Share of the run before the episodes begin; until then all networks learn plainly."""

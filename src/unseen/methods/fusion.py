@@ -12,7 +12,7 @@ Training minimises the cross-entropy of z with the class plus that of w with the
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -22,13 +22,14 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, classification
 from unseen.networks.stages import Network
+from unseen.search import LogUniform, Uniform
 
 
 class Fusion(Method):
     class Config(Method.Config):
-        agnostic_share: float = Field(default=0.25, ge=0, le=1)
+        agnostic_share: Annotated[float, Uniform(0, 1)] = Field(default=0.25, ge=0, le=1)
         """α, the part of the score in which all classifiers count the same."""
-        domain_loss_weight: float = Field(default=1.0, ge=0)
+        domain_loss_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """Weight of the domain branch's cross-entropy."""
         route: Literal["predicted", "oracle"] = "predicted"
         """Which w weights the classifiers in training: the branch's, or the true domain's."""
@@ -36,6 +37,7 @@ class Fusion(Method):
         """What is averaged: the classifiers' scores (the paper), or their probabilities."""
 
     uses_domain = True
+    stackable = True
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -55,7 +57,8 @@ class Fusion(Method):
             weights = functional.one_hot(batch.domains, batch.n_domains).to(domain_scores)
         else:
             weights = domain_scores.softmax(dim=1)
-        task_loss, accuracy = classification(self._fused(features, weights), batch.labels)
+        fused = self._fused(self._scores(features), weights)
+        task_loss, accuracy = classification(fused, batch.labels)
         return {
             "loss": task_loss + self.config.domain_loss_weight * domain_loss,
             "task": task_loss.detach(),
@@ -64,9 +67,12 @@ class Fusion(Method):
             "domain_accuracy": domain_accuracy,
         }
 
-    def _fused(self, features: Tensor, weights: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
+        """f_j(x) of all classifiers, `[images, domains, classes]`."""
+        return torch.stack([head(features) for head in self.heads], dim=1)
+
+    def _fused(self, scores: Tensor, weights: Tensor) -> Tensor:
         """z, or the logarithm of the mixed probabilities, whose cross-entropy is their own."""
-        scores = torch.stack([head(features) for head in self.heads], dim=1)
         share = self.config.agnostic_share
         shares = ((1 - share) * weights + share / len(self.heads)).unsqueeze(2)
         if self.config.fuse == "logits":
@@ -75,12 +81,16 @@ class Fusion(Method):
         return (shares.clamp_min(tiny).log() + scores.log_softmax(dim=2)).logsumexp(dim=1)
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        features = self.network(images)
-        weights = self.branch(features).softmax(dim=1)
         if domain is not None:
-            weights = torch.zeros_like(weights)
-            weights[:, domain] = 1.0
-        return self._fused(features, weights)
+            return self.opinions(images)[domain]
+        features = self.network(images)
+        return self._fused(self._scores(features), self.branch(features).softmax(dim=1))
+
+    def opinions(self, images: Tensor) -> Tensor:
+        """w is certain of one domain after the other; trunk and classifiers run once."""
+        scores = self._scores(self.network(images))
+        certain = torch.eye(len(self.heads), dtype=scores.dtype, device=scores.device)
+        return torch.stack([self._fused(scores, weights) for weights in certain.unsqueeze(1)])
 
     def new_layers(self) -> Iterable[nn.Module]:
         classifiers = [list(head.children())[-1] for head in self.heads]

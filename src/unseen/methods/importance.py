@@ -24,6 +24,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, classification
 from unseen.networks.stages import Network
+from unseen.search import LogUniform, Uniform
 
 
 class Importance(Method):
@@ -35,18 +36,18 @@ class Importance(Method):
         tracked_layers: Annotated[tuple[int, ...], BeforeValidator(as_list)] = ()
         """Linear layers whose weights have an importance, the first is 1; empty: all that are
         width × width."""
-        important_share: float = Field(default=0.6, gt=0, le=1)
+        important_share: Annotated[float, Uniform(0.2, 0.9)] = Field(default=0.6, gt=0, le=1)
         """Share of the tracked weights that is important."""
         aggregation: Literal["sum", "union"] = "sum"
         """Top share of the changes summed over domains, or whatever is in some domain's top share
         (then more are important)."""
         phase_share: float = Field(default=0.5, gt=0, lt=1)
         """Share of the run in which importance is found."""
-        unimportant_rate: float = Field(default=0.1, ge=0, le=1)
+        unimportant_rate: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0, le=1)
         """Times the optimizer's rate for unimportant weights, when phase 2 starts."""
         unimportant_decay: float = Field(default=0.9, gt=0, le=1)
         """Times that rate after every tenth of phase 2."""
-        freeze_after: float = Field(default=0.7, ge=0, le=1)
+        freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights stay as they are."""
 
     training_only = ("domain_networks", "initial", "second_initial", "important", "rate")

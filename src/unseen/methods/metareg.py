@@ -8,7 +8,7 @@ Phase 2 keeps ψ and trains it with a new classifier θ on all domains, minimisi
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -30,6 +30,7 @@ from unseen.methods.base import (
     with_gradients,
 )
 from unseen.networks.stages import Network
+from unseen.search import LogUniform, Uniform
 
 _PAIR_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
@@ -38,13 +39,13 @@ Weights = dict[str, Tensor]
 
 class MetaReg(Method):
     class Config(Method.Config):
-        meta_share: float = Field(default=0.4, ge=0, lt=1)
+        meta_share: Annotated[float, Uniform(0.2, 0.6)] = Field(default=0.4, ge=0, lt=1)
         """Share of the run that learns the regulariser; the rest trains the final classifier."""
         inner_steps: int = Field(default=5, ge=1)
         """l, the regularised steps on one domain; each sees all its images in the batch."""
-        inner_lr: float = Field(default=0.1, gt=0)
+        inner_lr: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, gt=0)
         """α, the length of those steps."""
-        meta_lr: float = Field(default=1e-4, gt=0)
+        meta_lr: Annotated[float, LogUniform(1e-5, 1e-2)] = Field(default=1e-4, gt=0)
         """Learning rate of the coefficients φ."""
 
     training_only = ("heads", "coefficients")

@@ -8,7 +8,7 @@ helps some domains has to help the others, too. To first order in α this is F +
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -23,6 +23,7 @@ from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, check_domains, gradient_step
 from unseen.networks.stages import Network
+from unseen.search import LogUniform
 
 _SPLIT_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
@@ -31,9 +32,9 @@ Tensors = dict[str, Tensor]
 
 class MLDG(Method):
     class Config(Method.Config):
-        inner_lr: float = Field(default=0.01, ge=0)
+        inner_lr: Annotated[float, LogUniform(1e-3, 1e-1)] = Field(default=0.01, ge=0)
         """α, the length of the virtual step on the meta-train domains."""
-        meta_weight: float = Field(default=1.0, ge=0)
+        meta_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """β, the weight of the loss on the meta-test domains after that step."""
         meta_test_domains: int = Field(default=1, ge=1)
         """How many source domains are meta-test in each step; the others are meta-train."""

@@ -20,6 +20,7 @@ class MultiHead(Method):
         """First stage of the heads; empty: the classifier alone (the paper's choice)."""
 
     uses_domain = True
+    stackable = True
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -47,10 +48,17 @@ class MultiHead(Method):
         return {"loss": loss + 0.0 * absent, "accuracy": accuracy}
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        features = self.network(images)
-        if domain is not None:
-            return self.heads[domain](features)
-        return torch.stack([head(features) for head in self.heads]).mean(dim=0)
+        if domain is None:
+            return self.opinions(images).mean(dim=0)
+        return self.heads[domain](self.network(images))
+
+    @property
+    def averages_opinions(self) -> bool:
+        return True
+
+    def opinions(self, images: Tensor) -> Tensor:
+        features = self.network(images)  # the trunk, once for all heads
+        return torch.stack([head(features) for head in self.heads])
 
     def new_layers(self) -> Iterable[nn.Module]:
         classifiers = [list(head.children())[-1] for head in self.heads]

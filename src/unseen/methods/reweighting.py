@@ -9,7 +9,7 @@ an image's probability always comes from a classifier that has not seen it.
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods.base import Losses, Method, Progress, TrainingImages
 from unseen.networks.stages import Network
+from unseen.search import LogUniform, Uniform
 
 _GRID = 8  # pixels are averaged down to this side
 _TREES = 100
@@ -36,15 +37,15 @@ class Reweighting(Method):
         the network's input averaged down to 8 × 8."""
         classifier: Literal["logistic", "forest"] = "logistic"
         """Logistic regression on standardised features, or a random forest."""
-        regularisation: float = Field(default=1.0, gt=0)
+        regularisation: Annotated[float, LogUniform(1, 1e4)] = Field(default=1.0, gt=0)
         """Strength of the logistic regression's L2 penalty (1/C): more makes it weaker."""
         folds: int = Field(default=5, ge=2)
         """Parts of the images; each is judged by a classifier fitted on the others."""
         survey_images: int = Field(default=10_000, ge=10)
         """Most images of each side that a domain classifier is fitted on; all are judged."""
-        temper: float = Field(default=1.0, ge=0, le=1)
+        temper: Annotated[float, Uniform(0, 1)] = Field(default=1.0, ge=0, le=1)
         """τ in w^τ: 1 corrects the whole shift, 0 gives all images the same weight."""
-        clip: float = Field(default=10.0, gt=1)
+        clip: Annotated[float, LogUniform(2, 50)] = Field(default=10.0, gt=1)
         """Most that one image counts, in average images."""
 
     target_images = "surveyed"

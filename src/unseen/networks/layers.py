@@ -24,7 +24,7 @@ class Embed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         x = self.patch_embed(images)
         tokens = (self.cls_token, self.reg_token)
-        prefix = [token.expand(len(x), -1, -1) for token in tokens if token is not None]
+        prefix = [token.expand(x.shape[0], -1, -1) for token in tokens if token is not None]
         if self.pos_embed is None:
             x = torch.cat([*prefix, x], dim=1)
         elif self.positions_of_prefix:

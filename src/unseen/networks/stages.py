@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from unseen.errors import SettingsError, unknown_name
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_DROPOUTS = (
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
     nn.Dropout2d,
@@ -167,7 +167,7 @@ class Network(nn.Module):
     def without_dropout(self) -> None:
         """Switch off dropout and stochastic depth for good."""
         for module in self.modules():
-            if isinstance(module, _DROPOUTS):
+            if isinstance(module, DROPOUTS):
                 module.p = 0.0
             for rate in ("drop_prob", "drop_rate"):  # timm's DropPath, and functional dropout
                 if isinstance(getattr(module, rate, None), float):
@@ -261,5 +261,5 @@ def _key(name: str) -> str:
 
 def _hold_batch_norm(network: nn.Module) -> None:
     for module in network.modules():
-        if isinstance(module, _BATCH_NORMS):
+        if isinstance(module, BATCH_NORMS):
             module.eval()

@@ -28,6 +28,7 @@ class Columns(NamedTuple):
     """Those with opinions."""
     image_width: int
     class_width: int
+    """Of the longest name, as those of the images."""
 
 
 class Writer(ABC):
@@ -104,7 +105,11 @@ class TableWriter(Writer):
     def _line(self, image: str, cells: Sequence[str], last: str) -> None:
         width = self._columns.image_width
         shown = image if cell_len(image) <= width else "…" + image[1 - width :]
-        wide = self._columns.class_width + len(" 100.0%")
+        wide = max(
+            self._columns.class_width + len(" 100.0%"),
+            len("most likely"),
+            *map(cell_len, self._columns.domains),
+        )
         columns = [set_cell_size(shown, width), *(set_cell_size(cell, wide) for cell in cells)]
         self._file.write("  ".join([*columns, last]).rstrip() + "\n")
 

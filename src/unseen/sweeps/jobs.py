@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from unseen.config import Experiment
+from unseen.errors import UnseenError
 
 
 class Job(NamedTuple):
@@ -21,10 +22,12 @@ class Means(NamedTuple):
     workers: int | None = None
     """Jobs at once on this machine; empty: as many as the cores allow."""
     cpus: float = 1
-    """Cores of a job, which are its threads, too: results depend on their number in the last bit."""
+    """Cores of a job, and its threads: results depend on their number in the last bit."""
     gpus: float = 0
+    """GPUs of a job; half of one is shared by two jobs. 0: it computes on the CPU."""
     retries: int = 1
-    """How often a run that failed is tried again."""
+    """How often a run that failed is tried again, over all commands; a higher number than before
+    is how one asks for another try."""
     address: str | None = None
     """Of a running Ray cluster; empty: Ray on this machine."""
 
@@ -35,6 +38,16 @@ class Outcome(NamedTuple):
     path: Path
     state: Literal["finished", "paused", "failed"]
     error: str = ""
+
+
+class SweepStopped(UnseenError):
+    """Ctrl-C or SIGTERM: the runs that were going on have saved their state."""
+
+    def __init__(self, signal_number: int, left: int) -> None:
+        super().__init__(
+            f"stopped; everything is saved, {left} runs are left.\nGo on with the same command."
+        )
+        self.exit_code = 128 + signal_number
 
 
 Report = Callable[[Outcome], None]

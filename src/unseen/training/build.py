@@ -15,6 +15,7 @@ from unseen.data.sampling import Sampler
 from unseen.errors import SettingsError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
 
 
 class Images(NamedTuple):
@@ -35,7 +36,11 @@ def build_task(dataset: Dataset, experiment: Experiment) -> Task:
 def build_method(experiment: Experiment, task: Task) -> Method:
     """Network and method with their first weights, which depend on the seed alone."""
     torch.manual_seed(experiment.seed)
-    network = build_network(experiment.network, len(task.classes))
+    return put_to_use(build_network(experiment.network, len(task.classes)), experiment, task)
+
+
+def put_to_use(network: Network, experiment: Experiment, task: Task) -> Method:
+    """The method on a network that was just built: its own first weights are drawn after it."""
     if experiment.compile:
         network.compile_stages()
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)

@@ -26,17 +26,18 @@ class Checkpoint(NamedTuple):
 
 def save_weights(path: Path, method: Method) -> None:
     """What prediction needs; parts that only training uses stay behind."""
-    save_tensors(path, _for_prediction(method))
+    save_tensors(path, for_prediction(method))
 
 
 def load_weights(path: Path, method: Method) -> None:
     """Into a method of the same settings; a file for another one is refused with the difference."""
     tensors = load_tensors(path)
-    _check_same_network(path, tensors, _for_prediction(method))
+    _check_same_network(path, tensors, for_prediction(method))
     method.load_state_dict(tensors, strict=False)
 
 
-def _for_prediction(method: Method) -> dict[str, Tensor]:
+def for_prediction(method: Method) -> dict[str, Tensor]:
+    """All tensors but those of parts that only training uses."""
     return {
         name: tensor
         for name, tensor in method.state_dict().items()
@@ -63,9 +64,15 @@ def _check_same_network(
         or tensors[name].shape != expected[name].shape
     ]
     if differing:
+        names = sorted(differing)
+        shapes = [
+            f"; {name} is {list(tensors[name].shape)}, expected {list(expected[name].shape)}"
+            for name in names
+            if name in tensors and name in expected
+        ]
         raise UnseenError(
             f"{path} holds weights of another network: {len(differing)} tensors differ, "
-            f"among them {', '.join(sorted(differing)[:3])}"
+            f"among them {', '.join(names[:3])}{''.join(shapes[:1])}"
         )
 
 
@@ -78,6 +85,15 @@ def save_checkpoint(
         kept = {key: value for key, value in state.items() if value is not None}
         tensors |= {f"optimizer.{number}.{k}": v.contiguous() for k, v in kept.items()}
     _save(path, tensors, {"about": json.dumps(about._asdict())})
+
+
+def steps_saved(path: Path) -> int:
+    """The step that a checkpoint was written at, without loading it; 0 where there is none."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.loads((file.metadata() or {})["about"])["step"]
+    except (FileNotFoundError, SafetensorError, KeyError):
+        return 0  # whoever loads it says what is wrong with it
 
 
 def load_checkpoint(

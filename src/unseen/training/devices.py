@@ -3,12 +3,14 @@
 import ctypes
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_fabric import Fabric
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from unseen.config import Experiment
+from unseen.errors import SettingsError, UnseenError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -20,15 +22,50 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
     torchrun or SLURM. Arguments must be picklable.
     """
     devices = experiment.devices
-    started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
-    strategy = "auto" if devices.number == 1 else "ddp" if started else "ddp_spawn"
+    started, nodes = _started_processes(os.environ)
+    if started > 1 and started != devices.number:
+        raise SettingsError(
+            f"{started} processes were started for this run, but devices.number={devices.number}; "
+            f"set devices.number={started}"
+        )
+    strategy = "auto" if devices.number == 1 else "ddp" if started > 1 else "ddp_spawn"
     fabric = Fabric(
         accelerator=devices.accelerator,
-        devices=devices.number,
+        devices=devices.number // nodes,
+        num_nodes=nodes,
         strategy=strategy,
         precision="bf16-mixed" if experiment.precision == "bf16" else "32-true",
     )
-    return fabric.launch(function, *arguments)
+    try:
+        return fabric.launch(function, *arguments)
+    except (ProcessExitedException, ProcessRaisedException) as error:
+        raise ProcessLost(error, devices.number) from error
+
+
+class ProcessLost(UnseenError):
+    """One of several processes broke down; the others were ended, the last checkpoint stays."""
+
+    def __init__(self, error: ProcessExitedException | ProcessRaisedException, number: int) -> None:
+        how = str(error).strip().removeprefix(f"-- Process {error.error_index} terminated with the")
+        if isinstance(error, ProcessExitedException) and error.exit_code < 0:
+            signal = error.signal_name
+            hint = "; most often memory ran out" if signal == "SIGKILL" else ""
+            how = f"it was ended by {signal}{hint}"
+        super().__init__(
+            f"process {error.error_index + 1} of {number} broke down, so the others were ended: "
+            f"{how}\nThe run goes on from its last checkpoint with the same command, on any number "
+            "of devices (devices.number=...)."
+        )
+
+
+def _started_processes(environment: Mapping[str, str]) -> tuple[int, int]:
+    """How many processes torchrun or a SLURM step started for this command, on how many nodes."""
+    if "TORCHELASTIC_RUN_ID" in environment:
+        names = ("WORLD_SIZE", "GROUP_WORLD_SIZE")
+    else:
+        names = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")
+    processes, nodes = (int(environment.get(name, 1)) for name in names)
+    return processes, nodes if processes > 1 else 1
 
 
 def is_first_process() -> bool:

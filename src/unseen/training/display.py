@@ -54,6 +54,10 @@ class Display:
     ) -> None:
         self._progress.stop()
 
+    @property
+    def silent(self) -> bool:
+        return self._console.quiet
+
     @contextmanager
     def handed_over(self) -> Iterator[None]:
         """Nothing is drawn while another process has the terminal."""

@@ -41,7 +41,7 @@ def stop_requests() -> Iterator[StopFlag]:
         return
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if flag.signal_number:
+        if flag.signal_number and number == signal.SIGINT:
             raise KeyboardInterrupt
         flag.signal_number = number
 

@@ -9,10 +9,10 @@ from lightning_fabric import Fabric
 
 from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
-from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
 from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
+from unseen.training.divergence import loss_is_lost, weights_are_lost
 from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
 from unseen.training.measuring import evaluate, write_result
 from unseen.training.state import RunState, assemble, over_devices, save
@@ -20,29 +20,37 @@ from unseen.training.tracking import tracked
 
 
 def train(
-    fabric: Fabric, experiment: Experiment, path: Path, display: Display, log: Sequence[str] = ()
+    fabric: Fabric,
+    experiment: Experiment,
+    path: Path,
+    display: Display,
+    log: Sequence[str] = (),
+    until: int | None = None,
 ) -> None:
     """Train from the newest checkpoint to the end, then measure; everything goes to the folder.
 
-    `log` names trackers that get the same records.
+    `log` names trackers that get the same records; `until` a step to pause at: its checkpoint is
+    written, there is no result yet, and going on gives what a run without a pause gives.
     """
     keep_freed_memory()
     state = assemble(fabric, experiment, path, display)
     try:
         with tracked(state, log):
             with stop_requests() as stop:
-                fit(state, stop)
-            write_result(state)
+                fit(state, stop, state.steps if until is None else min(until, state.steps))
+            if state.step == state.steps:
+                write_result(state)
+            state.fabric.barrier()  # no process looks for the result before it is there
     finally:
         if state.log is not None:
             state.log.close()
 
 
-def fit(state: RunState, stop: StopFlag) -> None:
-    """All remaining steps."""
+def fit(state: RunState, stop: StopFlag, end: int) -> None:
+    """All steps that remain until `end`."""
     experiment = state.experiment
     state.module.train()
-    for batch in state.batches(range(state.step, state.steps)):
+    for batch in state.batches(range(state.step, end)):
         losses = train_step(state, batch)
         state.step += 1
         last = state.step == state.steps
@@ -50,10 +58,11 @@ def fit(state: RunState, stop: StopFlag) -> None:
         if last or state.step % experiment.evaluate_every == 0:
             evaluate(state)
         signal_number = _agree_to_stop(state, stop)
-        if last or signal_number or state.step % experiment.checkpoint_every == 0:
+        pause = state.step == end or signal_number
+        if pause or state.step % experiment.checkpoint_every == 0:
             _stop_if_weights_are_lost(state)
             save(state)
-        if signal_number and not last:
+        if signal_number and state.step < end:
             raise Interrupted(state.folder.path, state.step, signal_number)
 
 
@@ -62,7 +71,7 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     progress = Progress(state.step, state.steps)
     state.rates.apply(state.step)
     # Dropout and the like: a function of the step, so that a resume needs no generator's state
-    torch.manual_seed((state.experiment.seed << 32) + state.step * 1021 + state.place.rank)
+    _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.place.rank)
     losses: Losses = state.module(batch, progress)
     state.fabric.backward(losses["loss"])
     for name in state.method.synced:
@@ -76,6 +85,14 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     state.optimizer.zero_grad()
     state.method.after_update(progress)
     return losses
+
+
+def _seed(state: RunState, seed: int) -> None:
+    """On a CPU its own generator alone: seeding those of absent GPUs costs as much as a step."""
+    if state.place.device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _watch(state: RunState, losses: Losses, last: bool) -> None:
@@ -97,23 +114,13 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
 def _stop_if_not_finite(state: RunState, record: dict[str, float]) -> None:
     """The record is that of all devices, so all of them stop."""
     if not math.isfinite(record["loss"]):
-        parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
-        raise _diverged(state, f"the loss is not finite at step {state.step} ({parts})")
+        raise loss_is_lost(state.experiment, state.folder.path, state.step, record)
 
 
 def _stop_if_weights_are_lost(state: RunState) -> None:
-    """An endless gradient spoils the weights a step before the loss shows it."""
     finite = [parameter.isfinite().all() for parameter in state.method.parameters()]
     if not torch.stack(finite).all():
-        raise _diverged(state, f"the weights are not finite after step {state.step}")
-
-
-def _diverged(state: RunState, what: str) -> UnseenError:
-    return UnseenError(
-        f"{what}.\nMost often the learning rate is too high: try optimizer.lr="
-        f"{state.experiment.optimizer.lr / 10:g} or clip_gradient=1. "
-        f"The last good checkpoint stays in {state.folder.path}."
-    )
+        raise weights_are_lost(state.experiment, state.folder.path, state.step)
 
 
 def _agree_to_stop(state: RunState, stop: StopFlag) -> int:

@@ -1,19 +1,24 @@
 """Measuring a run: source validation while it trains, all three views when it is done."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
-from unseen.atomic import write_json
-from unseen.config import identity
+from unseen.atomic import link_file, write_json
+from unseen.config import Experiment, complete_settings, identity
 from unseen.evaluation.protocol import Predict, three_views
-from unseen.methods.base import Progress
-from unseen.records import FORMAT, write_arrays
+from unseen.methods.base import Method, Progress
+from unseen.records import FORMAT, RunFolder, write_arrays
+from unseen.reports.card import write_card
+from unseen.reports.page.arrays import PICTURES
 from unseen.selection import Evaluation, choose
+from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
-from unseen.training.pictures import write_pictures
+from unseen.training.pictures import draw
 from unseen.training.state import RunState
 
 
@@ -36,23 +41,35 @@ def evaluate(state: RunState) -> None:
     if state.log is None:
         return
     mean = sum(evaluation.validation.values()) / len(evaluation.validation)
-    record: dict[str, Any] = {"step": state.step, "validation": evaluation.validation}
-    if peeked:
-        record["unseen"] = peeked
+    state.log.write(evaluation_record(evaluation, candidate, state.method.statistics()))
+    state.display.evaluation(mean)
+    files: list[Path] = []
+    for rule in rules_of(state.experiment) if candidate else ():
+        if choose(rule, state.evaluations) == state.step:
+            files.append(state.folder.weights(rule))
+    if files:
+        save_weights(files[0], state.method)
+    for file in files[1:]:
+        link_file(files[0], file)
+
+
+def evaluation_record(
+    evaluation: Evaluation, candidate: bool, statistics: dict[str, Any]
+) -> dict[str, Any]:
+    """A line of metrics.jsonl."""
+    record: dict[str, Any] = {"step": evaluation.step, "validation": evaluation.validation}
+    if evaluation.unseen:
+        record["unseen"] = evaluation.unseen
     if not candidate:
         record["candidate"] = False
-    state.log.write(record | {"statistics": state.method.statistics()})
-    state.display.evaluation(mean)
-    for rule in _rules(state) if candidate else ():
-        if choose(rule, state.evaluations) == state.step:
-            save_weights(state.folder.weights(rule), state.method)
+    return record | {"statistics": statistics}
 
 
 def write_result(state: RunState) -> None:
     """The three views for every rule, then result.json: the mark of a finished run."""
     results: dict[str, Any] = {}
     measured: dict[int, Any] = {}
-    for rule in reversed(_rules(state)):  # the last step first: its weights are in memory
+    for rule in reversed(rules_of(state.experiment)):  # the last step's weights are in memory
         step = choose(rule, state.evaluations)
         if step not in measured:
             if step != state.steps:
@@ -61,40 +78,61 @@ def write_result(state: RunState) -> None:
         results[rule] = {"step": step, "views": measured[step]}
     if state.log is None:
         return
-    experiment = state.experiment
-    timing = {"seconds": state.seconds, "seconds_per_step": state.seconds / state.steps}
-    write_json(state.folder.timing, timing)
-    write_pictures(state)
-    if arrays := state.method.arrays():
-        write_arrays(state.folder.arrays, arrays)
-    write_json(
-        state.folder.result,
-        {
-            "format": FORMAT,
-            "run": identity(experiment),
-            "dataset": experiment.data.name,
-            "method": experiment.method.name,
-            "backbone": experiment.network.name,
-            "setting": experiment.setting,
-            "seed": experiment.seed,
-            "steps": state.steps,
-            "training_domains": list(state.images.roles.training_domains),
-            "unseen_domains": list(state.images.roles.unseen_domains),
-            "classes": list(state.method.task.classes),
-            "data": state.images.prepared.content,
-            "selection": experiment.selection,
-            "remarks": list(state.method.remarks()),
-            "results": results,
-        },
-    )
+    seconds = state.seconds
+    load_weights(state.folder.weights(state.experiment.selection), state.method)
+    pictures = draw(state.method, state.feed, state.images, state.fabric.autocast)
+    trained = Trained(state.experiment, state.folder, state.images, state.steps, seconds)
+    write_files(trained, state.method, results, pictures)
 
 
-def _rules(state: RunState) -> tuple[str, ...]:
-    return (
-        ("oracle", "source", "last")
-        if state.experiment.selection == "oracle"
-        else ("source", "last")
-    )
+class Trained(NamedTuple):
+    """A run that is through with training."""
+
+    experiment: Experiment
+    folder: RunFolder
+    images: Images
+    steps: int
+    seconds: float
+
+
+def write_files(
+    run: Trained, method: Method, results: dict[str, Any], pictures: Mapping[str, np.ndarray]
+) -> None:
+    """All that is written at the end of a run; result.json last."""
+    result = _result(run, method, results)
+    timing = {"seconds": run.seconds, "seconds_per_step": run.seconds / run.steps}
+    write_json(run.folder.timing, timing)
+    write_arrays(run.folder.path / PICTURES, pictures)
+    if arrays := method.arrays():
+        write_arrays(run.folder.arrays, arrays)
+    write_card(run.folder, complete_settings(run.experiment), result)
+    write_json(run.folder.result, result)
+
+
+def _result(run: Trained, method: Method, results: dict[str, Any]) -> dict[str, Any]:
+    experiment, roles = run.experiment, run.images.roles
+    return {
+        "format": FORMAT,
+        "run": identity(experiment),
+        "dataset": experiment.data.name,
+        "method": experiment.method.name,
+        "backbone": experiment.network.name,
+        "setting": experiment.setting,
+        "seed": experiment.seed,
+        "steps": run.steps,
+        "training_domains": list(roles.training_domains),
+        "unseen_domains": list(roles.unseen_domains),
+        "classes": list(method.task.classes),
+        "data": run.images.prepared.content,
+        "selection": experiment.selection,
+        "remarks": list(method.remarks()),
+        "results": results,
+    }
+
+
+def rules_of(experiment: Experiment) -> tuple[str, ...]:
+    """The selection rules whose weights a run keeps."""
+    return ("oracle", "source", "last") if experiment.selection == "oracle" else ("source", "last")
 
 
 def _views(state: RunState) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The method's own groups first, then new layers, then everything else."""
-    groups: list[dict[str, Any]] = [dict(group) for group in _complete_groups(method, settings)]
+    groups: list[dict[str, Any]] = [dict(group) for group in complete_groups(method, settings)]
     if settings.name == "sgd":  # fused, it fails on parameters that start to learn in a later phase
         return torch.optim.SGD(groups, settings.lr, settings.momentum, nesterov=settings.nesterov)
     fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
@@ -22,7 +22,8 @@ def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.
     return kind(groups, settings.lr, fused=fused)
 
 
-def _complete_groups(method: Method, settings: OptimizerSettings) -> list[ParameterGroup]:
+def complete_groups(method: Method, settings: OptimizerSettings) -> list[ParameterGroup]:
+    """All parameters that learn, each in one group, with rates that were not given filled in."""
     taken: set[nn.Parameter] = set()
 
     def group(params: list[nn.Parameter], lr: float, weight_decay: float) -> ParameterGroup:

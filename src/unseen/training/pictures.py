@@ -1,17 +1,19 @@
 """What a report shows besides numbers: the most confident mistakes, and features for a map."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from unseen.data.feed import Feed
+from unseen.methods.base import Method
 from unseen.networks.stages import Network
-from unseen.records import write_arrays
-from unseen.reports.page.arrays import PICTURES
-from unseen.training.checkpoints import load_weights
-from unseen.training.state import RunState
+from unseen.training.build import Images
 
 MISTAKES = 24  # for each unseen domain
 LOOKED_AT = 640  # images of an unseen domain, evenly spaced, so that this takes seconds
@@ -23,29 +25,48 @@ _NAME = 120  # letters of an image's name, its last ones
 
 
 @torch.no_grad()
-def write_pictures(state: RunState) -> None:
-    """pictures.npz, made with the weights that the run's own selection rule chose; on rank 0."""
-    if state.log is None:
-        return
-    load_weights(state.folder.weights(state.experiment.selection), state.method)
-    roles = state.images.roles
-    domains = (*roles.training_domains, *roles.unseen_domains)
-    state.method.eval()
+def draw(
+    method: Method,
+    feed: Feed,
+    images: Images,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> dict[str, np.ndarray]:
+    """What pictures.npz holds, for the weights that the method has now."""
+
+    def predict(batch: Tensor) -> Tensor:
+        with autocast():
+            return method.predict(batch)
+
+    domains = (*images.roles.training_domains, *images.roles.unseen_domains)
+    model = _Model(predict, method.network, feed)
+    training = method.training
+    if training:
+        method.eval()
     try:
-        arrays = {"domains": np.array(domains), **_mistakes(state, domains)}
-        arrays |= _features(state, domains)
+        arrays = {"domains": np.array(domains), **_mistakes(model, images, domains)}
+        return arrays | _features(model, images, domains)
     finally:
-        state.method.train()
-    write_arrays(state.folder.path / PICTURES, arrays)
+        if training:
+            method.train()
 
 
-def _mistakes(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
+class _Model(NamedTuple):
+    predict: Callable[[Tensor], Tensor]
+    network: Network
+    feed: Feed
+
+    def over(self, rows: np.ndarray, compute: Callable[[Tensor], Tensor]) -> np.ndarray:
+        batches: Iterator[Tensor] = self.feed.unlabelled(rows)
+        return torch.cat([compute(images).cpu() for images in batches]).numpy()
+
+
+def _mistakes(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
     """By unseen domain, the most confident first."""
-    index = state.images.prepared.index
+    index = images.prepared.index
     rows, predicted, confidences, domain_of = [], [], [], []
-    for name, available in state.images.roles.out_of_domain.items():
+    for name, available in images.roles.out_of_domain.items():
         looked_at = evenly(available, LOOKED_AT)
-        confidence, called = _answers(state, looked_at)
+        confidence, called = _answers(model, looked_at)
         wrong = np.flatnonzero(called != index.labels[looked_at])
         worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MISTAKES]
         rows.append(looked_at[worst])
@@ -56,7 +77,7 @@ def _mistakes(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray
         return {}
     chosen = np.concatenate(rows)
     return {
-        "mistakes/images": _thumbnails(state.images.prepared.batch(chosen)),
+        "mistakes/images": _thumbnails(images.prepared.batch(chosen)),
         "mistakes/domain": np.concatenate(domain_of).astype(np.int16),
         "mistakes/true": index.labels[chosen].astype(np.int32),
         "mistakes/predicted": np.concatenate(predicted).astype(np.int32),
@@ -65,26 +86,24 @@ def _mistakes(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray
     }
 
 
-def _answers(state: RunState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _answers(model: _Model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and class that the model gives each image."""
 
     def answer(images: Tensor) -> Tensor:
-        with state.fabric.autocast():
-            scores = state.method.predict(images)
+        scores = model.predict(images)
         return torch.stack(scores.float().softmax(dim=1).max(dim=1), dim=1)
 
-    confidence, called = _over(state, rows, answer).T
+    confidence, called = model.over(rows, answer).T
     return confidence, called.astype(np.int64)
 
 
-def _features(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _features(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Penultimate features of images that were held out; nothing where a network has none."""
-    roles = state.images.roles
-    held_out = {**roles.in_domain, **roles.out_of_domain}
+    held_out = {**images.roles.in_domain, **images.roles.out_of_domain}
     chosen = {name: evenly(rows, MAPPED) for name, rows in held_out.items() if len(rows)}
     rows = np.concatenate(list(chosen.values()))
     try:
-        values = _over(state, rows, lambda images: penultimate(state.method.network, images))
+        values = model.over(rows, lambda batch: penultimate(model.network, batch))
     except (RuntimeError, ValueError, IndexError, KeyError):
         return {}
     if values.ndim != 2 or not np.isfinite(values).all():
@@ -93,7 +112,7 @@ def _features(state: RunState, domains: tuple[str, ...]) -> dict[str, np.ndarray
     return {
         "features/values": principal_components(values, COMPONENTS),
         "features/domain": np.concatenate(places).astype(np.int16),
-        "features/label": state.images.prepared.index.labels[rows].astype(np.int32),
+        "features/label": images.prepared.index.labels[rows].astype(np.int32),
     }
 
 
@@ -106,11 +125,6 @@ def penultimate(network: Network, images: Tensor) -> Tensor:
     return x.flatten(2).mean(dim=2).float() if x.ndim == 4 else x.flatten(1).float()
 
 
-def _over(state: RunState, rows: np.ndarray, compute: Callable[[Tensor], Tensor]) -> np.ndarray:
-    batches: Iterator[Tensor] = state.feed.unlabelled(rows)
-    return torch.cat([compute(images).cpu() for images in batches]).numpy()
-
-
 def evenly(rows: np.ndarray, most: int) -> np.ndarray:
     """At most so many, from the first to the last."""
     if len(rows) <= most:
@@ -119,11 +133,27 @@ def evenly(rows: np.ndarray, most: int) -> np.ndarray:
 
 
 def principal_components(values: np.ndarray, number: int) -> np.ndarray:
-    """The directions of largest variance, scaled to a spread of one over all: small in float16."""
+    """The directions of largest variance, scaled to a spread of one over all: small in float16.
+
+    Runs on the same stored features ask for the same ones: the latest answers are remembered.
+    """
+    return _components(values.tobytes(), values.dtype.str, values.shape, number)
+
+
+@lru_cache(maxsize=8)
+def _components(data: bytes, kind: str, shape: tuple[int, ...], number: int) -> np.ndarray:
+    values = np.frombuffer(data, kind).reshape(shape)
     centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = left[:, :number] * sizes[:number]
+    kept = _along_largest(centred)[:, :number]
     return (kept / (kept.std() or 1.0)).astype(np.float16)
+
+
+def _along_largest(centred: np.ndarray) -> np.ndarray:
+    """Columns of falling variance, from the smaller of the two products of a matrix with itself."""
+    few_rows = len(centred) <= centred.shape[1]
+    product = centred @ centred.T if few_rows else centred.T @ centred
+    squares, directions = (values[..., ::-1] for values in np.linalg.eigh(product))
+    return directions * np.sqrt(squares.clip(0)) if few_rows else centred @ directions
 
 
 def _thumbnails(images: Tensor) -> np.ndarray:
@@ -131,7 +161,5 @@ def _thumbnails(images: Tensor) -> np.ndarray:
     fits = int((_THUMBNAIL_BYTES / (3 * len(images))) ** 0.5)
     side = min(images.shape[-1], _LARGEST, fits)
     if side < images.shape[-1]:
-        size = (side, side)
-        images = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
-        images = images.round().clamp(0, 255).to(torch.uint8)
+        images = functional.interpolate(images, (side, side), mode="bilinear", antialias=True)
     return images.permute(0, 2, 3, 1).contiguous().numpy()

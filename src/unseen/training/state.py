@@ -86,7 +86,7 @@ def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Displa
     optimizer = build_optimizer(method, experiment.optimizer)
     rates = RateSchedule(optimizer, experiment.schedule, steps, sampler.steps_per_epoch)
     folder = RunFolder(path)
-    _remember_images(fabric, folder, images)
+    remember_images(fabric, folder, images)
     feed = _feed(fabric, experiment, images, method, display)
     look_around(fabric, folder, method, feed, images.roles, display)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
@@ -147,7 +147,7 @@ def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> 
     return shared
 
 
-def _remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
+def remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
     """Write down which images a run was started with; it goes on only with the same ones."""
     if not folder.data.is_file():
         if fabric.is_global_zero:

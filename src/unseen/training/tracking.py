@@ -26,7 +26,8 @@ def tracked(state: RunState, names: Sequence[str]) -> Iterator[None]:
             trackers.record(record)
         state.log.listener = trackers.record
         yield
-        trackers.result(folder.read_result())
-        finished = True
+        if folder.finished:  # not where it pauses
+            trackers.result(folder.read_result())
+            finished = True
     finally:
         trackers.close(finished)

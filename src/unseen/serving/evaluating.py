@@ -1,0 +1,59 @@
+"""Measuring a model again: on the images of its run, or on others."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unseen.config import DataSettings
+from unseen.data.feed import Feed, Place
+from unseen.data.prepare import PreparedImages, open_dataset, prepare
+from unseen.data.roles import by_domain
+from unseen.errors import DataError
+from unseen.evaluation.protocol import Evaluator, three_views
+from unseen.serving.model import Model
+from unseen.training.build import build_images
+
+
+def evaluate(model: Model, data: str | Path | None = None) -> dict[str, Any]:
+    """The three views on the images of the model's run, or accuracy by domain on other ones.
+
+    `data` is a folder `domain/class/*` or a manifest whose classes the model knows; the model is
+    not told these domains, so all of them are reported as out of domain.
+    """
+    experiment, method = model.experiment, model.method
+    if data is None:
+        images = build_images(open_dataset(experiment.data), experiment, model.image_size)
+        prepared = images.prepared
+        out_of_domain, in_domain = images.roles.out_of_domain, images.roles.in_domain
+    else:
+        prepared = _prepare_other(model, Path(data))
+        out_of_domain, in_domain = by_domain(prepared.index), {}
+    place = Place(model.device)
+    evaluator = Evaluator(
+        Feed(prepared, model.scale, place).evaluation,
+        len(model.classes),
+        place.device,
+        lambda counts: counts,
+    )
+    bf16 = experiment.precision == "bf16"
+    with torch.autocast(place.device.type, torch.bfloat16, enabled=bf16):
+        return three_views(evaluator, method.predict, method.uses_domain, out_of_domain, in_domain)
+
+
+def _prepare_other(model: Model, data: Path) -> PreparedImages:
+    """Images of other domains, with labels in the order of the model's classes."""
+    name = "folder" if data.is_dir() else "manifest"
+    dataset = open_dataset(DataSettings(name=name, root=data))
+    unknown = sorted(set(dataset.index().classes) - set(model.classes))
+    if unknown:
+        raise DataError(
+            f"{data} has classes that this run does not know: {', '.join(unknown[:5])} "
+            f"(it knows {', '.join(model.classes)})"
+        )
+    prepared = prepare(dataset, model.image_size)
+    order = np.array([model.classes.index(name) for name in prepared.index.classes])
+    prepared.index = replace(prepared.index, labels=order[prepared.index.labels])
+    return prepared

@@ -1,0 +1,86 @@
+"""What an exported file computes: pixels of any size in, probabilities out."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from unseen.config import identity
+from unseen.data.augment import PixelScale, to_input
+from unseen.errors import UnseenError
+from unseen.methods.base import Method
+from unseen.serving.exported import FORMAT, UNKNOWN, About
+from unseen.serving.model import Model
+from unseen.serving.resize import to_squares
+from unseen.serving.scores import scores_and_opinions
+
+
+def describe(model: Model) -> About:
+    experiment = model.experiment
+    return About(
+        FORMAT,
+        model.classes,
+        model.domains,
+        model.image_size,
+        model.has_opinions,
+        experiment.method.name,
+        experiment.network.name,
+        experiment.data.name,
+        experiment.selection,
+        identity(experiment),
+    )
+
+
+class Plain(nn.Module):
+    """`images` uint8 [n, height, width, 3] to `probabilities` [n, classes]."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+        network = method.network
+        self.size = network.image_size
+        self.scale = PixelScale(network.mean, network.std)
+
+    def inputs(self, images: Tensor) -> Tensor:
+        return to_input(to_squares(images, self.size), self.scale)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.method.predict(self.inputs(images)).softmax(dim=1)
+
+
+class WithDomains(Plain):
+    """Also takes `domain`, the number of the training domain or -1, and gives `opinions`
+    [n, domains, classes]."""
+
+    def forward(self, images: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        scores, opinions = scores_and_opinions(self.method, self.inputs(images))
+        known = opinions.index_select(0, domain.clamp(min=0).reshape(1)).squeeze(0)
+        chosen = torch.where(domain < 0, scores, known)
+        return chosen.softmax(dim=1), opinions.transpose(0, 1).softmax(dim=2)
+
+
+def trace(method: Method) -> ExportedProgram:
+    """The method as one graph, for any number of images of any size."""
+    sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
+    images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
+    arguments: tuple[Any, ...] = (images,)
+    shapes: tuple[Any, ...] = (sizes,)
+    plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
+    graph = WithDomains(plain) if method.uses_domain else Plain(plain)
+    if method.uses_domain:
+        arguments, shapes = (images, torch.tensor(UNKNOWN)), (sizes, {})
+    try:
+        with torch.no_grad():
+            program = torch.export.export(graph.eval(), arguments, dynamic_shapes=shapes)
+    except Exception as error:  # the tracer raises nearly anything
+        reason = str(error).strip().partition("\n")[0]
+        raise UnseenError(
+            f"{type(method).__name__} cannot be exported: torch.export says '{reason}'. "
+            "A network or method of your own has to be traceable: no Python branches on values, "
+            "images.shape[0] in place of len(images)"
+        ) from error
+    for node in program.graph.nodes:  # source lines and paths of this machine
+        node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
+    return program

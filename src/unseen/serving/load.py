@@ -1,0 +1,47 @@
+"""One door to every kind of model: a run, a saved folder, an exported file."""
+
+from itertools import islice
+from pathlib import Path
+
+from unseen.errors import UnseenError
+from unseen.records import RunFolder, find_runs
+from unseen.serving.predictor import Predictor
+
+_EXPECTED = (
+    "expected a run folder, a folder made by save_pretrained, or a file made by 'unseen export' "
+    "(.onnx or .pt2)"
+)
+
+
+def load(path: str | Path, device: str = "auto") -> Predictor:
+    """A model to use. A run folder gives the weights that its selection rule chose.
+
+    No kind of file can run code of its own; `device` is `auto`, or a name as torch has them.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _from_folder(path, device)
+    if not path.is_file():
+        raise UnseenError(f"there is no model {path}; {_EXPECTED}")
+    if path.suffix == ".onnx":
+        from unseen.serving.onnx_file import OnnxModel
+
+        return OnnxModel(path, device)
+    if path.suffix == ".pt2":
+        from unseen.serving.torch_file import TorchFileModel
+
+        return TorchFileModel(path, device)
+    raise UnseenError(f"{path} is not a model; {_EXPECTED}")
+
+
+def _from_folder(path: Path, device: str) -> Predictor:
+    from unseen.serving.model import Model
+
+    folder = RunFolder(path)
+    if folder.settings.is_file():
+        return Model.from_run(folder, device)
+    if (path / "config.json").is_file():
+        return Model.from_folder(path, device)
+    below = [run.path for run in islice(find_runs(path), 1)]
+    hint = f" It holds runs; name one of them, for example {below[0]}" if below else ""
+    raise UnseenError(f"{path} is not a model; {_EXPECTED}.{hint}")

@@ -1,0 +1,67 @@
+"""From files, pictures and arrays to pixels as training had them, decoded ahead of the network."""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from unseen.data.images import open_image, to_rgb, to_square
+from unseen.errors import DataError
+
+ImageLike = str | Path | Image.Image | np.ndarray
+
+
+class Reading(NamedTuple):
+    """An image and its pixels `[size, size, 3]`, or why there are none."""
+
+    image: ImageLike
+    pixels: np.ndarray | None
+    problem: str | None
+
+
+def read_ahead(images: Iterable[ImageLike], size: int, batch: int) -> Iterator[list[Reading]]:
+    """Batches in order. Threads decode the next batch while this one is used, and no more: memory
+    does not grow with the number of images."""
+    source = iter(images)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        pending: list[Future[Reading]] = []
+        while chunk := list(islice(source, batch)):
+            upcoming = [pool.submit(read, image, size) for image in chunk]
+            if pending:
+                yield [future.result() for future in pending]
+            pending = upcoming
+        if pending:
+            yield [future.result() for future in pending]
+
+
+def read(image: ImageLike, size: int) -> Reading:
+    """One image, prepared exactly as training images are."""
+    try:
+        return Reading(image, to_square(_opened(image), size), None)
+    except DataError as error:
+        return Reading(image, None, str(error))
+
+
+def _opened(image: ImageLike) -> Image.Image:
+    if isinstance(image, str | Path):
+        return open_image(Path(image), str(image))
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    channels = image.shape[2:]
+    if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((), (3,), (4,)):
+        raise DataError(
+            f"an array should be uint8 [height, width, 3], got {image.dtype} {image.shape}"
+        )
+    return to_rgb(Image.fromarray(image))
+
+
+def check_several(images: object) -> None:
+    """Refuse a single image where a list of them is expected."""
+    single = isinstance(images, str | Path | Image.Image)
+    if single or (isinstance(images, np.ndarray) and images.ndim != 4):
+        raise DataError("predict takes a list of images; put a single one into a list")

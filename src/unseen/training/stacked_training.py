@@ -1,0 +1,129 @@
+"""The training loop of many runs as one; see loop.py for that of a single run."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from unseen.config import Experiment
+from unseen.errors import UnseenError
+from unseen.methods.base import Losses, Progress
+from unseen.records import RunFolder
+from unseen.training.devices import keep_freed_memory
+from unseen.training.display import Display
+from unseen.training.divergence import loss_is_lost, weights_are_lost
+from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
+from unseen.training.optimizers import schedule_factor
+from unseen.training.stacked_batches import bundles, stacked_batches
+from unseen.training.stacked_optimizers import StackedOptimizer, clip
+from unseen.training.stacked_results import evaluate, write_results
+from unseen.training.stacked_runs import Stack, assemble_stack
+
+
+def train_stack(
+    fabric: Fabric, members: Sequence[tuple[Experiment, RunFolder]], display: Display
+) -> dict[Path, UnseenError]:
+    """Train from the first step to the last, measure, write; the errors of runs that diverged."""
+    keep_freed_memory()
+    stack = assemble_stack(fabric, members, display)
+    with stop_requests() as stop:
+        _fit(stack, stop)
+    write_results(stack)
+    return {run.folder.path: run.error for run in stack.runs if run.error is not None}
+
+
+class StackInterrupted(Interrupted):
+    """Runs that train together keep nothing before they are done."""
+
+    def __init__(self, folder: Path, step: int, signal_number: int) -> None:
+        super().__init__(folder, step, signal_number)
+        self.args = (
+            f"stopped at step {step} of runs that train together, which begin anew when they go "
+            f"on: give the same command again. The first of them is {folder}",
+        )
+
+    def __reduce__(self) -> tuple:
+        return StackInterrupted, (self.folder, self.step, self.exit_code - 128)
+
+
+def training_steps(stack: Stack) -> Iterator[tuple[Losses, Tensor]]:
+    """One forward, one backward, one update of all runs; their losses, and the factors of their
+    learning rates at this step."""
+    learning, device = stack.method.learning, stack.feed.place.device
+    settings = [run.experiment.optimizer for run in stack.runs]
+    optimizer = StackedOptimizer(learning, [run.rates for run in stack.runs], settings)
+    factors = _factors(stack)
+    longest = [run.experiment.clip_gradient for run in stack.runs]
+    rectangles = bundles(stack.streams)
+    batches = stacked_batches(stack.features, stack.streams, stack.steps, device)
+    for step, batch in enumerate(batches):
+        losses = stack.method.losses(batch, Progress(step, stack.steps), rectangles)
+        found = torch.autograd.grad(losses["loss"].sum(), list(learning.values()))
+        gradients = dict(zip(learning, found, strict=True))
+        if longest[0] is not None:
+            clip(gradients, torch.tensor(longest))
+        optimizer.step(gradients, factors[step])
+        yield losses, factors[step]
+
+
+def _fit(stack: Stack, stop: StopFlag) -> None:
+    """All steps; a run that diverges goes no further and leaves the others alone."""
+    shared = stack.shared
+    for done, (losses, factors) in enumerate(training_steps(stack), start=1):
+        last = done == stack.steps
+        _watch(stack, done, losses, factors)
+        if last or done % shared.evaluate_every == 0:
+            evaluate(stack, done)
+        if last or done % shared.checkpoint_every == 0:
+            _drop_lost_weights(stack, done)
+        if stop.signal_number and not last:
+            raise StackInterrupted(stack.runs[0].folder.path, done, stop.signal_number)
+        if not stack.going_on:
+            return
+
+
+def _factors(stack: Stack) -> Tensor:
+    """Of the learning rates, `[steps, runs]`."""
+
+    columns: dict[tuple[str, int], Tensor] = {}
+    of_runs = []
+    for run in stack.runs:
+        schedule, epoch = run.experiment.schedule, run.sampler.steps_per_epoch
+        key = (schedule.model_dump_json(), epoch)
+        if key not in columns:
+            values = [schedule_factor(schedule, s, stack.steps, epoch) for s in range(stack.steps)]
+            columns[key] = torch.tensor(values, dtype=torch.float64)
+        of_runs.append(columns[key])
+    return torch.stack(of_runs, dim=1)
+
+
+def _watch(stack: Stack, step: int, losses: Losses, factors: Tensor) -> None:
+    """Record every so often; on a GPU look at the numbers only then, as a single run does."""
+    due = step == stack.steps or step % stack.shared.log_every == 0
+    if not due and stack.feed.place.device.type != "cpu":
+        return
+    values = torch.stack([value.detach().float() for value in losses.values()], dim=1).cpu()
+    loss = values[:, list(losses).index("loss")]
+    finite = loss.isfinite()
+    if finite.any():
+        stack.display.step(step * len(stack.runs), loss[finite].mean().item())
+    if finite.all() and not due:
+        return
+    rows, shares = values.tolist(), factors.tolist()
+    for number, run in stack.going_on:
+        record = dict(zip(losses, rows[number], strict=True))
+        if not finite[number]:
+            run.error = loss_is_lost(run.experiment, run.folder.path, step, record)
+        elif due:
+            lr = run.rates.recorded * shares[number]
+            run.records.append({"step": step, **record, "lr": lr})
+
+
+def _drop_lost_weights(stack: Stack, step: int) -> None:
+    finite = [tensor.isfinite().flatten(1).all(dim=1) for tensor in stack.method.learning.values()]
+    for number, good in enumerate(torch.stack(finite).all(dim=0).tolist()):
+        run = stack.runs[number]
+        if not good and run.error is None:
+            run.error = weights_are_lost(run.experiment, run.folder.path, step)

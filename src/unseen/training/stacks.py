@@ -1,0 +1,212 @@
+"""Many small heads at once: runs on the same stored features, trained together in one process."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from unseen import catalog
+from unseen.config import Experiment, complete_settings
+from unseen.data.batch import Task
+from unseen.data.index import Index
+from unseen.data.prepare import open_dataset
+from unseen.data.roles import choose_roles
+from unseen.errors import UnseenError
+from unseen.methods.base import Method
+from unseen.networks.stages import BATCH_NORMS, DROPOUTS
+from unseen.records import RunBusy, RunFolder
+from unseen.training.build import build_method, build_sampler, count_steps
+from unseen.training.devices import launch
+from unseen.training.display import Display
+from unseen.training.execute import execute
+from unseen.training.interruptions import Interrupted
+from unseen.training.stacked_methods import own_tensors
+from unseen.training.stacked_training import train_stack
+
+LARGEST = 256
+"""Runs in a stack."""
+MEMORY = 2 * 2**30
+"""Bytes that a stack may take, by a rough estimate."""
+_COPIES = 8
+"""Of a run's tensors and of its batch: gradients, moments, preferred weights, activations."""
+_NUMBERS = ("method", "optimizer", "schedule", "augment")
+"""Sections in which runs of a stack may differ by numbers with a fraction."""
+_OWN_STEPS = ("edit_gradients", "after_update", "survey", "may_be_chosen")
+"""What a method may do between steps, which a stack does not."""
+
+
+class RunsFailed(UnseenError):
+    """Some of several runs could not be finished; the others are."""
+
+    def __init__(self, errors: Mapping[Path, UnseenError]) -> None:
+        super().__init__("\n".join(f"{path.name}: {error}" for path, error in errors.items()))
+        self.errors = dict(errors)
+
+    def __reduce__(self) -> tuple:
+        return RunsFailed, (self.errors,)
+
+
+def stackable_groups(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
+    """Runs that may be trained together, in order; every other one alone.
+
+    Together train runs from stored features (`network.freeze_until`, generalization, balanced
+    batches, one device, full precision) of a method that is `stackable`, does not need pixels and
+    does nothing between steps. They differ in seed, unseen and training domains (of the same
+    number) and in numbers with a fraction, such as rates and weights of losses; in nothing else.
+    What learns must be the same function in training and prediction: a network with dropout, or
+    with batch norm that adapts, behind the boundary trains alone, because its dropout is drawn from
+    a generator that each run has to itself. So do runs with random weights and other seeds: their
+    frozen parts are not the same.
+    """
+    groups = _groups(experiments)
+    return [tuple(experiments[number] for number in numbers) for numbers in groups]
+
+
+def train_together(
+    experiments: Sequence[Experiment], folders: Sequence[RunFolder], display: Display
+) -> None:
+    """Bring all runs to their end, with the files that `execute` would write but for checkpoints.
+
+    Finished runs are skipped, ones with a checkpoint go on by themselves. A stack that is killed
+    leaves nothing that a next attempt would trip over. Runs that diverge fail alone: `RunsFailed`
+    is raised when all others are done.
+    """
+    waiting = [(e, f) for e, f in zip(experiments, folders, strict=True) if not f.finished]
+    failed: dict[Path, UnseenError] = {}
+    for numbers in _groups([experiment for experiment, _ in waiting]):
+        members = [waiting[number] for number in numbers]
+        fresh = [member for member in members if not member[1].checkpoint.is_file()]
+        if len(fresh) > 1:
+            failed |= _train_fresh(fresh, display)
+        for experiment, folder in members:
+            if folder.path in failed:
+                continue
+            try:
+                execute(experiment, folder, display)
+            except (Interrupted, RunBusy):
+                raise
+            except UnseenError as error:
+                failed[folder.path] = error
+    if failed:
+        raise RunsFailed(failed)
+
+
+def _train_fresh(
+    members: Sequence[tuple[Experiment, RunFolder]], display: Display
+) -> dict[Path, UnseenError]:
+    with ExitStack() as locks:
+        for _, folder in members:
+            locks.enter_context(folder.locked())
+        unfinished = [member for member in members if not member[1].finished]
+        for experiment, folder in unfinished:
+            folder.create(experiment)
+        failed = launch(members[0][0], train_stack, unfinished, display) if unfinished else {}
+        for _, folder in unfinished:
+            if folder.finished:
+                folder.failure.unlink(missing_ok=True)
+        return failed
+
+
+def _groups(experiments: Sequence[Experiment]) -> list[list[int]]:
+    opened: dict[str, Index] = {}
+    found: dict[str, list[int]] = {}
+    for number, experiment in enumerate(experiments):
+        try:
+            key = _key(experiment, opened)
+        except UnseenError:  # whoever trains it says what is wrong
+            key = None
+        found.setdefault(key or f"alone {number}", []).append(number)
+    groups = []
+    for numbers in found.values():
+        size = 1
+        if len(numbers) > 1:
+            first = experiments[numbers[0]]
+            size = _largest(first, _index(first, opened))
+        groups += [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return sorted(groups)
+
+
+def _key(experiment: Experiment, opened: dict[str, Index]) -> str | None:
+    """Equal for runs of one stack; None for a run that cannot be part of any."""
+    kind: type[Method] = catalog.load("method", experiment.method.name)
+    fits = (
+        experiment.network.freeze_until is not None,
+        experiment.setting == "generalization",
+        experiment.sampling == "balanced",
+        experiment.devices.number == 1,
+        experiment.precision == "32",
+        not experiment.compile,
+        experiment.selection != "oracle" or experiment.data.unseen_domain,
+        kind.stackable and not kind.needs_pixels,
+        all(getattr(kind, name) is getattr(Method, name) for name in _OWN_STEPS),
+    )
+    if not all(fits):
+        return None
+    index = _index(experiment, opened)
+    roles = choose_roles(index, experiment.data)
+    settings = complete_settings(experiment)
+    for section in _NUMBERS:
+        settings[section] = {name: _kind(value) for name, value in settings[section].items()}
+    del settings["epochs"]
+    settings |= {
+        "data": _without_domains(experiment),
+        "clip_gradient": _kind(experiment.clip_gradient),
+        "seed": experiment.seed if experiment.network.pretrained is False else None,
+        "steps": count_steps(experiment, build_sampler(experiment, roles)),
+        "training domains": len(roles.training_domains),
+    }
+    return json.dumps(settings, sort_keys=True)
+
+
+def _kind(value: Any) -> Any:
+    """Runs of a stack may differ in numbers with a fraction, and in nothing else."""
+    return "a number" if isinstance(value, float) else value
+
+
+def _without_domains(experiment: Experiment) -> dict[str, Any]:
+    data = complete_settings(experiment)["data"]
+    return {k: v for k, v in data.items() if k not in ("unseen_domain", "training_domains")}
+
+
+def _index(experiment: Experiment, opened: dict[str, Index]) -> Index:
+    key = json.dumps(_without_domains(experiment))
+    if key not in opened:
+        opened[key] = open_dataset(experiment.data).index()
+    return opened[key]
+
+
+def _largest(experiment: Experiment, index: Index) -> int:
+    """How many such runs a stack may hold: one, if the part that learns is not made for it."""
+    roles = choose_roles(index, experiment.data)
+    method = build_method(experiment, Task(index.classes, roles.training_domains)).train()
+    if not _fits(method):
+        return 1
+    network = method.network
+    assert network.frozen_until is not None
+    numbers = sum(tensor.numel() for _, tensor in own_tensors(method))
+    batch = experiment.images_per_domain * len(roles.training_domains)
+    numbers += batch * math.prod(network.input_shapes[network.frozen_until])
+    return max(1, min(LARGEST, MEMORY // (4 * _COPIES * numbers)))
+
+
+def _fits(method: Method) -> bool:
+    """Whether what learns is one function in training and prediction, of tensors that each have one
+    name: no dropout, no batch norm that adapts, no shared weights."""
+    own = [id(tensor) for _, tensor in own_tensors(method)]
+    if len(set(own)) < len(own):
+        return False
+    network = method.network
+    frozen = {m for name in network.frozen_stages() for m in network.stage(name).modules()}
+    for module in method.modules():
+        if module in frozen:
+            continue
+        rates = [getattr(module, name, 0.0) for name in ("drop_prob", "drop_rate")]
+        if isinstance(module, DROPOUTS):
+            rates.append(module.p)
+        if any(isinstance(rate, float) and rate > 0 for rate in rates):
+            return False
+        if isinstance(module, BATCH_NORMS) and module.training:
+            return False
+    return True

@@ -1,0 +1,61 @@
+"""Opinions: what a method would say if each training domain were the known one."""
+
+import pytest
+import torch
+from tests.contract.test_methods_contract import TASK, batch
+
+from unseen import catalog
+from unseen.config import NetworkSettings
+from unseen.methods.base import Method
+from unseen.networks.backbones import build_network
+
+FORMS = [
+    ("dmg", {}),
+    ("dmg", {"prediction": "greedy"}),
+    ("dmg", {"prediction": "average_mask"}),
+    ("dmg", {"gates": "unit"}),
+    ("multihead", {}),
+    ("multihead", {"split": "fc1"}),
+    ("fusion", {}),
+    ("fusion", {"fuse": "probabilities"}),
+]
+
+
+def make(name: str, options: dict[str, str]) -> Method:
+    torch.manual_seed(0)
+    network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(TASK.classes))
+    kind = catalog.load("method", name)
+    method = kind(network, TASK, kind.Config(name=name, **options)).eval()
+    with torch.no_grad():
+        for tensor in method.parameters():
+            tensor.add_(0.5 * torch.randn_like(tensor))
+    return method
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
+@torch.no_grad()
+def test_opinions_are_the_answers_for_known_domains(name: str, options: dict[str, str]) -> None:
+    method = make(name, options)
+    images = batch().images
+    found = method.opinions(images)
+    expected = torch.stack([method.predict(images, domain) for domain in range(3)])
+    assert found.shape == (3, len(images), 3)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(found[0], found[1])
+    unknown = method.predict(images)
+    is_mean = torch.allclose(found.mean(dim=0), unknown, rtol=1e-4, atol=1e-5)
+    assert method.averages_opinions == is_mean
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
+@torch.no_grad()
+def test_the_trunk_runs_once(name: str, options: dict[str, str]) -> None:
+    method = make(name, options)
+    passes: list[int] = []
+    method.network.stage("conv1").register_forward_hook(lambda *_: passes.append(1))
+    method.opinions(batch().images)
+    assert len(passes) == 1
+    method.predict(batch().images)
+    assert len(passes) == 2
+    method.predict(batch().images, 1)
+    assert len(passes) == 3

@@ -1,0 +1,139 @@
+"""Processes that torchrun or SLURM started, and processes that break down."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from unseen.errors import DataError, SettingsError
+from unseen.recipe_files import load_experiment
+from unseen.records import RunFolder
+from unseen.training.devices import _started_processes, launch
+from unseen.training.display import Display
+from unseen.training.execute import execute
+
+SETTINGS = {
+    "data.unseen_domain": "outlines",
+    "network.image_size": 16,
+    "images_per_domain": 4,
+    "steps": 4,
+    "checkpoint_every": 2,
+    "optimizer.name": "sgd",
+    "devices.accelerator": "cpu",
+}
+WORDS = [f"{key}={value}" for key, value in SETTINGS.items()]
+
+
+def train(recipe: str, folder: Path, **changes: object) -> RunFolder:
+    run = RunFolder(folder)
+    with Display(Console(quiet=True), 1, "") as display:
+        execute(load_experiment(recipe, SETTINGS | changes), run, display)
+    return run
+
+
+def start(command: list[str], runs: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*command, "--runs", str(runs)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("starter", ["torchrun", "slurm"])
+def test_processes_that_others_start_train_one_run(starter: str, tmp_path: Path) -> None:
+    words = ["-m", "unseen", "train", "digits/dmg", "devices.number=2", *WORDS]
+    if starter == "torchrun":
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        started = [start([*launcher, "--standalone", *words], tmp_path / "runs")]
+    else:
+        slurm = {
+            "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2",
+            "SLURM_NTASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
+            "SLURM_NODELIST": "127.0.0.1",
+        }  # fmt: skip
+        started = [
+            start(
+                [sys.executable, *words],
+                tmp_path / "runs",
+                **slurm, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank),
+            )
+            for rank in (0, 1)
+        ]  # fmt: skip
+    printed = [process.communicate(timeout=200) for process in started]
+    assert [process.returncode for process in started] == [0] * len(started), printed
+    assert "".join(out for out, _ in printed).count("out of domain") == 1, "rank 0 alone speaks"
+    (found,) = (tmp_path / "runs").iterdir()
+    one = load_file(train("digits/dmg", tmp_path / "one").weights("last"))
+    for name, tensor in load_file(RunFolder(found).weights("last")).items():
+        torch.testing.assert_close(tensor, one[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_processes_beside_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them would train the whole run, in one folder."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(SettingsError, match=r"4 processes were started .* set devices\.number=4"):
+        launch(load_experiment("digits/dmg", SETTINGS), lambda fabric: None)
+
+
+def test_nodes_share_the_devices() -> None:
+    slurm = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "2", "SLURM_NTASKS": "16"}
+    assert _started_processes(slurm) == (8, 2)
+    torchrun = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2"}
+    assert _started_processes(slurm | torchrun) == (4, 2)
+    assert _started_processes({"SLURM_NTASKS": "16", "SLURM_PROCID": "0"}) == (1, 1)
+
+
+def test_a_killed_process_ends_the_others_and_one_goes_on(tmp_path: Path) -> None:
+    words = [*WORDS, "steps=300", "checkpoint_every=20", "evaluate_every=100"]
+    command = [sys.executable, "-m", "unseen", "train", "digits/aggregate", *words]
+    process = start([*command, "devices.number=2"], tmp_path / "runs")
+    _wait_for_checkpoint(tmp_path / "runs")
+    os.kill(_ranks_of(process.pid)[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "process 2 of 2 broke down" in err
+    assert "SIGKILL; most often memory ran out" in err
+    assert "Traceback" not in err
+    (path,) = (tmp_path / "runs").iterdir()
+    assert not RunFolder(path).finished
+    going_on = [sys.executable, "-m", "unseen", "train", str(path), "devices.number=1"]
+    subprocess.run(going_on, check=True, capture_output=True, timeout=200)
+    steps = [r["step"] for r in RunFolder(path).read_metrics() if "validation" in r]
+    assert steps == [100, 200, 300]
+    assert RunFolder(path).finished
+
+
+def test_a_mistake_of_one_process_alone_is_told_in_its_own_words(tmp_path: Path) -> None:
+    chosen = {"devices.number": 2, "method.name": "tests.devices.one_rank_fails:FailsOnSecond"}
+    with pytest.raises(DataError, match=r"the second process alone cannot read photo\.jpg"):
+        train("digits/aggregate", tmp_path / "run", **chosen)
+
+
+def _wait_for_checkpoint(runs: Path) -> None:
+    for _ in range(1200):
+        if list(runs.glob("*/checkpoint.safetensors")):
+            return
+        time.sleep(0.1)
+    raise AssertionError("no checkpoint was written within two minutes")
+
+
+def _ranks_of(parent: int) -> list[int]:
+    """The training processes that a command started, in order of rank."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    ranks = [int(pid) for pid in children if b"spawn_main" in _command(pid)]
+    assert len(ranks) == 2
+    return ranks
+
+
+def _command(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,364 @@
+"""Runs that train together: the same results and files as one by one, and nobody spoils another."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+from unseen.config import Experiment, NetworkSettings
+from unseen.data.batch import Task
+from unseen.errors import UnseenError
+from unseen.evaluation.metrics import Counts, StackedCounts
+from unseen.methods.base import Method
+from unseen.networks.backbones import small_cnn
+from unseen.records import RunFolder
+from unseen.training import stacked_results, stacked_training, stacks
+from unseen.training.build import build_method
+from unseen.training.checkpoints import load_tensors, save_weights
+from unseen.training.display import Display
+from unseen.training.execute import execute
+from unseen.training.interruptions import Interrupted, StopFlag
+from unseen.training.stacked_weights import WeightsMould
+from unseen.training.stacks import RunsFailed, stackable_groups, train_together
+
+Build = Callable[..., Experiment]
+SIX = [  # two of them see the same batches
+    {"seed": 0, "data__unseen_domain": "outlines"},
+    {"seed": 1, "data__unseen_domain": "outlines"},
+    {"seed": 0, "data__unseen_domain": "plain"},
+    {"seed": 0, "data__unseen_domain": "outlines"},
+    {
+        "seed": 2,
+        "data__unseen_domain": "blended,plain",
+        "data__training_domains": "coloured,outlines",
+    },
+    {"seed": 2, "data__unseen_domain": "coloured", "data__training_domains": "plain,outlines"},
+]
+
+
+@pytest.fixture(scope="session")
+def trunk(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights of all but the classifier, which then depends on a run's seed."""
+    torch.manual_seed(5)
+    network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
+    file = tmp_path_factory.mktemp("weights") / "trunk.safetensors"
+    state = network.state_dict()
+    save_file({name: t for name, t in state.items() if "fc2" not in name}, file)
+    return str(file)
+
+
+@pytest.fixture
+def heads(tiny: Build, trunk: str) -> Build:
+    """Settings of a run that learns fc1 and fc2 from stored features."""
+
+    def build(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
+        common = {
+            "network__pretrained": trunk,
+            "network__freeze_until": "fc1",
+            "steps": 12,
+            "evaluate_every": 5,
+            "checkpoint_every": 12,
+            "log_every": 4,
+        }
+        return tiny(recipe, **common | changes)
+
+    return build
+
+
+@contextmanager
+def silence() -> Iterator[Display]:
+    with Display(Console(quiet=True), 1, "") as display:
+        yield display
+
+
+def together(experiments: Sequence[Experiment], folder: Path) -> list[RunFolder]:
+    folders = [RunFolder(folder / str(number)) for number in range(len(experiments))]
+    with silence() as display:
+        train_together(experiments, folders, display)
+    return folders
+
+
+def alone(experiments: Sequence[Experiment], folder: Path) -> list[RunFolder]:
+    folders = [RunFolder(folder / str(number)) for number in range(len(experiments))]
+    with silence() as display:
+        for experiment, run in zip(experiments, folders, strict=True):
+            execute(experiment, run, display)
+    return folders
+
+
+def assert_same(one: RunFolder, other: RunFolder) -> None:
+    """Weights, chosen steps, accuracies and records; files but for the checkpoint."""
+    files = {path.name for path in one.path.iterdir()}
+    assert {path.name for path in other.path.iterdir()} == files - {"checkpoint.safetensors"}
+    assert other.settings.read_bytes() == one.settings.read_bytes()
+    assert other.data.read_bytes() == one.data.read_bytes()
+    for file in (one.path / "weights").iterdir():
+        first, second = load_file(file), load_file(other.path / "weights" / file.name)
+        assert list(first) == list(second)
+        for name, tensor in first.items():
+            torch.testing.assert_close(second[name], tensor, atol=1e-5, rtol=0)
+    close(other.read_metrics(), one.read_metrics())
+    close(other.read_result(), one.read_result())
+    with (
+        np.load(one.path / "pictures.npz") as first,
+        np.load(other.path / "pictures.npz") as second,
+    ):
+        assert first.files == second.files
+        assert (first["mistakes/name"] == second["mistakes/name"]).all()
+
+
+def close(found: Any, expected: Any) -> None:
+    """The same keys in the same order, whole numbers the same, fractions almost."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key, value in expected.items():
+            close(found[key], value)
+    elif isinstance(expected, list):
+        for each, other in zip(found, expected, strict=True):
+            close(each, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-5, rel=1e-5)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "numbers"),
+    [
+        ("aggregate", {"optimizer__name": "adam"}, {}),
+        ("aggregate", {"optimizer__name": "adamw", "selection": "oracle"}, {}),
+        ("aggregate", {"optimizer__name": "sgd", "clip_gradient": 0.5}, {"clip_gradient": 0.3}),
+        (
+            "dmg",
+            {"method__mask_lr": 1e-2},
+            {"method__overlap_weight": 0.5, "method__mask_lr": 0.03},
+        ),
+        ("fusion", {}, {"method__agnostic_share": 0.1, "method__domain_loss_weight": 0.4}),
+        ("multihead", {"optimizer__new_layers_lr_factor": 3.0}, {}),
+    ],
+)
+def test_a_stack_equals_runs_one_by_one(
+    recipe: str, changes: dict, numbers: dict, heads: Build, tmp_path: Path
+) -> None:
+    experiments = []
+    for number, choice in enumerate(SIX):
+        own = {name: value * (1 + number) for name, value in numbers.items()}
+        own |= {
+            "optimizer__lr": 2e-3 * (1 + number),
+            "optimizer__weight_decay": 0.02 * number,
+            "schedule__name": "exponential",
+            "schedule__unit": "run",
+            "schedule__gamma": 0.5 / (1 + number),
+        }
+        experiments.append(heads(f"digits/{recipe}", **choice | changes | own))
+    groups = [[0, 1, 2, 3], [4, 5]]
+    assert stackable_groups(experiments) == [tuple(experiments[n] for n in g) for g in groups]
+    ones = alone(experiments, tmp_path / "alone")
+    for one, other in zip(ones, together(experiments, tmp_path / "together"), strict=True):
+        assert_same(one, other)
+
+
+def test_what_may_not_differ(heads: Build) -> None:
+    first = heads()
+    for changes in (
+        {"steps": 13},
+        {"images_per_domain": 3},
+        {"evaluate_every": 6},
+        {"selection": "last"},
+        {"optimizer__name": "sgd"},
+        {"schedule__name": "cosine"},
+        {"clip_gradient": 1.0},
+        {"data__split_seed": 1},
+        {"data__validation_share": 0.2},
+        {"data__unseen_domain": "plain,outlines"},
+        {"network__freeze_until": "fc2"},
+    ):
+        assert len(stackable_groups([first, heads(**changes)])) == 2, changes
+    same = heads(seed=7, data__unseen_domain="plain", optimizer__lr=0.3, schedule__gamma=0.5)
+    assert stackable_groups([first, heads("digits/dmg"), same]) == [
+        (first, same),
+        (heads("digits/dmg"),),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"network__freeze_until": None},
+        {"network__pretrained": False},
+        {"sampling": "pooled"},
+        {"precision": "bf16"},
+        {"compile": True},
+        {"devices__number": 2},
+        {"setting": "adaptation"},
+        {"recipe": "digits/mldg"},
+        {"recipe": "digits/dsn"},
+        {"network__name": "mnist_cnn", "network__pretrained": False, "seed": 0},
+        {"data__unseen_domain": "nowhere"},
+    ],
+)
+def test_who_trains_alone(changes: dict[str, Any], heads: Build) -> None:
+    """The last but one: dropout and batch norm lie behind the boundary."""
+    pair = [heads(**{"seed": seed} | changes) for seed in (0, 1)]
+    assert stackable_groups(pair) == [(pair[0],), (pair[1],)]
+
+
+def test_frozen_dropout_and_batch_norm_do_no_harm(tiny: Build) -> None:
+    choice = {"network__name": "mnist_cnn", "network__freeze_until": "fc2"}
+    pair = tuple(tiny(**choice, optimizer__lr=lr) for lr in (0.1, 0.2))
+    assert stackable_groups(pair) == [pair]
+
+
+def test_shared_weights_are_not_stacked(heads: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tied(experiment: Experiment, task: Task) -> Method:
+        method = build_method(experiment, task)
+        method.register_parameter("again", method.network.stage("fc2").weight)  # pyright: ignore
+        return method
+
+    pair = [heads(seed=seed) for seed in (0, 1)]
+    assert len(stackable_groups(pair)) == 1
+    monkeypatch.setattr(stacks, "build_method", tied)
+    assert len(stackable_groups(pair)) == 2
+
+
+def test_groups_fit_the_memory(heads: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has 66,954 numbers that learn and 6 x 512 in a batch; 8 copies of 4 bytes each."""
+    runs = [heads(seed=seed) for seed in range(7)]
+    monkeypatch.setattr(stacks, "MEMORY", 3 * 4 * 8 * (66_954 + 6 * 512))
+    assert [len(group) for group in stackable_groups(runs)] == [3, 3, 1]
+    monkeypatch.setattr(stacks, "LARGEST", 2)
+    assert [len(group) for group in stackable_groups(runs)] == [2, 2, 2, 1]
+
+
+def test_a_run_that_diverges_fails_alone(heads: Build, tmp_path: Path) -> None:
+    rates = (1e-3, 1e30, 1e-2)
+    experiments = [heads(optimizer__name="sgd", optimizer__lr=lr) for lr in rates]
+    with pytest.raises(RunsFailed) as failure:
+        together(experiments, tmp_path / "together")
+    (path,) = failure.value.errors
+    assert path == tmp_path / "together" / "1"
+    with pytest.raises(UnseenError) as expected:
+        alone(experiments[1:2], tmp_path / "alone")
+    message = str(expected.value).replace(str(tmp_path / "alone" / "0"), str(path))
+    assert "the loss is not finite at step" in message
+    assert str(failure.value.errors[path]) == message
+    assert not RunFolder(path).finished
+    close(RunFolder(path).read_metrics(), RunFolder(tmp_path / "alone" / "0").read_metrics())
+    for number in (0, 2):
+        (one,) = alone(experiments[number : number + 1], tmp_path / f"again{number}")
+        assert_same(one, RunFolder(tmp_path / "together" / str(number)))
+
+
+def test_lost_weights_are_noticed(heads: Build, tmp_path: Path) -> None:
+    """The last update makes them endless, after the last loss."""
+    experiments = [
+        heads(optimizer__name="sgd", optimizer__lr=huge, optimizer__weight_decay=huge, steps=1)
+        for huge in (1e-3, 3e38)
+    ]
+    with pytest.raises(RunsFailed) as failure:
+        together(experiments, tmp_path / "together")
+    with pytest.raises(UnseenError) as expected:
+        alone(experiments[1:], tmp_path / "alone")
+    (error,) = failure.value.errors.values()
+    assert "the weights are not finite after step 1" in str(error)
+    assert str(error).rpartition(" in ")[0] == str(expected.value).rpartition(" in ")[0]
+    assert RunFolder(tmp_path / "together" / "0").finished
+
+
+def test_a_stack_that_was_killed_is_repeated(
+    heads: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiments = [heads(seed=seed) for seed in range(4)]
+    write, seen = stacked_results.write_files, []
+
+    def break_down(*arguments: Any) -> None:
+        seen.append(arguments)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stacked_results, "write_files", break_down)
+        with pytest.raises(KeyboardInterrupt):
+            together(experiments, tmp_path / "together")
+    states = [RunFolder(tmp_path / "together" / str(n)).finished for n in range(4)]
+    assert states == [True, False, False, False]
+    finished = RunFolder(tmp_path / "together" / "0").result
+    before = finished.stat().st_mtime_ns
+    (resumed,) = alone(experiments[1:2], tmp_path / "elsewhere")
+    with silence() as display:  # one of the three goes on by itself, then the stack is repeated
+        execute(experiments[1], RunFolder(tmp_path / "together" / "1"), display)
+    repeated = together(experiments, tmp_path / "together")
+    assert finished.stat().st_mtime_ns == before
+    assert json.loads(resumed.result.read_text()) == json.loads(repeated[1].result.read_text())
+    (last,) = alone(experiments[3:], tmp_path / "last")
+    assert_same(last, repeated[3])
+
+
+def test_a_signal_stops_a_stack(
+    heads: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def told_to_stop() -> Iterator[StopFlag]:
+        flag = StopFlag()
+        flag.signal_number = signal.SIGTERM
+        yield flag
+
+    experiments = [heads(seed=seed) for seed in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(stacked_training, "stop_requests", told_to_stop)
+        with pytest.raises(Interrupted, match="stopped at step 1 of runs that train together"):
+            together(experiments, tmp_path)
+    assert not (tmp_path / "0" / "metrics.jsonl").exists()
+    assert all(run.finished for run in together(experiments, tmp_path))
+
+
+def test_a_run_with_a_checkpoint_goes_on_from_it(heads: Build, tmp_path: Path) -> None:
+    experiments = [heads(seed=seed, checkpoint_every=4) for seed in range(3)]
+    with silence() as display:
+        execute(experiments[0], RunFolder(tmp_path / "together" / "0"), display, until=8)
+    runs = together(experiments, tmp_path / "together")
+    (one,) = alone(experiments[:1], tmp_path / "alone")
+    assert load_tensors(runs[0].checkpoint).keys() == load_tensors(one.checkpoint).keys()
+    assert runs[0].weights("last").read_bytes() == one.weights("last").read_bytes()
+    assert not runs[1].checkpoint.exists()
+
+
+def test_rules_that_chose_the_same_step_share_a_file(heads: Build, tmp_path: Path) -> None:
+    for way, name in ((alone, "alone"), (together, "together")):
+        first, second = way([heads(steps=5, seed=s) for s in (0, 1)], tmp_path / name)
+        for run in (first, second):
+            assert run.weights("source").samefile(run.weights("last"))
+        assert not first.weights("last").samefile(second.weights("last"))
+
+
+def test_a_mould_makes_the_file_that_saving_makes(heads: Build, tmp_path: Path) -> None:
+    task = Task(tuple("0123456789"), ("a", "b"))
+    first, second = (build_method(heads("digits/dmg", seed=seed), task) for seed in (0, 1))
+    save_weights(tmp_path / "saved", second)
+    WeightsMould(first).cast(tmp_path / "cast", second.state_dict())
+    assert (tmp_path / "cast").read_bytes() == (tmp_path / "saved").read_bytes()
+
+
+def test_counts_of_many_models_are_those_of_each() -> None:
+    random = torch.Generator().manual_seed(0)
+    many = StackedCounts(3, 4, torch.device("cpu"))
+    each = [Counts(4, torch.device("cpu")) for _ in range(3)]
+    for _ in range(2):
+        scores = 3 * torch.randn(3, 50, 4, generator=random)
+        labels = torch.randint(4, (50,), generator=random)
+        many.add(scores, labels)
+        for counts, own in zip(each, scores, strict=True):
+            counts.add(own, labels)
+    assert many.summary() == [counts.summary() for counts in each]
+    assert each[0].summary() != each[1].summary()
+    each[0].add(torch.full((2, 4), torch.nan), torch.tensor([1, 2]))  # counted, as wrong answers
+    assert each[0].summary()["count"] == 102
