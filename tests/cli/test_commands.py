@@ -6,20 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.commands import answer_to
 
 from unseen import catalog
-from unseen.cli.main import COMMANDS, main, parse
+from unseen.cli.main import COMMANDS, parse
 from unseen.config import complete_settings, parse_seeds
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment, recipe_names
 from unseen.records import RunFolder
-
-
-class Answer:
-    """What a command printed and how it ended."""
-
-    def __init__(self, code: object, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
 
 
 @pytest.fixture
@@ -29,13 +23,7 @@ def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
-    def run(*words: str) -> Answer:
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        printed = capsys.readouterr()
-        return Answer(caught.value.code, printed.out, printed.err)
-
-    return run
+    return lambda *words: answer_to(words, capsys)
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "backbones"])

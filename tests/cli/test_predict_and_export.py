@@ -9,15 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.commands import answer_to
 from tests.serving.models import CLASSES, DOMAINS, make_model
 
-from unseen.cli.main import main
 from unseen.serving.model import Model
-
-
-class Answer:
-    def __init__(self, code: object, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """In a folder with `photos/a.png`, `photos/below/b.jpg` and `photos/bad.png`."""
+    """In a folder with `photos/a.png`, `photos/below/b.jpg` and what is no image."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "photos" / "below").mkdir(parents=True)
@@ -41,13 +36,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "photos" / "notes.txt").write_text("no image")
     (tmp_path / "empty").mkdir()
 
-    def run(*words: str) -> Answer:
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        printed = capsys.readouterr()
-        return Answer(caught.value.code, printed.out, printed.err)
-
-    return run
+    return lambda *words: answer_to(words, capsys)
 
 
 def expected(model: Path, names: list[str], domain: str | None = None) -> np.ndarray:

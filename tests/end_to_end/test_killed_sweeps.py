@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.sweeps.tiny_sweep import TINY, assert_same_records
+from tests.sweeps.tiny_sweep import assert_same_records
+from tests.tiny import TINY
 
 from unseen.cli.main import main
 from unseen.recipe_files import build_experiment

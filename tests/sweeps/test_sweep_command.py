@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import answer_to
 from tests.sweeps.made_records import Pretender, small_plan
 
-from unseen.cli.main import main
 from unseen.records import find_runs, run_name
 from unseen.sweeps import places, run_here, run_on_ray
 from unseen.sweeps.cost import Row, estimate, on_workers
@@ -58,13 +58,7 @@ def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
-    def run(*words: str) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        printed = capsys.readouterr()
-        return caught.value.code, printed.out, printed.err
-
-    return run
+    return lambda *words: answer_to(words, capsys)
 
 
 @pytest.mark.parametrize("place", ["here", "ray"])

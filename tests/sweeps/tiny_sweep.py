@@ -6,21 +6,12 @@ from typing import Any
 
 import numpy as np
 from safetensors import safe_open
+from tests.tiny import TINY
 
 from unseen.recipe_files import load_experiment
 from unseen.records import find_runs
 from unseen.sweeps.jobs import Job
 
-TINY = {
-    "data.unseen_domain": "outlines",
-    "network.image_size": 16,
-    "images_per_domain": 2,
-    "steps": 6,
-    "evaluate_every": 3,
-    "checkpoint_every": 2,
-    "log_every": 1,
-    "devices.accelerator": "cpu",
-}
 NOT_COMPARED = {"lock", "timing.json", "environment.json", "checkpoint.safetensors"}
 PARTS = '''
 """Methods that go wrong."""

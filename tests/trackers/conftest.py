@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.training.conftest import TINY
+from tests.tiny import TINY
 
 from unseen.config import Experiment
 from unseen.recipe_files import load_experiment

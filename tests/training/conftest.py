@@ -8,23 +8,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.tiny import TINY
 
 from unseen.config import Experiment
 from unseen.recipe_files import load_experiment
 from unseen.records import RunFolder
 from unseen.training.display import Display
 from unseen.training.execute import execute
-
-TINY = {
-    "data.unseen_domain": "outlines",
-    "network.image_size": 16,
-    "images_per_domain": 2,
-    "steps": 6,
-    "evaluate_every": 3,
-    "checkpoint_every": 2,
-    "log_every": 1,
-    "devices.accelerator": "cpu",
-}
 
 WATCHED = '''
 import torch

@@ -5,15 +5,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from unseen.config import Experiment, complete_settings
 from unseen.errors import UnseenError
 from unseen.records import RunFolder, run_name
 from unseen.sweeps.carry_out import Answer, Order
-from unseen.sweeps.jobs import Job, Means, Outcome, Report
+from unseen.sweeps.jobs import Job, Means, Outcome, Report, SweepStopped
 from unseen.sweeps.places import threads
 from unseen.training.checkpoints import steps_saved
 from unseen.training.execute import length
+from unseen.training.interruptions import StopFlag
 
 _BUSY_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
@@ -184,3 +186,23 @@ class Ledger:
 
     def _path(self, experiment: Experiment) -> Path:
         return self._runs / run_name(experiment)
+
+
+class Crew(Protocol):
+    """Those who carry out what a ledger has left."""
+
+    def give_out(self) -> None: ...
+
+    def collect(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def see_through(ledger: Ledger, crew: Crew, stop: StopFlag) -> None:
+    """Until nothing is left; a signal ends it early, once what is under way has been saved."""
+    while ledger.tasks_left and not stop.signal_number:
+        crew.give_out()
+        crew.collect()
+    if ledger.tasks_left:
+        crew.stop()
+        raise SweepStopped(stop.signal_number, ledger.left)

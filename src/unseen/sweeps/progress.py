@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import (
@@ -19,12 +18,13 @@ from rich.text import Text
 from unseen.records import RunFolder
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.plan import Plan
+from unseen.training.display import Drawn
 
 _FRESH_SECONDS = 60.0
 _MOST_NAMES = 3
 
 
-class SweepDisplay:
+class SweepDisplay(Drawn):
     """A bar over all runs in a terminal; elsewhere a line for each run that came to its end."""
 
     def __init__(self, console: Console, plan: Plan, runs: Path) -> None:
@@ -45,18 +45,6 @@ class SweepDisplay:
             speed_estimate_period=3600,
         )
         self._task = self._progress.add_task("runs", total=self._total, news="")
-
-    def __enter__(self) -> "SweepDisplay":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
 
     def report(self, outcome: Outcome) -> None:
         """A run came back: finished, failed for good, or paused for a decision."""

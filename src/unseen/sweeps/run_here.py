@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from unseen.sweeps.jobs import Job, Means, Outcome, Report, SweepStopped
-from unseen.sweeps.ledger import Ledger
+from unseen.sweeps.jobs import Job, Means, Outcome, Report
+from unseen.sweeps.ledger import Ledger, see_through
 from unseen.sweeps.places import worker_environments
 from unseen.sweeps.worker import Worker
 from unseen.training.interruptions import stop_requests
@@ -23,21 +23,16 @@ def run_here(jobs: Sequence[Job], runs: Path, means: Means, report: Report) -> l
     ledger = Ledger(jobs, runs, means, report)
     if not ledger.tasks_left:
         return ledger.outcomes()
-    crew = Crew(worker_environments(means), ledger)
+    crew = Workers(worker_environments(means), ledger)
     with stop_requests() as stop:
         try:
-            while ledger.tasks_left and not stop.signal_number:
-                crew.give_out()
-                crew.collect()
-            if ledger.tasks_left:
-                crew.stop()
-                raise SweepStopped(stop.signal_number, ledger.left)
+            see_through(ledger, crew, stop)
         finally:
             crew.end()
     return ledger.outcomes()
 
 
-class Crew:
+class Workers:
     """The workers, each with an environment of its own; one that dies leaves room for another."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], ledger: Ledger) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 from unseen.errors import UnseenError
 from unseen.optional import require
 from unseen.sweeps.carry_out import Answer, Order, Origin, carry_out
-from unseen.sweeps.jobs import Job, Means, Outcome, Report, SweepStopped
-from unseen.sweeps.ledger import Ledger, Task
+from unseen.sweeps.jobs import Job, Means, Outcome, Report
+from unseen.sweeps.ledger import Ledger, Task, see_through
 from unseen.sweeps.places import changed_environment, count_workers, threads, worker_environments
 from unseen.training.interruptions import stop_requests
 
@@ -41,13 +41,7 @@ def run_on_ray(jobs: Sequence[Job], runs: Path, means: Means, report: Report) ->
         return ledger.outcomes()
     ray = require("ray", extra="ray")
     with _connected(ray, means), stop_requests() as stop:
-        crew = RemoteCrew(ray, means, ledger)
-        while ledger.tasks_left and not stop.signal_number:
-            crew.give_out()
-            crew.collect()
-        if ledger.tasks_left:
-            crew.stop()
-            raise SweepStopped(stop.signal_number, ledger.left)
+        see_through(ledger, RemoteCrew(ray, means, ledger), stop)
     return ledger.outcomes()
 
 

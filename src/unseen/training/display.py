@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +19,25 @@ from rich.progress import (
 _SECONDS_BETWEEN_LINES = 15.0
 
 
-class Display:
+class Drawn:
+    """Something with a progress bar that is drawn while it is open."""
+
+    _progress: Progress
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class Display(Drawn):
     """A bar over all steps of one or many runs. Also usable where nothing should be shown."""
 
     def __init__(self, console: Console, total: int, label: str, done: int = 0) -> None:
@@ -41,18 +60,6 @@ class Display:
         self._started = time.monotonic()
         self._last_line = self._started
         self._accuracy = ""
-
-    def __enter__(self) -> "Display":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
 
     @property
     def silent(self) -> bool:
