@@ -10,12 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from unseen import catalog
-from unseen.atomic import write_json
 from unseen.config import Experiment, as_list, identity
 from unseen.data.prepare import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
-from unseen.records import RunFolder, run_name, safe_name
+from unseen.records import RunFolder, RunList, run_name, safe_name, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables
@@ -73,7 +72,7 @@ def compare(
     tables = build_tables(results, plan[0].selection, expected)
     home = Path(runs) / "tables" / _table_folder(plan)
     files = write_tables(tables, home)
-    write_json(home / "runs.json", [folder.path.name for folder in folders])
+    write_run_list(home, RunList(tuple(folder.path for folder in folders)))
     _send_tables(trackers, tables, home, console)
     return Comparison(results, tables, files, [folder.path for folder in folders])
 

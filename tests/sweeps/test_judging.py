@@ -7,7 +7,8 @@ from tests.sweeps.made_records import DOMAINS, Pretender, small_plan
 
 from unseen.atomic import write_json
 from unseen.config import Experiment
-from unseen.records import read_json, run_name
+from unseen.records import find_runs, read_json, run_name
+from unseen.reports.page.write import write_report
 from unseen.sweeps.jobs import Means
 from unseen.sweeps.judging import Verdict, judge
 from unseen.sweeps.plan import Plan
@@ -67,6 +68,11 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
         assert not any("Selection rule" in note for note in table.notes)
         text = (verdict.home / rule / "out_of_domain.md").read_text()
         assert f"best of 3 draws by rule {rule}" in text
+        chosen = [each.trial.folder(tmp_path).path for each in verdict.chosen if each.rule == rule]
+        found = [run.path.resolve() for run in find_runs(verdict.home / rule)]
+        assert found == [path.resolve() for path in chosen]
+        page = write_report(verdict.home / rule, tmp_path / "page" / rule).read_text()
+        assert f"Best of 3 draws, chosen by rule {rule}: " in page
     assert "an upper bound" in verdict.tables["oracle"][0].notes[0]
 
 
@@ -201,7 +207,11 @@ def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
     other = [t._replace(place=t.place._replace(dataset="digits_2")) for t in plan.singles]
     both = Plan(plan.name, plan.sweep, (*plan.singles, *other), ())
     verdict = swept(both, tmp_path)
-    assert {path.name for path in (verdict.home / "source").iterdir()} == {"digits", "digits_2"}
+    assert {path.name for path in (verdict.home / "source").iterdir()} == {
+        "digits",
+        "digits_2",
+        "runs.json",
+    }
     assert len(verdict.tables["source"]) == 6
 
 

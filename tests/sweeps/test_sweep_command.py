@@ -251,6 +251,11 @@ def test_a_real_sweep_here(unseen, tmp_path: Path) -> None:
     code, again, _ = unseen(*words)
     assert (code, again) == (0, out)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
+    command = next(line for line in out.splitlines() if line.startswith("As a page: unseen "))
+    assert unseen(*command.removeprefix("As a page: unseen ").split()).code == 0
+    (page,) = tmp_path.rglob("report.html")
+    assert "Best of 2 draws, chosen by rule source" in page.read_text()
+    assert "digits · 1 run ·" in page.read_text(), "the chosen one alone"
 
 
 def test_list_names_all_sweeps(unseen) -> None:

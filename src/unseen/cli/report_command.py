@@ -5,6 +5,7 @@ It reads the run folders and works offline; it opens in any browser, also on a p
   unseen report runs
   unseen report runs -o paper --rule last --figures
   unseen report runs --watch
+  unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
 """
 
 import argparse
@@ -18,7 +19,9 @@ _SECONDS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUNS", type=Path, help="the folder in which runs are kept")
+    parser.add_argument(
+        "runs", metavar="RUNS", type=Path, help="where runs are kept, or a folder of tables"
+    )
     parser.add_argument("-o", "--output", type=Path, help="where to write; otherwise RUNS/report")
     parser.add_argument("--rule", help="selection rule to show first: source, last or oracle")
     parser.add_argument(

@@ -121,6 +121,11 @@ def _show_outcome(plan: "Plan", runs: Path, outcomes: list["Outcome"]) -> int:
         highlight=False,
         soft_wrap=True,
     )
+    console.print(
+        f"As a page: unseen report {verdict.home / plan.sweep.rule}",
+        highlight=False,
+        soft_wrap=True,
+    )
     for line in _what_is_missing(verdict):
         warnings.print(line, markup=False, highlight=False, soft_wrap=True)
     return 1 if any(each.state != "stopped" for each in verdict.missing) else 0

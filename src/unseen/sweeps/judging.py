@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.atomic import write_json
-from unseen.records import RunFolder, safe_name
+from unseen.records import RunFolder, RunList, safe_name, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.notes import rule_note
@@ -59,6 +59,9 @@ def judge(plan: Plan, runs: Path, failed: Sequence[Outcome] = ()) -> Verdict:
     for rule in plan.sweep.rules:
         chosen = [found for place in plan.groups if (found := _choose(plan, place, runs, rule))]
         everything += chosen
+        finished = [f.path for each in chosen if (f := each.trial.folder(runs)).finished]
+        note = f"{_best_of(plan)}, chosen by rule {rule}: {DRAW_RULES[rule]}."
+        write_run_list(home / rule, RunList(tuple(finished), note))
         tables[rule] = _tables(plan, runs, rule, chosen, missing, home / rule)
     write_json(home / "chosen.json", _describe(plan, runs, everything, missing))
     return Verdict(home, everything, missing, tables)
@@ -145,16 +148,19 @@ def _expected(plan: Plan, dataset: str) -> Expected:
 
 def _named(table: Table, plan: Plan, rule: str, recorded: str, missing: Sequence[Missing]) -> Table:
     """Rule and number of draws belong to every number of the table."""
-    numbers = sorted({len(trials) for trials in plan.groups.values()})
-    draws = " or ".join(map(str, numbers)) + (" draw" if numbers == [1] else " draws")
-    about = [f"Best of {draws} for each column and seed; rule {rule}: {DRAW_RULES[rule]}."]
+    about = [f"{_best_of(plan)} for each column and seed; rule {rule}: {DRAW_RULES[rule]}."]
     states = Counter(each.state for each in missing)
     if states:
         parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         about.append(f"Not compared, for want of a result: {parts} (chosen.json names the runs).")
     rest = [note for note in table.notes if note != rule_note(recorded)]
-    title = f"{table.title}, best of {draws} by rule {rule}"
+    title = f"{table.title}, {_best_of(plan).lower()} by rule {rule}"
     return replace(table, title=title, rule=rule, notes=(*about, *rest))
+
+
+def _best_of(plan: Plan) -> str:
+    numbers = sorted({len(trials) for trials in plan.groups.values()})
+    return f"Best of {' or '.join(map(str, numbers))} draw{'' if numbers == [1] else 's'}"
 
 
 def _describe(

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
+from unseen.records import read_run_list
 from unseen.reports.figures.drawing import draw
 from unseen.reports.figures.kinds import Figure
 from unseen.reports.page.accuracy import comparison_section, tables_section
@@ -63,7 +64,9 @@ def write_report(
     chapters = [_chapter(study, number, tsne) for number, study in enumerate(studies)]
     left_out = problem_table(problems) if problems else None
     page = folder / PAGE
-    _write(page, render(chapters, left_out, rule, refresh))
+    listed = read_run_list(runs)
+    note = listed.note if listed else ""
+    _write(page, render(chapters, left_out, rule, refresh, note))
     summary = summary_text(studies)
     if summary:
         _write(folder / SUMMARY, summary)
@@ -102,7 +105,11 @@ def _chapter(study: Study, number: int, tsne: bool) -> Chapter:
 
 
 def render(
-    chapters: list[Chapter], left_out: PageTable | None, rule: str | None, refresh: int | None
+    chapters: list[Chapter],
+    left_out: PageTable | None,
+    rule: str | None,
+    refresh: int | None,
+    note: str,
 ) -> str:
     """The page as text. All that is not a template's own is escaped."""
     from jinja2 import Environment, FileSystemLoader
@@ -117,6 +124,7 @@ def render(
     content: dict[str, Any] = {
         "chapters": chapters,
         "left_out": left_out,
+        "note": note,
         "rules": {each: RULES[each] for each in recorded},
         "chosen": rule or (chapters[0].study.main_rule if chapters else "source"),
         "refresh": refresh,
