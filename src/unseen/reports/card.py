@@ -102,7 +102,8 @@ def _introduction(settings: Content, result: Content) -> str:
     pixels = f" at {size} px" if size else ""
     return (
         f"An image classifier for {len(result['classes'])} classes, trained by the method "
-        f"`{result['method']}` of the Python package `unseen` on a {result['backbone']}{pixels}, "
+        f"`{result['method']}` of the Python package `unseen` with the network "
+        f"`{result['backbone']}`{pixels}, "
         "so that it holds up in domains (styles, cameras, places) that it was not trained on.\n\n"
         f"Classes: {', '.join(result['classes'])}."
     )
