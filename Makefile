@@ -19,7 +19,7 @@ demo: setup  ## leave-one-domain-out on the embedded digits: tables, and a repor
 	$(BIN)/unseen report demo/runs -o demo/report
 
 test: setup  ## all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: setup  ## minutes of training on real data (UNSEEN_DATA)
 	$(BIN)/python -m pytest -m slow
