@@ -81,7 +81,9 @@ def test_words_on_the_command_line_are_laid_over_the_file() -> None:
     assert (sweep.draws, sweep.seeds, sweep.methods) == (5, (0, 1, 2), ("aggregate",))
     assert sweep.ranges["optimizer.lr"].log_uniform == (1e-5, 1e-4)
     assert sweep.settings["steps"] == 3
-    assert sweep.settings["evaluate_every"] == 20  # the file's
+    of_the_file = load_sweep("digits", {}).settings
+    assert of_the_file["steps"] != 3
+    assert sweep.settings == {**of_the_file, "steps": 3}
 
 
 def test_a_range_takes_the_place_of_one_of_another_kind(tmp_path: Path) -> None:
