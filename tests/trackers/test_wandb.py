@@ -110,5 +110,5 @@ def test_a_crashed_run_is_continued(
     first, second = offline_runs(folder)
     assert set(history(first)["train/loss"]) == {1, 2, 3, 4}
     assert_complete(folder, second, recorded)
-    assert first.name.endswith(folder.read_result()["run"])
-    assert second.name.endswith(folder.read_result()["run"])
+    ids = [run.name.split("-")[3] for run in (first, second)]  # within a second a number follows
+    assert ids == [folder.read_result()["run"]] * 2
