@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.sweeps.test_run_here import one_by_one
-from tests.sweeps.tiny_sweep import PARTS, assert_same_run, tiny_job
+from tests.sweeps.tiny_sweep import PARTS, assert_same_records, assert_same_run, tiny_job
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.records import RunFolder, read_json, run_name
@@ -55,6 +57,33 @@ def test_a_sweep_with_one_bad_method_and_one_killed_worker(
     assert command == [Path(sys.argv[0]).name, *sys.argv[1:]]  # not Ray's own
     assert signal.getsignal(signal.SIGTERM) is before
     assert not sys.modules["ray"].is_initialized()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its address; it is still there afterwards, and its records are those of here."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    words = ["methods=aggregate", "unseen=plain", "draws=2", "settings.steps=6"]
+    words += ["settings.evaluate_every=3", "settings.network.image_size=16"]
+    sweep = [sys.executable, "-m", "unseen", "sweep", "digits", *words]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    ray = Path(sys.executable).with_name("ray")
+    start = [ray, "start", "--head", "--block", "--num-cpus=1", "--include-dashboard=false"]
+    head = subprocess.Popen([*start, f"--port={address.partition(':')[2]}"], cwd=tmp_path)
+    try:
+        there = [*sweep, "--on", "ray", "--address", address, "--runs", str(tmp_path / "there")]
+        for _ in range(10):  # the head takes its time
+            if subprocess.run(there, cwd=tmp_path, check=False).returncode == 0:
+                break
+        assert head.poll() is None
+    finally:
+        head.terminate()
+        head.wait(60)
+    here = [*sweep, "--workers", "1", "--runs", str(tmp_path / "here")]
+    subprocess.run(here, cwd=tmp_path, check=True)
+    assert_same_records(tmp_path / "there", tmp_path / "here")
 
 
 class Lost(Exception):

@@ -156,7 +156,9 @@ def _start(ray: ModuleType, means: Means) -> None:
         except ConnectionError as error:
             raise UnseenError(
                 f"no Ray cluster answers at {means.address}; 'ray start --head' starts one, and "
-                "without an address the sweep runs on this machine"
+                "without an address the sweep runs on this machine. A cluster that asks for a "
+                "token, as Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the "
+                "head's ~/.ray/auth_token at hand (or in RAY_AUTH_TOKEN)"
             ) from error
         return
     cores = math.ceil(len(worker_environments(means)) * means.cpus)  # raises if GPUs are missing
