@@ -1,5 +1,8 @@
 """Commands of `unseen`, called as from a shell."""
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,8 +18,18 @@ class Answer(NamedTuple):
     err: str
 
 
-def answer_to(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> Answer:
-    with pytest.raises(SystemExit) as caught:
-        main(words)
-    printed = capsys.readouterr()
-    return Answer(caught.value.code, printed.out, printed.err)
+def commands_in(
+    folder: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+) -> Callable[..., Answer]:
+    """Commands given in this folder, in a wide terminal."""
+    patch.setenv("COLUMNS", "200")
+    patch.chdir(folder)
+    patch.setattr(sys, "path", [*sys.path])
+
+    def run(*words: str) -> Answer:
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        printed = capsys.readouterr()
+        return Answer(caught.value.code, printed.out, printed.err)
+
+    return run

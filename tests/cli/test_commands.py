@@ -1,12 +1,11 @@
 """The command line: what it lists and shows, and how it speaks of mistakes."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.commands import answer_to
+from tests.commands import commands_in
 
 from unseen import catalog
 from unseen.cli.main import COMMANDS, parse
@@ -19,11 +18,7 @@ from unseen.records import RunFolder
 @pytest.fixture
 def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Run a command in an empty folder."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-    return lambda *words: answer_to(words, capsys)
+    return commands_in(tmp_path, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "backbones"])

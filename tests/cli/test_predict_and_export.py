@@ -3,13 +3,12 @@
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from tests.commands import answer_to
+from tests.commands import commands_in
 from tests.serving.models import CLASSES, DOMAINS, make_model
 
 from unseen.serving.model import Model
@@ -26,8 +25,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """In a folder with `photos/a.png`, `photos/below/b.jpg` and what is no image."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "photos" / "below").mkdir(parents=True)
     (tmp_path / "photos" / ".hidden").mkdir()
     for number, name in enumerate(("a.png", "below/b.jpg", ".hidden/c.png")):
@@ -36,7 +33,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "photos" / "notes.txt").write_text("no image")
     (tmp_path / "empty").mkdir()
 
-    return lambda *words: answer_to(words, capsys)
+    return commands_in(tmp_path, capsys, monkeypatch)
 
 
 def expected(model: Path, names: list[str], domain: str | None = None) -> np.ndarray:

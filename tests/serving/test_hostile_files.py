@@ -51,7 +51,7 @@ def saved(dmg: Model, tmp_path: Path) -> Path:
     return folder
 
 
-def refused(path: Path, message: str, mark: Path | None = None) -> None:
+def assert_refused(path: Path, message: str, mark: Path | None = None) -> None:
     with pytest.raises(UnseenError, match=message):
         unseen.load(path)
     assert mark is None or not mark.exists()
@@ -68,7 +68,7 @@ def test_code_that_settings_name_is_not_imported(
     config = json.loads((saved / "config.json").read_text())
     config["settings"][section]["name"] = "evil:Thing"
     (saved / "config.json").write_text(json.dumps(config))
-    refused(saved, rf"asks to import code: {section}\.name is 'evil:Thing'", mark)
+    assert_refused(saved, rf"asks to import code: {section}\.name is 'evil:Thing'", mark)
     if section != "network":
         with pytest.raises(UnseenError):
             Model.from_pretrained(str(saved), trust_imports=True)
@@ -77,7 +77,7 @@ def test_code_that_settings_name_is_not_imported(
 
 def test_a_pickle_in_place_of_weights(saved: Path, harm: bytes, mark: Path) -> None:
     (saved / "model.safetensors").write_bytes(harm)
-    refused(saved, r"model\.safetensors is damaged or not a safetensors file", mark)
+    assert_refused(saved, r"model\.safetensors is damaged or not a safetensors file", mark)
 
 
 def test_a_pickle_in_a_run(run: unseen.Run, tmp_path: Path, harm: bytes, mark: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_pickle_in_a_run(run: unseen.Run, tmp_path: Path, harm: bytes, mark: P
     shutil.copytree(run.folder.path, copied)
     weights = copied / "weights" / "source.safetensors"
     weights.write_bytes(harm)
-    refused(copied, r"source\.safetensors is damaged or not a safetensors file", mark)
+    assert_refused(copied, r"source\.safetensors is damaged or not a safetensors file", mark)
     weights.unlink()
-    refused(copied, r"there is no .*source\.safetensors")
+    assert_refused(copied, r"there is no .*source\.safetensors")
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
@@ -95,9 +95,9 @@ def test_a_pickle_with_a_models_name(suffix: str, harm: bytes, mark: Path, tmp_p
     kind = "ONNX file" if suffix == ".onnx" else "file of 'unseen export"
     file = tmp_path / f"model{suffix}"
     file.write_bytes(harm)
-    refused(file, f"is damaged or not an? {kind}", mark)
+    assert_refused(file, f"is damaged or not an? {kind}", mark)
     torch.save({"weights": Harm(mark)}, file)
-    refused(file, f"is damaged or not an? {kind}", mark)
+    assert_refused(file, f"is damaged or not an? {kind}", mark)
 
 
 def test_files_that_were_cut_off(
@@ -105,13 +105,13 @@ def test_files_that_were_cut_off(
 ) -> None:
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    refused(saved, r"is damaged or not a safetensors file[\s\S]*Put the file .* back")
+    assert_refused(saved, r"is damaged or not a safetensors file[\s\S]*Put the file .* back")
     for exported in (onnx_file, torch_file):
         file = tmp_path / exported.path.name
         content = exported.path.read_bytes()
         for length in (0, 100, len(content) // 2, len(content) - 50):
             file.write_bytes(content[:length])
-            refused(file, "is damaged or not an? .*make it again: unseen export RUN --to")
+            assert_refused(file, "is damaged or not an? .*make it again: unseen export RUN --to")
 
 
 def rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
@@ -185,7 +185,7 @@ def test_pickles_in_an_archive(
 ) -> None:
     """Each of them does its harm when torch opens the file; unseen does not let it."""
     file = rewritten(torch_file.path, tmp_path / "model.pt2", HOSTILE[found](Harm(mark)))
-    refused(file, f"opening it might run code: {found}", mark)
+    assert_refused(file, f"opening it might run code: {found}", mark)
     with pytest.raises(Exception):  # noqa: B017, PT011
         torch.export.load(file)
     assert mark.exists()
@@ -235,7 +235,7 @@ def test_code_in_a_graph(
     change: Callable[[dict], None], found: str, torch_file: Exported, tmp_path: Path
 ) -> None:
     file = rewritten(torch_file.path, tmp_path / "model.pt2", graph(change))
-    refused(file, f"opening it might run code: {found}")
+    assert_refused(file, f"opening it might run code: {found}")
 
 
 def test_an_archive_that_was_only_packed_again_is_opened(
@@ -249,22 +249,24 @@ def test_an_archive_that_was_only_packed_again_is_opened(
 def test_a_model_of_another_program(torch_file: Exported, tmp_path: Path) -> None:
     other = tmp_path / "other.pt2"
     rewritten(torch_file.path, other, lambda members: members.update({"extra/unseen.json": b"{}"}))
-    refused(other, "was not made by this version of 'unseen export'")
+    assert_refused(other, "was not made by this version of 'unseen export'")
 
 
 def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", "there is no model .*nowhere; expected a run folder")
+    assert_refused(tmp_path / "nowhere", "there is no model .*nowhere; expected a run folder")
     empty = tmp_path / "empty"
     empty.mkdir()
-    refused(empty, "empty is not a model; expected a run folder")
-    refused(run.folder.path.parent, r"It holds runs; name one of them, for example .*digits-small")
-    refused(run.folder.result, r"result\.json is not a model")
+    assert_refused(empty, "empty is not a model; expected a run folder")
+    assert_refused(
+        run.folder.path.parent, r"It holds runs; name one of them, for example .*digits-small"
+    )
+    assert_refused(run.folder.result, r"result\.json is not a model")
     begun = tmp_path / "begun"
     shutil.copytree(run.folder.path, begun)
     (begun / "result.json").unlink()
-    refused(begun, "is not finished; go on with: unseen train")
+    assert_refused(begun, "is not finished; go on with: unseen train")
     shutil.copy(run.folder.result, begun)
     content = json.loads((begun / "result.json").read_text())
     del content["classes"]
     (begun / "result.json").write_text(json.dumps(content))
-    refused(begun, r"is no result of a run: it lacks 'classes'; train the run again")
+    assert_refused(begun, r"is no result of a run: it lacks 'classes'; train the run again")

@@ -1,11 +1,10 @@
 """The command: from a name to tables, what it says beforehand, and how it ends when runs fail."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import answer_to
+from tests.commands import commands_in
 from tests.sweeps.made_records import Pretender, small_plan
 
 from unseen.records import find_runs, run_name
@@ -54,11 +53,7 @@ def means_seen(monkeypatch: pytest.MonkeyPatch, pretender: Pretender) -> list[Me
 @pytest.fixture
 def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Run a command in an empty folder; its exit code and what it printed."""
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-    return lambda *words: answer_to(words, capsys)
+    return commands_in(tmp_path, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("place", ["here", "ray"])
