@@ -31,7 +31,7 @@ VALID: dict[str, Any] = {
 }
 
 OWN_PARTS = """
-from unseen.data.digits import Digits
+from unseen.data.datasets.digits import Digits
 from unseen.methods.aggregate import Aggregate
 
 class Mine(Aggregate):

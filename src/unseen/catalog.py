@@ -66,35 +66,35 @@ METHODS: dict[str, Entry] = {
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
-        "unseen.data.digits:Digits",
+        "unseen.data.datasets.digits:Digits",
         "embedded handwritten digits in four styles; needs no download",
     ),
     "mnist": Entry(
-        "unseen.data.mnist:MNIST",
+        "unseen.data.datasets.mnist:MNIST",
         "70,000 handwritten digits, one domain, official test split (LeCun et al. 1998)",
     ),
     "mnist_m": Entry(
-        "unseen.data.mnist_m:MNISTM",
+        "unseen.data.datasets.mnist_m:MNISTM",
         "MNIST, and the same digits blended with photographs of BSDS500 (Ganin et al. 2016)",
     ),
     "pacs": Entry(
-        "unseen.data.pacs:PACS",
+        "unseen.data.datasets.pacs:PACS",
         "9,991 pictures, 4 domains, 7 classes, official splits (Li et al. 2017)",
     ),
     "domainnet": Entry(
-        "unseen.data.domainnet:DomainNet",
+        "unseen.data.datasets.domainnet:DomainNet",
         "586,575 pictures, 6 domains, 345 classes, official splits (Peng et al. 2019)",
     ),
     "folder": Entry(
-        "unseen.data.folder:Folder",
+        "unseen.data.datasets.folder:Folder",
         "your own pictures as root/domain/class/*",
     ),
     "manifest": Entry(
-        "unseen.data.manifest:Manifest",
+        "unseen.data.datasets.manifest:Manifest",
         "your own pictures listed in a CSV or JSON-lines file: path, class, domain[, split]",
     ),
     "hdf5": Entry(
-        "unseen.data.hdf5:HDF5",
+        "unseen.data.datasets.hdf5:HDF5",
         "one HDF5 file per domain and split with arrays 'images' and 'labels'",
     ),
 }

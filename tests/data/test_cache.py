@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from unseen.data.cache import BUILDING, read_json, remove_leftovers, write_json
-from unseen.data.folder import Folder
+from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import PreparedImages, prepare
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from unseen.data.folder import Folder
+from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import prepare
 
 class Slow(Folder):

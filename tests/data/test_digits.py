@@ -1,6 +1,6 @@
 import numpy as np
 
-from unseen.data.digits import DOMAINS, Digits
+from unseen.data.datasets.digits import DOMAINS, Digits
 from unseen.data.index import Split
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.data.domainnet import DomainNet
+from unseen.data.datasets.domainnet import DomainNet
 from unseen.data.index import Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.data.folder import Folder
+from unseen.data.datasets.folder import Folder
 from unseen.errors import DataError
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.data.hdf5 import HDF5
+from unseen.data.datasets.hdf5 import HDF5
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError

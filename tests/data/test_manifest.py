@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from unseen.data.datasets.manifest import Manifest
 from unseen.data.index import Split
-from unseen.data.manifest import Manifest
 from unseen.errors import DataError
 
 

@@ -7,8 +7,8 @@ from PIL import Image
 from tests.data.idx_files import idx
 
 from unseen.config import DataSettings
+from unseen.data.datasets.mnist_m import MNISTM
 from unseen.data.index import Split
-from unseen.data.mnist_m import MNISTM
 from unseen.data.prepare import open_dataset, prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError

@@ -9,11 +9,11 @@ from PIL import Image
 
 from unseen.config import DataSettings
 from unseen.data import prepare as preparing
-from unseen.data.digits import Digits
-from unseen.data.folder import Folder
+from unseen.data.datasets.digits import Digits
+from unseen.data.datasets.folder import Folder
+from unseen.data.datasets.pacs import PACS
 from unseen.data.images import to_square
 from unseen.data.integrity import integrity_report
-from unseen.data.pacs import PACS
 from unseen.data.prepare import open_dataset, prepare, remember_root
 from unseen.errors import DataError
 

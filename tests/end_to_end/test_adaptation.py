@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from unseen import api
-from unseen.data.digits import Digits
+from unseen.data.datasets.digits import Digits
 from unseen.data.index import Index
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment

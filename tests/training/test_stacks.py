@@ -20,14 +20,14 @@ from unseen.evaluation.metrics import Counts, StackedCounts
 from unseen.methods.base import Method
 from unseen.networks.backbones import small_cnn
 from unseen.records import RunFolder
-from unseen.training import stacked_results, stacked_training, stacks
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.interruptions import Interrupted, StopFlag
-from unseen.training.stacked_weights import WeightsMould
-from unseen.training.stacks import RunsFailed, stackable_groups, train_together
+from unseen.training.stacked import results, stacks, training
+from unseen.training.stacked.stacks import RunsFailed, stackable_groups, train_together
+from unseen.training.stacked.weights import WeightsMould
 
 Build = Callable[..., Experiment]
 SIX = [  # two of them see the same batches
@@ -277,7 +277,7 @@ def test_a_stack_that_was_killed_is_repeated(
     heads: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiments = [heads(seed=seed) for seed in range(4)]
-    write, seen = stacked_results.write_files, []
+    write, seen = results.write_files, []
 
     def break_down(*arguments: Any) -> None:
         seen.append(arguments)
@@ -286,7 +286,7 @@ def test_a_stack_that_was_killed_is_repeated(
         write(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stacked_results, "write_files", break_down)
+        patch.setattr(results, "write_files", break_down)
         with pytest.raises(KeyboardInterrupt):
             together(experiments, tmp_path / "together")
     states = [RunFolder(tmp_path / "together" / str(n)).finished for n in range(4)]
@@ -314,7 +314,7 @@ def test_a_signal_stops_a_stack(
 
     experiments = [heads(seed=seed) for seed in range(2)]
     with monkeypatch.context() as patch:
-        patch.setattr(stacked_training, "stop_requests", told_to_stop)
+        patch.setattr(training, "stop_requests", told_to_stop)
         with pytest.raises(Interrupted, match="stopped at step 1 of runs that train together"):
             together(experiments, tmp_path)
     assert not (tmp_path / "0" / "metrics.jsonl").exists()

@@ -26,9 +26,9 @@ from unseen.selection import Evaluation
 from unseen.training.build import Images, build_sampler, count_steps, put_to_use
 from unseen.training.display import Display
 from unseen.training.features import features_key, stored_features
-from unseen.training.stacked_batches import Stream
-from unseen.training.stacked_methods import StackedMethod, Tensors, copy_of
-from unseen.training.stacked_optimizers import Rates, rates_of
+from unseen.training.stacked.batches import Stream
+from unseen.training.stacked.methods import StackedMethod, Tensors, copy_of
+from unseen.training.stacked.optimizers import Rates, rates_of
 from unseen.training.state import remember_images
 
 

@@ -16,10 +16,10 @@ from unseen.training.display import Display
 from unseen.training.divergence import loss_is_lost, weights_are_lost
 from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
 from unseen.training.optimizers import schedule_factor
-from unseen.training.stacked_batches import bundles, stacked_batches
-from unseen.training.stacked_optimizers import StackedOptimizer, clip
-from unseen.training.stacked_results import evaluate, write_results
-from unseen.training.stacked_runs import Stack, assemble_stack
+from unseen.training.stacked.batches import bundles, stacked_batches
+from unseen.training.stacked.optimizers import StackedOptimizer, clip
+from unseen.training.stacked.results import evaluate, write_results
+from unseen.training.stacked.runs import Stack, assemble_stack
 
 
 def train_stack(

@@ -15,7 +15,7 @@ from unseen.config import MethodSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress
 from unseen.networks.stages import Network
-from unseen.training.stacked_batches import Bundle, part_of
+from unseen.training.stacked.batches import Bundle, part_of
 
 Tensors = dict[str, Tensor]
 

@@ -22,8 +22,8 @@ from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.interruptions import Interrupted
-from unseen.training.stacked_methods import own_tensors
-from unseen.training.stacked_training import train_stack
+from unseen.training.stacked.methods import own_tensors
+from unseen.training.stacked.training import train_stack
 
 LARGEST = 256
 """Runs in a stack."""

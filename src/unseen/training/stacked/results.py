@@ -15,9 +15,9 @@ from unseen.records import MetricsLog
 from unseen.selection import Evaluation, choose
 from unseen.training.measuring import Trained, evaluation_record, rules_of, write_files
 from unseen.training.pictures import draw
-from unseen.training.stacked_methods import Tensors
-from unseen.training.stacked_runs import Stack, StackedRun
-from unseen.training.stacked_weights import WeightsMould
+from unseen.training.stacked.methods import Tensors
+from unseen.training.stacked.runs import Stack, StackedRun
+from unseen.training.stacked.weights import WeightsMould
 
 
 class _Judged(NamedTuple):

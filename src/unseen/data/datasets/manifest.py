@@ -11,8 +11,8 @@ import numpy as np
 
 from unseen.data.classes import ClassMapping, class_names
 from unseen.data.dataset import Dataset
+from unseen.data.datasets.folder import missing_classes
 from unseen.data.files import FileDataset
-from unseen.data.folder import missing_classes
 from unseen.data.index import Index, Split
 from unseen.data.splits import held_out
 from unseen.errors import DataError, nearest
