@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unseen.api import Run, fit, load_run
-    from unseen.comparison import compare
     from unseen.config import Settings
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
+    from unseen.experiments.compare import compare
     from unseen.methods.base import Method
     from unseen.serving.load import load
     from unseen.serving.model import Model
@@ -35,7 +35,7 @@ _HOME = {
     "Settings": "unseen.config",
     "Task": "unseen.data.batch",
     "UnseenError": "unseen.errors",
-    "compare": "unseen.comparison",
+    "compare": "unseen.experiments.compare",
     "fit": "unseen.api",
     "load": "unseen.serving.load",
     "load_run": "unseen.api",

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import unseen
-from unseen.comparison import Comparison
+from unseen.experiments.compare import Comparison
 from unseen.records import RunFolder, find_runs, read_json
 
 METHODS = ("aggregate", "dmg")
@@ -124,7 +124,7 @@ def test_names_may_be_text(comparison: Comparison, runs: Path) -> None:
 
 
 def test_training_domains_restrict_what_is_compared(runs: Path) -> None:
-    from unseen.comparison import plan_comparison
+    from unseen.experiments.compare import plan_comparison
 
     plan = plan_comparison(
         "digits", ["aggregate"], [0], [], {"data": {"training_domains": ["plain", "blended"]}}
@@ -168,7 +168,7 @@ def test_runs_of_a_comparison_are_plain_runs(comparison: Comparison) -> None:
 
 
 def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
-    from unseen.comparison import plan_comparison
+    from unseen.experiments.compare import plan_comparison
 
     both = {"data": {"training_domains": ["plain"], "unseen_domain": ["outlines"]}}
     plan = plan_comparison("digits", ["aggregate", "reweighting"], [0], [], both)
@@ -178,7 +178,8 @@ def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
 
 
 def test_all_is_every_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unseen import catalog, comparison
+    from unseen import catalog
+    from unseen.experiments import compare as comparison
 
     planned = []
     monkeypatch.setattr(comparison, "_carry_out", lambda plan, *_: planned.extend(plan))

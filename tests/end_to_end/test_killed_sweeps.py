@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.sweeps.tiny_sweep import assert_same_records
+from tests.experiments.tiny_sweep import assert_same_records
 from tests.tiny import TINY
 
 from unseen.cli.main import main

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from unseen import api, comparison
+from unseen import api
 from unseen.cli.main import main
 from unseen.config import Experiment
 from unseen.errors import SettingsError
+from unseen.experiments.compare import compare
 from unseen.records import RunFolder
 from unseen.trackers import fan_out
 from unseen.trackers.base import Subject, named_numbers, to_markdown
@@ -117,7 +118,7 @@ def test_only_the_process_that_writes_has_trackers(
 def test_a_comparison_sends_its_runs_and_its_tables(
     tmp_path: Path, experiment: Experiment, listeners: dict[str, Listening]
 ) -> None:
-    comparison.compare(
+    compare(
         "digits",
         methods="aggregate,dmg",
         unseen="outlines",
@@ -151,7 +152,7 @@ def test_a_package_that_is_missing_is_said_before_anything_is_trained(
     said = "--log mlflow needs the package 'alembic', which is not installed: pip install"
     assert f"{said} 'unseen[mlflow]'" in capsys.readouterr().err
     with pytest.raises(SettingsError, match=r"pip install 'unseen\[mlflow\]'"):
-        comparison.compare("digits", runs=tmp_path / "runs", log="mlflow")
+        compare("digits", runs=tmp_path / "runs", log="mlflow")
     assert not (tmp_path / "runs").exists()
 
 

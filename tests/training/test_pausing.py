@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rich.console import Console
-from tests.sweeps.tiny_sweep import assert_same_run
+from tests.experiments.tiny_sweep import assert_same_run
 
 from unseen.records import RunFolder
 from unseen.training.checkpoints import steps_saved

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from unseen.comparison import compare
+    from unseen.experiments.compare import compare
     from unseen.reports.formats import to_rich
     from unseen.training.devices import is_first_process
 

@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from unseen import catalog
+from unseen.experiments.sweep_file import find_sweep, sweep_names
 from unseen.recipe_files import file_header, recipe_header, recipe_names
-from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
 KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
 

@@ -22,9 +22,9 @@ from unseen.errors import SettingsError
 from unseen.recipe_files import parse_overrides
 
 if TYPE_CHECKING:
-    from unseen.sweeps.jobs import Means, Outcome
-    from unseen.sweeps.judging import Verdict
-    from unseen.sweeps.plan import Plan
+    from unseen.experiments.choose.results import Verdict
+    from unseen.experiments.plan import Plan
+    from unseen.experiments.run.jobs import Means, Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    from unseen.sweeps.jobs import Means
-    from unseen.sweeps.places import visible_devices
-    from unseen.sweeps.plan import plan_sweep
-    from unseen.sweeps.sweep_file import load_sweep
+    from unseen.experiments.plan import plan_sweep
+    from unseen.experiments.run.jobs import Means
+    from unseen.experiments.run.resources import visible_devices
+    from unseen.experiments.sweep_file import load_sweep
 
     if chosen.address and chosen.on != "ray":
         raise SettingsError("--address is that of a Ray cluster; add --on ray")
@@ -75,9 +75,9 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _show_plan(plan: "Plan", runs: Path, means: "Means") -> None:
-    from unseen.sweeps.cost import estimate
-    from unseen.sweeps.overview import cost_summary, cost_table, runs_table
-    from unseen.sweeps.places import count_workers, threads
+    from unseen.experiments.cost import estimate
+    from unseen.experiments.overview import cost_summary, cost_table, runs_table
+    from unseen.experiments.run.resources import count_workers, threads
     from unseen.training.probe import probe
 
     console, note = Console(), Console(stderr=True)
@@ -93,13 +93,13 @@ def _show_plan(plan: "Plan", runs: Path, means: "Means") -> None:
 
 
 def _carry_out(plan: "Plan", chosen: argparse.Namespace, means: "Means") -> list["Outcome"]:
-    from unseen.sweeps.progress import SweepDisplay
-    from unseen.sweeps.sweep import Way, carry_out_sweep
+    from unseen.experiments.progress import SweepDisplay
+    from unseen.experiments.sweep import Way, carry_out_sweep
 
     if chosen.on == "ray":
-        from unseen.sweeps.run_on_ray import run_on_ray as executor
+        from unseen.experiments.run.on_ray import run_on_ray as executor
     else:
-        from unseen.sweeps.run_here import run_here as executor
+        from unseen.experiments.run.here import run_here as executor
     console = Console(stderr=True)
     with SweepDisplay(console, plan, chosen.runs) as display:
         way = Way(executor, means, together=not chosen.one_by_one)
@@ -108,8 +108,8 @@ def _carry_out(plan: "Plan", chosen: argparse.Namespace, means: "Means") -> list
 
 def _show_outcome(plan: "Plan", runs: Path, outcomes: list["Outcome"]) -> int:
     """The table of the sweep's own rule, where the others are, and what went wrong."""
+    from unseen.experiments.choose.results import judge
     from unseen.reports.formats import to_rich
-    from unseen.sweeps.judging import judge
 
     console, warnings = Console(), Console(stderr=True)
     verdict = judge(plan, runs, [outcome for outcome in outcomes if outcome.state == "failed"])

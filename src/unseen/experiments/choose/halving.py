@@ -1,0 +1,86 @@
+"""Successive halving: all draws start, the best on source validation go on. No torch.
+
+It is decided from the records alone, up to the step of the decision: a sweep that was killed
+decides the same again, and a run that goes on is the run that was never paused.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unseen.atomic import write_json
+from unseen.config import Experiment
+from unseen.errors import SettingsError
+from unseen.experiments.choose.rules import source_evaluations, validation_score
+from unseen.experiments.sweep_file import Halving
+from unseen.records import RunFolder, read_json
+
+STOPPED = "stopped.json"
+
+
+def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
+    """Steps at which draws are compared: evaluations at or after the shares that were asked for."""
+    found: list[int] = []
+    share = halving.first
+    while share < 1:
+        every = experiment.evaluate_every
+        step = math.ceil(round(share * steps / every, 9)) * every
+        if step < steps and step not in found:
+            found.append(step)
+        share *= halving.keep_one_in
+    if not found:
+        raise SettingsError(
+            f"halving compares draws at evaluations before the end, of which there is none: "
+            f"evaluate_every={experiment.evaluate_every}, steps={steps}; lower evaluate_every "
+            "or halving.first"
+        )
+    return found
+
+
+def survivors(
+    folders: Mapping[int, RunFolder], rung: Mapping[int, int], keep: int
+) -> tuple[list[int], dict[int, float]]:
+    """The draws that go on, and the scores of all that reached their rung.
+
+    Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
+    all go on.
+    """
+    scores: dict[int, float] = {}
+    reached: list[int] = []
+    for number, folder in folders.items():
+        if any(r["step"] == rung[number] and "validation" in r for r in folder.read_metrics()):
+            reached.append(number)
+            until = [e for e in source_evaluations(folder) if e.step <= rung[number]]
+            if until:
+                scores[number] = validation_score(until)
+    if len(scores) < len(reached):
+        return reached, scores
+    best = sorted(scores, key=lambda number: (-scores[number], number))
+    return sorted(best[:keep]), scores
+
+
+def kept(draws: int, halving: Halving, round_number: int) -> int:
+    """How many of all draws go on after a round; the first is 1."""
+    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
+
+
+def mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:
+    """So that a reader of the folder sees why it ends there; no decision is read from it."""
+    better = sum(other > score for other in scores)
+    content = {"step": step, "validation": score, "better": better, "compared": len(scores)}
+    if _stopped(folder) != content:
+        write_json(folder.path / STOPPED, content)
+
+
+def unmark(folder: RunFolder) -> None:
+    """The run goes on after all."""
+    (folder.path / STOPPED).unlink(missing_ok=True)
+
+
+def is_stopped(folder: RunFolder) -> bool:
+    return not folder.finished and (folder.path / STOPPED).is_file()
+
+
+def _stopped(folder: RunFolder) -> Any:
+    file = folder.path / STOPPED
+    return read_json(file) if file.is_file() else None

@@ -1,0 +1,86 @@
+"""A plan before it is carried out: its runs, where they stand, and what they cost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from unseen.experiments.choose.halving import is_stopped
+from unseen.experiments.cost import Row, on_workers
+from unseen.experiments.plan import Plan
+from unseen.records import RunFolder
+
+_MOST_RUNS_SHOWN = 40
+
+
+def runs_table(plan: Plan, runs: Path) -> Table | None:
+    """Every run with its searched settings and where it stands; None where they are too many."""
+    if len(plan.distinct) > _MOST_RUNS_SHOWN:
+        return None
+    table = Table(title="Runs", title_justify="left")
+    for column in ("method", "unseen", "seed", "draw", "settings", "state"):
+        table.add_column(column)
+    several = len({(t.place.dataset, t.place.backbone) for t in plan.distinct}) > 1
+    for trial in plan.distinct:
+        place = trial.place
+        method = f"{place.method} ({place.dataset}, {place.backbone})" if several else place.method
+        values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+        cells = [method, "+".join(place.unseen), str(place.seed), str(trial.draw), values]
+        table.add_row(*map(escape, cells), _state(trial.folder(runs)))
+    return table
+
+
+def _state(folder: RunFolder) -> str:
+    if folder.finished:
+        return "finished"
+    if is_stopped(folder):
+        return "stopped"
+    if folder.read_failure() is not None:
+        return "failed"
+    return "to resume" if folder.checkpoint.is_file() else ""
+
+
+def cost_table(rows: Sequence[Row]) -> Table:
+    """Runs by kind, and the time that is left; columns without a number are left out."""
+    table = Table(title="Cost", title_justify="left")
+    table.add_column("runs of", overflow="fold")
+    states = {
+        "finished": "finished",
+        "to resume": "begun",
+        "stopped": "stopped",
+        "failed": "failed",
+    }
+    shown = {name: key for name, key in states.items() if any(getattr(row, key) for row in rows)}
+    for column in ("planned", *shown, "a run", "left"):
+        table.add_column(column, justify="right")
+    table.add_column("by", overflow="fold")
+    for row in rows:
+        dataset, method, backbone = map(escape, row.kind)
+        numbers = [row.runs, *(getattr(row, key) for key in shown.values())]
+        times = (clock(row.seconds_per_run), clock(row.seconds_left))
+        kind = f"{method} ({dataset}, {backbone})"
+        table.add_row(kind, *map(str, numbers), *times, row.basis)
+    return table
+
+
+def cost_summary(rows: Sequence[Row], workers: int) -> str:
+    planned, finished = sum(row.runs for row in rows), sum(row.finished for row in rows)
+    work = sum(row.seconds_left for row in rows)
+    counts = sorted({1, workers, 2 * workers, 8 * workers})
+    times = ", ".join(f"{clock(on_workers(rows, k))} on {k}" for k in counts)
+    return (
+        f"{planned} runs, {finished} finished; {clock(work)} of work is left: {times} workers like "
+        "this one."
+    )
+
+
+def clock(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h` or `12 days`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 100 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

@@ -1,0 +1,140 @@
+"""What the draws of a sweep change: settings with a range, and the points of a grid."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from unseen import catalog
+from unseen.config import Experiment, Settings
+from unseen.errors import nearest
+from unseen.experiments.sweep_file import MethodPart, Sweep
+from unseen.recipe_files import merge, nested, try_experiment
+from unseen.search import Range, declared, fraction
+
+SET_BY_THE_SWEEP = {
+    "data.name": "datasets",
+    "method.name": "methods",
+    "network.name": "backbones",
+    "data.unseen_domain": "unseen",
+    "seed": "seeds",
+}
+
+
+@dataclass(frozen=True)
+class Base:
+    """A method on a dataset and a backbone, before domains, seed and draw are chosen."""
+
+    dataset: str
+    method: str
+    settings: Mapping[str, Any]
+    first: Experiment
+    """The settings as they are, complete."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.method}"
+
+
+def setting_fields(settings: Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every single setting, by its dotted path."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from setting_fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def search_ranges(sweep: Sweep, base: Base) -> dict[str, Range]:
+    """Ranges of a method's settings: those that stand on them, then the file's, which win."""
+    fields = dict(setting_fields(base.first))
+    found = {path: declared(field.metadata) for path, field in fields.items()}
+    given = sweep.ranges | sweep.by_method.get(base.method, MethodPart()).ranges
+    for path, described in given.items():
+        if path in fields:
+            found[path] = described.range(whole=_takes_whole_numbers(fields[path]))
+    return {
+        path: known
+        for path, known in found.items()
+        if known is not None and (not sweep.search or path in sweep.search)
+    }
+
+
+def choices(sweep: Sweep, base: Base, seed: int) -> list[dict[str, Any]]:
+    """What each draw changes, by dotted path; the draw's number is its place in the list."""
+    grid = sweep.grid | sweep.by_method.get(base.method, MethodPart()).grid
+    if grid:
+        own = {path: values for path, values in grid.items() if path in _paths(base)}
+        return [dict(zip(own, point, strict=True)) for point in product(*own.values())]
+    ranges = search_ranges(sweep, base)
+    return [
+        {path: _draw(sweep, base, number, seed, path, ranges[path]) for path in ranges if number}
+        for number in range(sweep.draws or 1)
+    ]
+
+
+def _draw(sweep: Sweep, base: Base, number: int, seed: int, path: str, known: Range) -> Any:
+    """The same on every machine, and for every held-out domain; another one for each seed."""
+    return known.draw(fraction(sweep.search_seed, base.method, number, seed, path))
+
+
+def range_mistakes(sweep: Sweep, bases: list[Base]) -> Iterator[str]:
+    """Names that no method has, and values beyond the bounds of a setting."""
+    own = {path for base in bases for path in _paths(base)}
+    known = own | _paths_of_all_methods()
+    ranged = {path for base in bases for path in search_ranges(sweep, base)}
+    asked = [("ranges", sweep.ranges), ("grid", sweep.grid), ("search", sweep.search)]
+    for key, paths in asked:
+        for path in paths:
+            if path in SET_BY_THE_SWEEP or path.startswith("devices."):
+                yield _not_searched(key, path)
+            elif path not in known:
+                yield f"{key}.{path}: unknown setting{nearest(path, known)}"
+            elif key == "ranges" and sweep.search and path not in sweep.search:
+                yield f"ranges.{path}: is not searched; add it to search, or leave search out"
+            elif key == "search" and path not in ranged and path in own:
+                yield f"search: {path} has no range; give it one under ranges"
+    for base in bases:
+        yield from _own_mistakes(sweep, base)
+
+
+def _own_mistakes(sweep: Sweep, base: Base) -> Iterator[str]:
+    """Those of one method: its own names, and its values."""
+    part, known = sweep.by_method.get(base.method, MethodPart()), _paths(base)
+    for key, paths in (("ranges", part.ranges), ("grid", part.grid)):
+        for path in paths:
+            place = f"by_method.{base.method}.{key}"
+            if path in SET_BY_THE_SWEEP or path.startswith("devices."):
+                yield _not_searched(place, path)
+            elif path not in known:
+                yield f"{place}.{path}: unknown setting{nearest(path, known)}"
+    ranges = {} if sweep.grid or part.grid else search_ranges(sweep, base)
+    values = [("ranges", path, value) for path in ranges for value in ranges[path].extremes()]
+    values += [("grid", p, v) for p, many in (sweep.grid | part.grid).items() for v in many]
+    for key, path, value in values:
+        if path in known and path not in SET_BY_THE_SWEEP:
+            _, problems = try_experiment(merge(base.settings, nested({path: value})))
+            yield from (f"{key}: {problem} ({base.name})" for problem in problems)
+
+
+def _not_searched(key: str, path: str) -> str:
+    by = SET_BY_THE_SWEEP.get(path)
+    return f"{key}.{path}: " + (f"is chosen by '{by}'" if by else "decides nothing about a result")
+
+
+def _paths(base: Base) -> set[str]:
+    return {path for path, _ in setting_fields(base.first)}
+
+
+def _paths_of_all_methods() -> set[str]:
+    """A file may speak of a method that a shorter list of methods leaves out."""
+    configs = [catalog.load("method", name).Config for name in catalog.METHODS]
+    return {f"method.{name}" for config in configs for name in config.model_fields}
+
+
+def _takes_whole_numbers(field: FieldInfo) -> bool:
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return int in kinds and float not in kinds

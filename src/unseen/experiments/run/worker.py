@@ -1,0 +1,123 @@
+"""A process on this machine that carries out one order after another."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from unseen.experiments.run.resources import changed_environment
+from unseen.experiments.run.train_job import Answer, Order, carry_out
+
+if TYPE_CHECKING:  # it brings torch, and a worker is to be there for signals before that
+    from unseen.experiments.run.ledger import Task
+
+_PR_SET_PDEATHSIG = 1
+_KILLED = 9
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_SECONDS_TO_LEAVE = 10
+
+
+class Worker:
+    """The driver's side: hands over an order, gets the answer, learns of a death."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs,), name="unseen sweep worker")
+        self.task: Task | None = None
+        with _held_back(_STOPPING), changed_environment(environment):
+            self._process.start()
+        theirs.close()
+
+    @property
+    def doors(self) -> tuple[Connection, int]:
+        """What to wait for: an answer, and the end of the process."""
+        return self._connection, self._process.sentinel
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def give(self, task: "Task", order: Order) -> None:
+        self.task = task
+        with suppress(OSError):  # it has just died; the next look finds that
+            self._connection.send(order)
+
+    def answer(self) -> Answer | None:
+        """What it has said about its task, if anything."""
+        try:
+            return self._connection.recv() if self._connection.poll() else None
+        except (EOFError, OSError):
+            self._process.join(_SECONDS_TO_LEAVE)
+            self._process.kill()
+            self._process.join()
+            return None
+
+    def how_it_died(self) -> str:
+        code = self._process.exitcode or 0
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        memory = "; most often memory ran out" if code == -_KILLED else ""
+        return f"the process that trained it died ({how}){memory}"
+
+    def ask_to_stop(self) -> None:
+        self._process.terminate()
+
+    def end(self) -> None:
+        """At once: what counts is on disk, and tidying up takes a process seconds."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._connection.close()
+
+
+def serve(connection: Connection) -> None:
+    """The worker's side: orders until the pipe ends. A signal ends it, too; in training the state
+    is saved first."""
+    _end_with_the_driver()
+    for number in _STOPPING:
+        signal.signal(number, _leave)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        answer = None
+        while answer is None or answer.state != "stopped":
+            answer = carry_out(connection.recv())
+            connection.send(answer)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _end_with_the_driver() -> None:
+    """A driver that is killed cannot say so: Linux does, elsewhere the pipe that ends with it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    driver = multiprocessing.parent_process()
+    assert driver is not None
+
+    def watch() -> None:
+        driver.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """A process that is started meanwhile gets these signals once it is ready for them."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,251 @@
+"""Sweep files: which runs, what is searched, which rule chooses. Read and checked like recipes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from unseen import catalog
+from unseen.config import Experiment, Names, Settings, parse_seeds
+from unseen.errors import SettingsError, unknown_name
+from unseen.recipe_files import explain, file_names, find_file, merge, nested, read_yaml
+from unseen.search import Choice, LogUniform, Range, Uniform
+
+SWEEPS = Path(__file__).parent / "sweeps"
+
+Rule = Literal["source", "last", "leave-one-domain-out", "oracle"]
+
+
+def _as_seeds(value: Any) -> Any:
+    if isinstance(value, int):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_seeds(value)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+def _as_values(value: Any) -> Any:
+    """`1e-4,1e-3` is a list, too, and a single value is a list of one."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _dotted(value: Any, is_section: Callable[[Any], bool]) -> Any:
+    """{"optimizer": {"lr": x}} as {"optimizer.lr": x}."""
+    if not isinstance(value, Mapping):
+        return value
+    flat: dict[str, Any] = {}
+    for key, below in value.items():
+        inside = _dotted(below, is_section) if is_section(below) else {"": below}
+        flat |= {f"{key}.{path}" if path else str(key): deepest for path, deepest in inside.items()}
+    return flat
+
+
+def _dotted_values(value: Any) -> Any:
+    return _dotted(value, lambda below: isinstance(below, Mapping))
+
+
+def _dotted_ranges(value: Any) -> Any:
+    """A range is a section, too, but holds no further ones."""
+
+    def is_section(below: Any) -> bool:
+        return isinstance(below, Mapping) and all(isinstance(v, Mapping) for v in below.values())
+
+    return _dotted(value, is_section)
+
+
+class RangeSettings(Settings):
+    """One of three kinds of range, with its numbers."""
+
+    log_uniform: tuple[float, float] | None = None
+    """Every order of magnitude between the two is as likely."""
+    uniform: tuple[float, float] | None = None
+    """Every value between the two is as likely."""
+    choice: tuple[Any, ...] | None = None
+    """One of these values."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "RangeSettings":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("a range is one of log_uniform, uniform, choice")
+        try:
+            self.range(whole=False)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def range(self, whole: bool) -> Range:
+        """The range itself; whole numbers where the setting takes no others."""
+        if self.choice is not None:
+            return Choice(self.choice)
+        if self.uniform is not None:
+            return Uniform(*self.uniform, whole=whole)
+        assert self.log_uniform is not None
+        return LogUniform(*self.log_uniform, whole=whole)
+
+
+Ranges = Annotated[dict[str, RangeSettings], BeforeValidator(_dotted_ranges)]
+Grid = Annotated[
+    dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(min_length=1)]],
+    BeforeValidator(_dotted_values),
+]
+
+
+class MethodPart(Settings):
+    """What is different for one method."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Over those of all runs."""
+    ranges: Ranges = Field(default_factory=dict)
+    """Search ranges beside, or in place of, those of all runs."""
+    grid: Grid = Field(default_factory=dict)
+    """Values beside those of all runs."""
+
+
+class Halving(Settings):
+    """Successive halving: all draws start, the best on source validation go on."""
+
+    first: float = Field(default=0.2, gt=0, lt=1)
+    """Share of a run's steps after which the first draws are stopped."""
+    keep_one_in: int = Field(default=3, ge=2)
+    """Of so many draws one goes on, and so many times further, until the next are stopped."""
+
+
+class Sweep(Settings):
+    """A sweep: every combination of datasets, methods, backbones, unseen domains, seeds, draws."""
+
+    datasets: Names
+    """Datasets with recipes: `unseen list recipes`."""
+    methods: Names
+    """The first is what others are compared to; `all` for every one."""
+    backbones: Names = ()
+    """Empty: each recipe's own."""
+    unseen: Names = ()
+    """Domains to hold out, one after the other; empty: each domain in turn."""
+    seeds: Annotated[tuple[int, ...], BeforeValidator(_as_seeds)] = (0,)
+    """`0-2` is 0, 1, 2."""
+    draws: int | None = Field(default=None, ge=1)
+    """Random settings for each seed. Draw 0 is the recipe as it is."""
+    grid: Grid = Field(default_factory=dict)
+    """In place of draws: every combination of these values, `{optimizer.lr: [1e-4, 1e-3]}`."""
+    ranges: Ranges = Field(default_factory=dict)
+    """Search ranges beside, or in place of, those that stand on the settings:
+    `{optimizer.lr: {log_uniform: [1e-4, 1e-2]}}`; also `uniform` and `choice`."""
+    search: Names = ()
+    """Settings that draws change; empty: all that have a range."""
+    search_seed: int = Field(default=0, ge=0)
+    """Another number gives other draws."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Of all runs, over their recipes."""
+    by_method: dict[str, MethodPart] = Field(default_factory=dict)
+    """What is different for one method: settings, ranges, grid."""
+    pairs: Literal["none", "all", "nested"] = "none"
+    """Runs with two domains held out, for leave-one-domain-out selection; `nested`: only the draw
+    that they choose is then trained with one domain held out."""
+    selection: Rule | None = None
+    """The rule whose table is printed; empty: leave-one-domain-out where there are pairs, else
+    source."""
+    halving: Halving | None = None
+    """Stop hopeless draws early."""
+    retries: int = Field(default=1, ge=0)
+    """How often a run that failed is tried again."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Sweep":
+        empty = [name for name in ("datasets", "methods", "seeds") if not getattr(self, name)]
+        if empty:
+            raise ValueError(f"a sweep needs at least one of its {', '.join(empty)}")
+        grids = self.grid or any(part.grid for part in self.by_method.values())
+        if grids and self.draws is not None:
+            raise ValueError("give either draws or grid ('draws=' takes a file's draws away)")
+        if self.halving and self.pairs != "none":
+            raise ValueError("halving stops draws that leave-one-domain-out would need: pairs=none")
+        if self.pairs == "none" and self.rule == "leave-one-domain-out":
+            raise ValueError("selection=leave-one-domain-out needs pairs=all or pairs=nested")
+        if self.pairs == "nested" and self.rule != "leave-one-domain-out":
+            raise ValueError(f"pairs=nested serves leave-one-domain-out alone, not {self.rule}")
+        strange = [n for n in self.by_method if n not in catalog.METHODS and n not in self.methods]
+        if strange:
+            raise ValueError(f"by_method: {unknown_name('method', strange[0], catalog.METHODS)}")
+        return self
+
+    @property
+    def rule(self) -> Rule:
+        return self.selection or ("source" if self.pairs == "none" else "leave-one-domain-out")
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All that the runs of this sweep can be judged by."""
+        if self.pairs == "nested":
+            return ("leave-one-domain-out",)
+        pairs: tuple[Rule, ...] = ("leave-one-domain-out",) if self.pairs == "all" else ()
+        return ("source", "last", *pairs, "oracle")
+
+
+def sweep_names() -> list[str]:
+    """All sweeps that ship with the package."""
+    return file_names(SWEEPS)
+
+
+def find_sweep(sweep: str | Path) -> Path:
+    """The file of a shipped sweep, or a file of the user's own."""
+    return find_file("sweep", sweep, SWEEPS)
+
+
+def load_sweep(sweep: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
+    """A sweep file with overrides (nested or dotted), checked; every mistake is named at once."""
+    settings = _lay_over(_unfold(read_yaml(find_sweep(sweep))), _unfold(overrides or {}))
+    try:
+        return Sweep.model_validate(settings)
+    except ValidationError as error:
+        raise not_valid(sweep, map(_with_hint, explain(Sweep, error))) from None
+
+
+def _lay_over(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+    """Later wins; a range takes the place of another one as a whole, whatever their kinds."""
+    merged = merge(lower, upper)
+    pairs = [(merged, lower, upper)]
+    if isinstance(merged.get("by_method"), Mapping):
+        below, above = (each.get("by_method") or {} for each in (lower, upper))
+        pairs += [(merged["by_method"][m], below[m], above[m]) for m in below if m in above]
+    for result, one, other in pairs:
+        ranges = [_dotted_ranges(each.get("ranges", {})) for each in (one, other)]
+        if "ranges" in result and all(isinstance(each, Mapping) for each in ranges):
+            result["ranges"] = ranges[0] | ranges[1]
+    return merged
+
+
+def not_valid(sweep: str | Path, problems: Any) -> SettingsError:
+    return SettingsError(f"{sweep} is not a valid sweep:\n  " + "\n  ".join(problems))
+
+
+def _with_hint(problem: str) -> str:
+    """A setting of the runs that was taken for one of the sweep."""
+    key = problem.partition(":")[0]
+    own = {"seed"}  # nearly a key of the sweep's
+    if "unknown key" in problem and key.partition(".")[0] in Experiment.model_fields.keys() - own:
+        return f"{key}: unknown key; a setting of all runs is written settings.{key}"
+    return problem
+
+
+def _unfold(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys at every depth unfolded, so that files and overrides can be laid over another.
+    Names of methods stay as they are: an import string has dots, too."""
+    named = settings.get("by_method")
+    if isinstance(named, Mapping):
+        settings = {key: value for key, value in settings.items() if key != "by_method"}
+        parts = {name: _unfold_section(part) for name, part in named.items()}
+        return {**_unfold_section(settings), "by_method": parts}
+    return _unfold_section(settings)
+
+
+def _unfold_section(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return nested({key: _unfold_section(below) for key, below in value.items()})

@@ -1,0 +1,108 @@
+"""Sweeps without training: an executor that writes the records of runs whose numbers are known."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unseen.config import Experiment
+from unseen.experiments.plan import Plan, plan_sweep
+from unseen.experiments.run.jobs import Job, Means, Outcome, Report
+from unseen.experiments.sweep_file import load_sweep
+from unseen.records import RunFolder, run_name
+
+DOMAINS = ("plain", "blended", "coloured", "outlines")
+TINY: dict[str, Any] = {
+    "settings.steps": 6,
+    "settings.evaluate_every": 2,
+    "settings.checkpoint_every": 2,
+    "settings.images_per_domain": 2,
+    "settings.network.image_size": 16,
+    "settings.devices.accelerator": "cpu",
+    "search": "optimizer.lr",
+}
+Score = Callable[[Experiment, int], float]
+Unseen = Callable[[Experiment, str], float]
+
+
+def small_plan(**changes: Any) -> Plan:
+    """The shipped sweep on digits with aggregate alone, and tiny runs; `a__b` is the key `a.b`."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return plan_sweep(load_sweep("digits", TINY | {"methods": "aggregate"} | dotted), "digits")
+
+
+class Pretender:
+    """Writes what a run would have written, and remembers what it was asked for."""
+
+    def __init__(self, score: Score, unseen: Unseen) -> None:
+        self.score, self.unseen = score, unseen
+        self.asked: list[list[tuple[str, int | None]]] = []
+        self.broken: set[str] = set()
+        """Runs, by folder name, that never get anywhere."""
+
+    def __call__(
+        self, jobs: Sequence[Job], runs: Path, means: Means, report: Report
+    ) -> list[Outcome]:
+        outcomes = []
+        asked = [(run_name(e), job.until) for job in jobs for e in job.experiments]
+        self.asked.append(asked)
+        for job in jobs:
+            for experiment in job.experiments:
+                outcome = self._pretend(experiment, RunFolder(runs / run_name(experiment)), job)
+                outcomes.append(outcome)
+                report(outcome)
+        return outcomes
+
+    def _pretend(self, experiment: Experiment, folder: RunFolder, job: Job) -> Outcome:
+        if folder.path.name in self.broken:
+            return Outcome(folder.path, "failed", "it broke down")
+        write_metrics(experiment, folder, self.score, job.until or experiment.steps or 0)
+        if job.until is not None:
+            return Outcome(folder.path, "paused")
+        write_result(experiment, folder, self.unseen)
+        return Outcome(folder.path, "finished")
+
+
+def write_metrics(experiment: Experiment, folder: RunFolder, score: Score, until: int) -> None:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    training = [domain for domain in DOMAINS if domain not in experiment.data.unseen_domain]
+    lines = []
+    for step in range(1, until + 1):
+        lines.append({"step": step, "loss": 1.0})
+        if step % experiment.evaluate_every == 0 or step == experiment.steps:
+            validation = dict.fromkeys(training, score(experiment, step))
+            lines.append({"step": step, "validation": validation})
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_result(experiment: Experiment, folder: RunFolder, unseen: Unseen) -> None:
+    training = [domain for domain in DOMAINS if domain not in experiment.data.unseen_domain]
+    held_out = experiment.data.unseen_domain
+    views = {
+        "out_of_domain": _measured({d: unseen(experiment, d) for d in held_out}),
+        "in_domain": _measured(dict.fromkeys(training, 0.9)),
+        "known_domain": _measured(dict.fromkeys(training, 0.9)),
+    }
+    result = {
+        "run": folder.path.name,
+        "dataset": experiment.data.name,
+        "method": experiment.method.name,
+        "backbone": experiment.network.name,
+        "setting": "generalization",
+        "seed": experiment.seed,
+        "steps": experiment.steps,
+        "training_domains": training,
+        "unseen_domains": list(experiment.data.unseen_domain),
+        "classes": [str(n) for n in range(10)],
+        "data": "0123",
+        "selection": experiment.selection,
+        "results": {
+            rule: {"step": experiment.steps, "views": views} for rule in ("source", "last")
+        },
+    }
+    folder.timing.write_text(json.dumps({"seconds": 12.0}))
+    folder.result.write_text(json.dumps(result))
+
+
+def _measured(accuracies: dict[str, float]) -> dict[str, Any]:
+    return {d: {"accuracy": a, "count": 100, "confusion": []} for d, a in accuracies.items()}

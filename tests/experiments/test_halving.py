@@ -1,0 +1,216 @@
+"""Successive halving: when, who goes on, the same after a kill, and survivors as if undisturbed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from safetensors.numpy import load_file
+from tests.experiments.made_records import Pretender, small_plan
+
+from unseen.config import Experiment
+from unseen.errors import SettingsError, UnseenError
+from unseen.experiments.choose.halving import Halving, is_stopped, kept, rungs, survivors
+from unseen.experiments.choose.results import judge
+from unseen.experiments.choose.rounds import rounds
+from unseen.experiments.plan import Plan
+from unseen.experiments.run.jobs import Job, Means, Outcome, Report
+from unseen.experiments.sweep import Way, carry_out_sweep
+from unseen.recipe_files import load_experiment
+from unseen.records import RunFolder, read_json, run_name
+from unseen.training.display import Display
+from unseen.training.execute import execute
+
+
+def nothing(outcome: Outcome) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "first", "keep_one_in", "expected"),
+    [
+        (300, 10, 0.1, 3, [30, 90, 270]),
+        (300, 100, 0.2, 3, [100, 200]),  # 60 and 180, at the next evaluations
+        (300, 100, 0.1, 3, [100]),  # 30 and 90 are the same one, 270 is the end
+        (300, 50, 1 / 3, 3, [100]),
+        (6, 2, 0.2, 2, [2, 4]),  # 1.2, 2.4 and 4.8, which is the end
+    ],
+)
+def test_draws_are_compared_at_evaluations(
+    steps: int, every: int, first: float, keep_one_in: int, expected: list[int]
+) -> None:
+    experiment = load_experiment("digits/aggregate", {"steps": steps, "evaluate_every": every})
+    assert rungs(experiment, steps, Halving(first=first, keep_one_in=keep_one_in)) == expected
+
+
+def test_no_evaluation_before_the_end() -> None:
+    experiment = load_experiment("digits/aggregate", {"steps": 30, "evaluate_every": 30})
+    with pytest.raises(SettingsError, match="evaluate_every=30, steps=30; lower evaluate_every"):
+        rungs(experiment, 30, Halving())
+
+
+def test_one_in_so_many_is_kept_and_never_none() -> None:
+    halving = Halving(keep_one_in=3)
+    assert [kept(20, halving, number) for number in (1, 2, 3, 4)] == [7, 3, 1, 1]
+
+
+def record(home: Path, scores: dict[int, float], candidate: bool = True) -> RunFolder:
+    """A run that was evaluated at these steps."""
+    home.mkdir()
+    lines = [{"step": s, "validation": {"a": v}} for s, v in scores.items()]
+    lines = [line | ({} if candidate else {"candidate": False}) for line in lines]
+    (home / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return RunFolder(home)
+
+
+def test_the_best_up_to_their_rung_go_on(tmp_path: Path) -> None:
+    folders = {
+        0: record(tmp_path / "0", {2: 0.5, 4: 0.6}),
+        1: record(tmp_path / "1", {2: 0.8, 4: 0.1}),  # its best counts
+        2: record(tmp_path / "2", {2: 0.1, 4: 0.7, 6: 0.99}),  # what comes later does not
+        3: record(tmp_path / "3", {2: 0.9}),  # never got there
+    }
+    best, scores = survivors(folders, dict.fromkeys(folders, 4), keep=2)
+    assert best == [1, 2]
+    assert scores == {0: 0.6, 1: 0.8, 2: 0.7}
+
+
+def test_ties_go_to_the_first_draws(tmp_path: Path) -> None:
+    folders = {n: record(tmp_path / str(n), {2: 0.5}) for n in (2, 1, 0)}
+    assert survivors(folders, dict.fromkeys(folders, 2), keep=2)[0] == [0, 1]
+
+
+def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
+    folders = {
+        0: record(tmp_path / "0", {2: 0.5}),
+        1: record(tmp_path / "1", {2: 0.9}, candidate=False),
+    }
+    assert survivors(folders, dict.fromkeys(folders, 2), keep=1)[0] == [0, 1]
+
+
+def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
+    plan = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
+    order = [t.draw for t in sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)]
+    names = [run_name(trial.experiment) for trial in plan.singles]
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    way = Way(pretender, Means())
+    carry_out_sweep(plan, tmp_path, way, nothing)
+    asked = [[(names.index(name), until) for name, until in each] for each in pretender.asked]
+    assert asked == [
+        [(0, 2), (1, 2), (2, 2), (3, 2)],
+        [(draw, 4) for draw in sorted(order[:2])],
+        [(order[0], None)],
+    ]
+    stopped = {t.draw for t in plan.singles if is_stopped(t.folder(tmp_path))}
+    assert stopped == set(order[1:])
+    mark = read_json(plan.singles[order[1]].folder(tmp_path).path / "stopped.json")
+    score = pytest.approx(100 * plan.singles[order[1]].experiment.optimizer.lr)
+    assert mark == {"step": 4, "validation": score, "better": 1, "compared": 2}
+    verdict = judge(plan, tmp_path)
+    assert {each.state for each in verdict.missing} == {"stopped"}
+    assert any("3 stopped" in note for note in verdict.tables["source"][0].notes)
+    assert next(each.compared for each in verdict.chosen) == (order[0],)
+
+
+def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
+    plan = small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 3})
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    best, second = sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)[:2]
+    pretender.broken = {run_name(best.experiment)}
+    carry_out_sweep(plan, tmp_path, Way(pretender, Means()), nothing)
+    assert pretender.asked[-1] == [(run_name(second.experiment), None)]
+    assert not is_stopped(best.folder(tmp_path))
+
+
+def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> None:
+    """Under a milder rule; the sweep is killed before its second round."""
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    strict, mild = (
+        small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": number})
+        for number in (3, 2)
+    )
+    _, second, third = sorted(strict.singles, key=lambda t: -t.experiment.optimizer.lr)
+    carry_out_sweep(strict, tmp_path, Way(pretender, Means()), nothing)
+    assert is_stopped(second.folder(tmp_path))
+    made = rounds(mild, tmp_path)
+    next(made)  # all have reached the first rung already
+    assert second.experiment in [errand.trial.experiment for errand in next(made)]
+    assert not is_stopped(second.folder(tmp_path))
+    assert is_stopped(third.folder(tmp_path))
+
+
+class InProcess:
+    """Trains in this process; may be killed after some jobs."""
+
+    def __init__(self, jobs: int = 10**6) -> None:
+        self.jobs = jobs
+
+    def __call__(
+        self, jobs: Sequence[Job], runs: Path, means: Means, report: Report
+    ) -> list[Outcome]:
+        outcomes = []
+        for job in jobs:
+            (experiment,) = job.experiments
+            folder = RunFolder(runs / run_name(experiment))
+            self.jobs -= 1
+            if self.jobs < 0:
+                raise UnseenError("killed")
+            with Display(Console(quiet=True), 1, "") as display:
+                execute(experiment, folder, display, until=job.until)
+            outcomes.append(Outcome(folder.path, "finished" if folder.finished else "paused"))
+        return outcomes
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file but those that tell the time or the command; of a checkpoint the tensors."""
+    unlike = {"timing.json", "environment.json", "lock", "checkpoint.safetensors"}
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in unlike
+    }
+    tensors = load_file(folder / "checkpoint.safetensors")
+    return found | {name: tensor.tobytes() for name, tensor in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 2})
+
+
+def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
+    plan: Plan, tmp_path: Path
+) -> None:
+    halved, killed, plain = (tmp_path / name for name in ("halved", "killed", "plain"))
+    carry_out_sweep(plan, halved, Way(InProcess(), Means(), together=False), nothing)
+    finished = [t for t in plan.singles if t.folder(halved).finished]
+    assert len(finished) == 1
+    (survivor,) = finished
+    InProcess()([Job((survivor.experiment,))], plain, Means(), nothing)
+    name = run_name(survivor.experiment)
+    assert content(halved / name) == content(plain / name)
+    for jobs in (1, 2, 4, 5):  # in the first round, again, in the second, before the third
+        way = Way(InProcess(jobs), Means(), together=False)
+        with pytest.raises(UnseenError, match="killed"):
+            carry_out_sweep(plan, killed, way, nothing)
+    carry_out_sweep(plan, killed, Way(InProcess(), Means(), together=False), nothing)
+    for trial in plan.singles:
+        name = run_name(trial.experiment)
+        assert content(killed / name) == content(halved / name)
+        assert is_stopped(RunFolder(killed / name)) == (trial != survivor)
+
+
+def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
+    plan: Plan, tmp_path: Path
+) -> None:
+    def score(experiment: Experiment, step: int) -> float:
+        return 0.5
+
+    carry_out_sweep(plan, tmp_path, Way(Pretender(score, lambda e, d: 0.5), Means()), nothing)
+    stopped = [t for t in plan.singles if is_stopped(t.folder(tmp_path))]
+    assert stopped
+    whole = Plan(plan.name, plan.sweep.model_copy(update={"halving": None}), plan.singles, ())
+    carry_out_sweep(whole, tmp_path, Way(Pretender(score, lambda e, d: 0.5), Means()), nothing)
+    assert not any(is_stopped(trial.folder(tmp_path)) for trial in plan.singles)
+    assert judge(whole, tmp_path).missing == []

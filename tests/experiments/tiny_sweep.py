@@ -1,0 +1,79 @@
+"""Tiny runs on the digits as jobs, methods that go wrong, and records compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from tests.tiny import TINY
+
+from unseen.experiments.run.jobs import Job
+from unseen.recipe_files import load_experiment
+from unseen.records import find_runs
+
+NOT_COMPARED = {"lock", "timing.json", "environment.json", "checkpoint.safetensors"}
+PARTS = '''
+"""Methods that go wrong."""
+
+import os
+import signal
+from pathlib import Path
+
+from unseen.methods.aggregate import Aggregate
+
+
+class Failing(Aggregate):
+    def loss(self, batch, progress):
+        if progress.step == 3:
+            raise ArithmeticError("this method is broken")
+        return super().loss(batch, progress)
+
+
+class DyingOnce(Aggregate):
+    """Its process is killed in step 4, unless that has happened before."""
+
+    def loss(self, batch, progress):
+        mark = Path(os.environ["UNSEEN_MARK"])
+        if progress.step == 4 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(batch, progress)
+'''
+
+
+def tiny_job(recipe: str = "digits/aggregate", until: int | None = None, **changes: Any) -> Job:
+    """`a__b=value` is the setting `a.b=value`."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return Job((load_experiment(recipe, TINY | dotted),), until)
+
+
+def assert_same_records(found: Path, expected: Path) -> None:
+    """The same runs with the same bytes, but for what tells the time and the place."""
+    names = [folder.path.name for folder in find_runs(expected)]
+    assert [folder.path.name for folder in find_runs(found)] == names != []
+    for name in names:
+        assert_same_run(found / name, expected / name)
+
+
+def assert_same_run(found: Path, expected: Path) -> None:
+    files = _files(expected)
+    assert "result.json" in map(str, files)
+    assert _files(found) == files
+    for file in files:
+        if file.name not in NOT_COMPARED:
+            assert (found / file).read_bytes() == (expected / file).read_bytes(), file
+    assert _checkpoint(found) == _checkpoint(expected)
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
+def _checkpoint(folder: Path) -> dict[str, Any]:
+    """All of it but the seconds that were needed."""
+    with safe_open(folder / "checkpoint.safetensors", framework="numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        about = json.loads(file.metadata()["about"])
+    del about["seconds"]
+    return about | {name: np.ascontiguousarray(t).tobytes() for name, t in tensors.items()}
