@@ -17,7 +17,7 @@ from benchmarks.figures import Figure, Measurement, alternate, clock, median_rat
 from benchmarks.workload import DOMAINS, generated, workspace
 from unseen.config import Experiment
 from unseen.recipe_files import build_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import execute

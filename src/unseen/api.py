@@ -11,7 +11,7 @@ from rich.console import Console
 from unseen.config import Experiment
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, load_experiment
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.serving.evaluating import evaluate
 from unseen.serving.model import Model
 from unseen.serving.reading import ImageLike

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from unseen.errors import UnseenError
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
@@ -37,7 +39,19 @@ def link_file(existing: Path, path: Path) -> None:
             shutil.copyfile(existing, temporary)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_text(path: Path, text: str) -> None:
     with atomic_file(path) as temporary:
-        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnseenError(f"there is no {path}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UnseenError(f"{path} is damaged: {error}") from error

@@ -12,7 +12,7 @@ from unseen.cli.main import COMMANDS, parse
 from unseen.config import complete_settings, parse_seeds
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment, recipe_names
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from unseen.errors import DataError, SettingsError
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.devices import _started_processes, launch
 from unseen.training.display import Display
 from unseen.training.execute import execute

@@ -17,7 +17,7 @@ from unseen.config import Experiment, complete_settings
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.recipe_files import build_experiment, load_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training import loop
 from unseen.training.build import build_sampler
 from unseen.training.devices import launch

@@ -13,7 +13,7 @@ from unseen.data.datasets.digits import Digits
 from unseen.data.index import Index
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

@@ -13,8 +13,10 @@ import pytest
 from rich.console import Console
 
 import unseen
+from unseen.atomic import read_json
 from unseen.experiments.compare import Comparison
-from unseen.records import RunFolder, find_runs, read_json
+from unseen.records.folder import RunFolder
+from unseen.records.run_list import find_runs
 
 METHODS = ("aggregate", "dmg")
 DOMAINS = ("plain", "blended", "coloured", "outlines")

@@ -18,7 +18,8 @@ from tests.tiny import TINY
 
 from unseen.cli.main import main
 from unseen.recipe_files import build_experiment
-from unseen.records import RunFolder, find_runs
+from unseen.records.folder import RunFolder
+from unseen.records.run_list import find_runs
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

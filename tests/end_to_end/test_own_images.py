@@ -12,9 +12,9 @@ from PIL import Image
 from rich.console import Console
 
 import unseen
+from unseen.atomic import read_json
 from unseen.cli.main import main
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.records import read_json
 
 DOMAINS = ("day", "fog", "night")
 CLASSES = ("cat", "dog")

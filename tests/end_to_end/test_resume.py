@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from unseen.records import RunFolder, find_runs, read_json
+from unseen.atomic import read_json
+from unseen.records.folder import RunFolder
+from unseen.records.run_list import find_runs
 
 SETTINGS = [
     "data.unseen_domain=outlines",

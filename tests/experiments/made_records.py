@@ -9,7 +9,7 @@ from unseen.config import Experiment
 from unseen.experiments.plan import Plan, plan_sweep
 from unseen.experiments.run.jobs import Job, Means, Outcome, Report
 from unseen.experiments.sweep_file import load_sweep
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 TINY: dict[str, Any] = {

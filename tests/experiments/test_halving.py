@@ -9,6 +9,7 @@ from rich.console import Console
 from safetensors.numpy import load_file
 from tests.experiments.made_records import Pretender, small_plan
 
+from unseen.atomic import read_json
 from unseen.config import Experiment
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.halving import Halving, is_stopped, kept, rungs, survivors
@@ -18,7 +19,7 @@ from unseen.experiments.plan import Plan
 from unseen.experiments.run.jobs import Job, Means, Outcome, Report
 from unseen.experiments.sweep import Way, carry_out_sweep
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder, read_json, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

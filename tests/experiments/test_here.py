@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console
 from tests.experiments.tiny_sweep import PARTS, assert_same_run, tiny_job
 
+from unseen.atomic import read_json
 from unseen.experiments.run.here import run_here
 from unseen.experiments.run.jobs import Job, Means, Outcome
 from unseen.experiments.run.ledger import Ledger
 from unseen.experiments.run.train_job import Order, carry_out
-from unseen.records import RunFolder, read_json, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.training.checkpoints import steps_saved
 from unseen.training.display import Display
 from unseen.training.execute import execute

@@ -16,7 +16,7 @@ from unseen.experiments.run import ledger as ledger_module
 from unseen.experiments.run.jobs import Job, Means, Outcome
 from unseen.experiments.run.ledger import Ledger
 from unseen.experiments.run.train_job import Answer
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 
 ONE = tiny_job().experiments[0]
 TWO = tiny_job(seed=1).experiments[0]

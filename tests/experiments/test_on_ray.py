@@ -15,13 +15,14 @@ import torch
 from tests.experiments.test_here import one_by_one
 from tests.experiments.tiny_sweep import PARTS, assert_same_records, assert_same_run, tiny_job
 
+from unseen.atomic import read_json
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.run import on_ray as module
 from unseen.experiments.run.jobs import Means, Outcome, SweepStopped
 from unseen.experiments.run.ledger import Ledger
 from unseen.experiments.run.on_ray import RemoteCrew, run_on_ray, worker_environment
 from unseen.experiments.run.train_job import Answer, Origin
-from unseen.records import RunFolder, read_json, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.training.interruptions import StopFlag
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from tests.experiments.made_records import DOMAINS, Pretender, small_plan
 
-from unseen.atomic import write_json
+from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
 from unseen.experiments.choose.results import Verdict, judge
 from unseen.experiments.plan import Plan
 from unseen.experiments.run.jobs import Means
 from unseen.experiments.sweep import Way, carry_out_sweep
-from unseen.records import find_runs, read_json, run_name
+from unseen.records.folder import run_name
+from unseen.records.run_list import find_runs
 from unseen.reports.page.write import write_report
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.selection import DRAW_RULES
 
 VALIDATION = {0: (0.95, 0.70, 0.60), 1: (0.50, 0.65, 0.80), 2: (0.10, 0.90, 0.50)}

@@ -15,7 +15,8 @@ from unseen.experiments.run import resources as places
 from unseen.experiments.run.jobs import Means
 from unseen.experiments.sweep import Way, carry_out_sweep
 from unseen.experiments.sweep_file import sweep_names
-from unseen.records import find_runs, run_name
+from unseen.records.folder import run_name
+from unseen.records.run_list import find_runs
 from unseen.training.probe import Probe, probe
 
 WORDS = (

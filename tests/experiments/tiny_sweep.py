@@ -10,7 +10,7 @@ from tests.tiny import TINY
 
 from unseen.experiments.run.jobs import Job
 from unseen.recipe_files import load_experiment
-from unseen.records import find_runs
+from unseen.records.run_list import find_runs
 
 NOT_COMPARED = {"lock", "timing.json", "environment.json", "checkpoint.safetensors"}
 PARTS = '''

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from unseen.records import write_arrays
+from unseen.records.arrays import write_arrays
 from unseen.reports.figures.drawing import draw
 from unseen.reports.figures.kinds import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unseen.records import write_arrays
+from unseen.records.arrays import write_arrays
 from unseen.reports.page.write import write_report
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")

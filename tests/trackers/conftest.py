@@ -11,7 +11,7 @@ from tests.tiny import TINY
 
 from unseen.config import Experiment
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.training import loop
 from unseen.training.display import Display
 from unseen.training.execute import execute

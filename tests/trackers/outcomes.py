@@ -1,6 +1,6 @@
 """What the record of a run says, for comparison with what a tracker holds."""
 
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 
 
 def final_accuracy(folder: RunFolder) -> float:

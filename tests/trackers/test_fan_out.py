@@ -15,7 +15,7 @@ from unseen.cli.main import main
 from unseen.config import Experiment
 from unseen.errors import SettingsError
 from unseen.experiments.compare import compare
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.trackers import fan_out
 from unseen.trackers.base import Subject, named_numbers, to_markdown
 from unseen.trackers.outcome import draw_confusion, final_numbers

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.trackers.outcomes import final_accuracy
 
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.trackers.mlflow import allowed_name
 
 pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.trackers.outcomes import final_accuracy
 
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 
 pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
 

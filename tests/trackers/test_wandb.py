@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tests.trackers.outcomes import final_accuracy
 
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 
 pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
 

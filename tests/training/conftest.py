@@ -12,7 +12,7 @@ from tests.tiny import TINY
 
 from unseen.config import Experiment
 from unseen.recipe_files import load_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

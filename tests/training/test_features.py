@@ -14,7 +14,7 @@ from unseen.data.cache import cache_folder
 from unseen.data.features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training import features
 
 Build = Callable[..., Experiment]

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from tests.experiments.tiny_sweep import assert_same_run
 
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import steps_saved
 from unseen.training.display import Display
 from unseen.training.execute import execute

@@ -10,7 +10,7 @@ from unseen.data.augment import PixelScale
 from unseen.data.feed import Feed, Place
 from unseen.data.prepare import open_dataset
 from unseen.recipe_files import load_experiment
-from unseen.records import write_arrays
+from unseen.records.arrays import write_arrays
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.pictures import draw, evenly, penultimate, principal_components
 

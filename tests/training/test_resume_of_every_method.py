@@ -7,7 +7,7 @@ import pytest
 
 from unseen import catalog
 from unseen.config import Experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training import loop
 from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, save

@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.evaluation.metrics import Counts, StackedCounts
 from unseen.methods.base import Method
 from unseen.networks.backbones import small_cnn
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.display import Display

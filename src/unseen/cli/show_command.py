@@ -12,7 +12,7 @@ from rich.console import Console
 
 from unseen.config import complete_settings
 from unseen.recipe_files import find_recipe, load_experiment, parse_overrides
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.reports.summary import run_table
 
 

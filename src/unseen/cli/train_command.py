@@ -17,7 +17,7 @@ from rich.console import Console
 from unseen.config import Experiment
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment, load_experiment, merge, parse_overrides
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

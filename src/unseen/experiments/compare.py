@@ -14,7 +14,8 @@ from unseen.config import Experiment, as_list, identity
 from unseen.data.prepare import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
-from unseen.records import RunFolder, RunList, run_name, safe_name, write_run_list
+from unseen.records.folder import RunFolder, run_name, safe_name
+from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables

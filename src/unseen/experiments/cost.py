@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from unseen.atomic import read_json
 from unseen.config import Experiment
 from unseen.experiments.choose.halving import is_stopped, kept, rungs
 from unseen.experiments.plan import Plan, Trial
-from unseen.records import RunFolder, read_json
+from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import steps_saved
 from unseen.training.execute import length
 from unseen.training.probe import Probe

@@ -9,7 +9,7 @@ from rich.table import Table
 from unseen.experiments.choose.halving import is_stopped
 from unseen.experiments.cost import Row, on_workers
 from unseen.experiments.plan import Plan
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 
 _MOST_RUNS_SHOWN = 40
 

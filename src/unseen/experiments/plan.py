@@ -23,7 +23,7 @@ from unseen.experiments.ranges import (
 )
 from unseen.experiments.sweep_file import MethodPart, Sweep, not_valid
 from unseen.recipe_files import merge, nested, recipe_names, try_experiment
-from unseen.records import RunFolder, run_name, safe_name
+from unseen.records.folder import RunFolder, run_name, safe_name
 
 
 class Place(NamedTuple):

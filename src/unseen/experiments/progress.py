@@ -17,7 +17,7 @@ from rich.text import Text
 
 from unseen.experiments.plan import Plan
 from unseen.experiments.run.jobs import Outcome
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.display import Drawn
 
 _FRESH_SECONDS = 60.0

@@ -4,13 +4,12 @@ Markdown with the front matter that the Hugging Face Hub reads. Equal runs have 
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from unseen.atomic import atomic_file
-from unseen.records import RunFolder, read_json
+from unseen.atomic import read_json, write_text
+from unseen.records.folder import RunFolder
 from unseen.reports.card_limits import limits
 from unseen.reports.gather import column_name
 from unseen.reports.notes import rule_note
@@ -43,11 +42,6 @@ def model_card(settings: Content, result: Content, data: Content) -> str:
 def write_card(folder: RunFolder, settings: Content, result: Content) -> None:
     """Beside the model that a run leaves."""
     write_text(folder.card, model_card(settings, result, read_json(folder.data)))
-
-
-def write_text(path: Path, text: str) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _title(result: Content) -> str:

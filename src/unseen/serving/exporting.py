@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from unseen.atomic import atomic_file
+from unseen.atomic import atomic_file, write_text
 from unseen.errors import SettingsError, UnseenError
-from unseen.reports.card import write_text
 from unseen.serving.graph import describe, trace
 from unseen.serving.model import Model
 from unseen.serving.onnx_file import OnnxModel, write_onnx

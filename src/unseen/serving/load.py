@@ -4,7 +4,8 @@ from itertools import islice
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.records import RunFolder, find_runs
+from unseen.records.folder import RunFolder
+from unseen.records.run_list import find_runs
 from unseen.serving.predictor import Predictor
 
 _EXPECTED = (

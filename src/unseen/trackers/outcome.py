@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from unseen.records import safe_name
+from unseen.records.folder import safe_name
 
 TABLE_HEADER = ("view", "domain", "accuracy", "calibration error", "images")
 

@@ -15,7 +15,7 @@ from unseen.data.prepare import open_dataset
 from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.build import build_sampler, count_steps, looks_at_target
 from unseen.training.devices import ProcessLost, is_first_process, launch
 from unseen.training.display import Display

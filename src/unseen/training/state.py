@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from unseen.atomic import write_json
+from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch
@@ -20,7 +20,8 @@ from unseen.data.sampling import Sampler
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator
 from unseen.methods.base import Method
-from unseen.records import MetricsLog, RunFolder, read_json
+from unseen.records.folder import RunFolder
+from unseen.records.log import MetricsLog
 from unseen.selection import Evaluation
 from unseen.training.build import (
     Images,

@@ -12,7 +12,7 @@ from unseen.data.feed import BATCH, Feed, Place
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
 from unseen.methods.base import Method, TrainingImages
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import load_tensors, save_tensors
 from unseen.training.display import Display
 

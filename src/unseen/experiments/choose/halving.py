@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.atomic import write_json
+from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
 from unseen.errors import SettingsError
 from unseen.experiments.choose.rules import source_evaluations, validation_score
 from unseen.experiments.sweep_file import Halving
-from unseen.records import RunFolder, read_json
+from unseen.records.folder import RunFolder
 
 STOPPED = "stopped.json"
 

@@ -12,7 +12,8 @@ from unseen.experiments.choose.rounds import paired_draws, winners
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.experiments.plan import Place, Plan, Trial
 from unseen.experiments.run.jobs import Outcome
-from unseen.records import RunFolder, RunList, safe_name, write_run_list
+from unseen.records.folder import RunFolder, safe_name
+from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.notes import rule_note

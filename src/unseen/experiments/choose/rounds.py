@@ -7,7 +7,7 @@ from typing import NamedTuple
 from unseen.experiments.choose.halving import kept, mark_stopped, rungs, survivors, unmark
 from unseen.experiments.choose.rules import Draw, choose_draw
 from unseen.experiments.plan import Place, Plan, Trial
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.execute import length
 
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.selection import DRAW_RULES, Evaluation, choose
 
 _IN_EACH_RUN = "source"

@@ -12,7 +12,7 @@ from unseen.errors import UnseenError
 from unseen.experiments.run.jobs import Job, Means, Outcome, Report, SweepStopped
 from unseen.experiments.run.resources import threads
 from unseen.experiments.run.train_job import Answer, Order
-from unseen.records import RunFolder, run_name
+from unseen.records.folder import RunFolder, run_name
 from unseen.training.checkpoints import steps_saved
 from unseen.training.execute import length
 from unseen.training.interruptions import StopFlag

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from unseen.config import Experiment
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment
-from unseen.records import RunBusy, RunFolder
+from unseen.records.folder import RunBusy, RunFolder
 
 
 class Order(NamedTuple):

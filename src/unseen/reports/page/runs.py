@@ -7,8 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from unseen.atomic import read_json
 from unseen.errors import UnseenError
-from unseen.records import RunFolder, find_runs, read_json
+from unseen.records.folder import RunFolder
+from unseen.records.run_list import find_runs
 from unseen.reports.gather import column_name
 
 _ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")

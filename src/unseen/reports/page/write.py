@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.records import read_run_list
+from unseen.records.run_list import read_run_list
 from unseen.reports.figures.drawing import draw
 from unseen.reports.figures.kinds import Figure
 from unseen.reports.page.accuracy import comparison_section, tables_section

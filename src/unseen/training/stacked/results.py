@@ -11,7 +11,7 @@ from unseen.atomic import link_file
 from unseen.data.roles import Roles
 from unseen.evaluation.protocol import Evaluator, Predict, three_views
 from unseen.methods.base import Method
-from unseen.records import MetricsLog
+from unseen.records.log import MetricsLog
 from unseen.selection import Evaluation, choose
 from unseen.training.measuring import Trained, evaluation_record, rules_of, write_files
 from unseen.training.pictures import draw

@@ -21,7 +21,7 @@ from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.selection import Evaluation
 from unseen.training.build import Images, build_sampler, count_steps, put_to_use
 from unseen.training.display import Display

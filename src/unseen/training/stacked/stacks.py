@@ -16,7 +16,7 @@ from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.networks.stages import BATCH_NORMS, DROPOUTS
-from unseen.records import RunBusy, RunFolder
+from unseen.records.folder import RunBusy, RunFolder
 from unseen.training.build import build_method, build_sampler, count_steps
 from unseen.training.devices import launch
 from unseen.training.display import Display

@@ -10,7 +10,7 @@ from torch import Tensor
 from unseen.config import Experiment
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
-from unseen.records import RunFolder
+from unseen.records.folder import RunFolder
 from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
 from unseen.training.divergence import loss_is_lost, weights_are_lost

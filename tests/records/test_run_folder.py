@@ -9,7 +9,10 @@ from unseen.atomic import atomic_file, write_json
 from unseen.config import identity
 from unseen.errors import UnseenError
 from unseen.recipe_files import load_experiment
-from unseen.records import MetricsLog, RunFolder, describe_environment, find_runs, run_name
+from unseen.records.folder import RunFolder, run_name
+from unseen.records.log import MetricsLog
+from unseen.records.provenance import describe_environment
+from unseen.records.run_list import find_runs
 
 
 def test_a_writer_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

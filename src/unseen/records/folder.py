@@ -1,0 +1,140 @@
+"""The folder of a run: where its files lie, who writes in it, what it is called.
+
+The format is described in docs/run-folder.md. No torch.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unseen.atomic import read_json, write_json
+from unseen.config import Experiment, complete_settings, identity
+from unseen.errors import UnseenError
+from unseen.records.log import read_log
+from unseen.records.provenance import describe_environment
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+_LONGEST_NAME = 200
+
+
+class RunBusy(UnseenError):
+    """Another process is training the run."""
+
+
+class Failure(NamedTuple):
+    """Why a run could not be brought to its end."""
+
+    error: str
+    attempts: int
+    """How often it was tried, over all commands."""
+    traceback: str
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "settings.json"
+        self.environment = path / "environment.json"
+        self.data = path / "data.json"
+        self.metrics = path / "metrics.jsonl"
+        self.timing = path / "timing.json"
+        self.survey = path / "survey.safetensors"
+        self.arrays = path / "arrays.npz"
+        self.result = path / "result.json"
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.failure = path / "failure.json"
+        self.card = path / "README.md"
+
+    def weights(self, rule: str) -> Path:
+        """The weights that a selection rule chose."""
+        return self.path / "weights" / f"{rule}.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        return self.result.is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time trains a run. The lock ends with its process, however that ends.
+
+        What an earlier process was writing when it was killed is removed.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RunBusy(
+                        f"another process is training the run in {self.path}; wait until it is "
+                        "done and give the same command again"
+                    ) from None
+                for leftover in self.path.rglob(".*.partial"):
+                    leftover.unlink(missing_ok=True)
+            yield
+
+    def create(self, experiment: Experiment) -> None:
+        """Make the folder with settings and environment, unless it is there already."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.settings.is_file():
+            write_json(self.environment, describe_environment())
+            write_json(self.settings, complete_settings(experiment))
+
+    def read_settings(self) -> dict[str, Any]:
+        if not self.settings.is_file():
+            raise UnseenError(
+                f"{self.path} is not a run folder: it holds no settings.json; "
+                "'unseen train RECIPE' makes one"
+            )
+        return read_json(self.settings)
+
+    def read_result(self) -> dict[str, Any]:
+        if not self.finished:
+            raise UnseenError(
+                f"the run in {self.path} is not finished; go on with: unseen train {self.path}"
+            )
+        return read_json(self.result)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return read_log(self.metrics)
+
+    def read_failure(self) -> Failure | None:
+        """What kept the run from its end; None where nothing did, or where it has got there."""
+        if self.finished or not self.failure.is_file():
+            return None
+        return Failure(**read_json(self.failure))
+
+    def write_failure(self, error: str, traceback: str) -> None:
+        """One more attempt has failed."""
+        before = self.read_failure()
+        attempts = 1 + (before.attempts if before else 0)
+        write_json(self.failure, Failure(error, attempts, traceback)._asdict())
+
+
+def run_name(experiment: Experiment) -> str:
+    """A folder name a person can read, made unique by the identity of the settings."""
+    unseen = "+".join(experiment.data.unseen_domain) or "none"
+    parts = (
+        experiment.data.name,
+        experiment.network.name,
+        experiment.method.name,
+        unseen,
+        f"seed{experiment.seed}",
+        identity(experiment),
+    )
+    *readable, unique = (safe_name(part) for part in parts)
+    # file systems allow 255 bytes; a letter may take four
+    shortened = "-".join(readable).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{shortened}-{unique}"
+
+
+def safe_name(text: str) -> str:
+    """A name from settings as part of a folder's name."""
+    return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]

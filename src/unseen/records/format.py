@@ -1,0 +1,3 @@
+"""The version of everything that is written to disk."""
+
+FORMAT = 1
