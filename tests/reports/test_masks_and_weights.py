@@ -8,12 +8,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from unseen.records.arrays import write_arrays
-from unseen.reports.figures.drawing import draw
-from unseen.reports.figures.kinds import CirclePanel, StripGroup, StripPanel
+from unseen.reports.figures.layout import draw
+from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks
 from unseen.reports.figures.svg import fitted
 from unseen.reports.page.features import principal_axes, unit_square
-from unseen.reports.page.masks import mask_tensors, sorted_units
+from unseen.reports.page.methods.masks import mask_tensors, sorted_units
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.write import write_report
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unseen.errors import SettingsError, UnseenError
-from unseen.reports.figures import kinds
+from unseen.reports.figures import panels
 from unseen.reports.figures.paper import write_figures
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
@@ -161,18 +161,22 @@ def test_figures_are_written_for_a_paper(make_run, report, tmp_path) -> None:
 def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_path) -> None:
     values = np.linspace(-1, 1, 4).reshape(2, 2)
     pixels = np.zeros((8, 8, 3), np.uint8)
-    axis = kinds.Axis(0, 1, "$ and _")
-    panels = (
-        kinds.BarPanel("bars", (kinds.Bar("a", 0, 0.5, 0.1, (0.4, 0.6)),), axis),
-        kinds.DotPanel("dots", (kinds.DotRow("a", 1, (kinds.Mark("m", 0.5),)),), axis, True),
-        kinds.CurvePanel("curves", (kinds.Line("a", 2, ((0, 0), (1, 1)), True),), axis, axis, True),
-        kinds.HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(values), (("1", "$"), ("2", "3"))),
-        kinds.StripPanel("strips", ("a", "b"), (kinds.StripGroup((True, False), 3),)),
-        kinds.CirclePanel("circles", values, 1.0),
-        kinds.ScatterPanel("map", (kinds.Cloud("a", 3, abs(values), True),), (kinds.Key("a", 3),)),
-        kinds.SheetPanel("sheet", (kinds.Picture(pixels, "dog → house", "b"),)),
+    axis = panels.Axis(0, 1, "$ and _")
+    every = (
+        panels.BarPanel("bars", (panels.Bar("a", 0, 0.5, 0.1, (0.4, 0.6)),), axis),
+        panels.DotPanel("dots", (panels.DotRow("a", 1, (panels.Mark("m", 0.5),)),), axis, True),
+        panels.CurvePanel(
+            "curves", (panels.Line("a", 2, ((0, 0), (1, 1)), True),), axis, axis, True
+        ),
+        panels.HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(values), (("1", "$"), ("2", "3"))),
+        panels.StripPanel("strips", ("a", "b"), (panels.StripGroup((True, False), 3),)),
+        panels.CirclePanel("circles", values, 1.0),
+        panels.ScatterPanel(
+            "map", (panels.Cloud("a", 3, abs(values), True),), (panels.Key("a", 3),)
+        ),
+        panels.SheetPanel("sheet", (panels.Picture(pixels, "dog → house", "b"),)),
     )
-    figure = kinds.Figure("all", "all", "", panels, (kinds.Key("$a", 0, "dashed"),))
+    figure = panels.Figure("all", "all", "", every, (panels.Key("$a", 0, "dashed"),))
     for folder in ("a", "b"):
         write_figures([figure], tmp_path / folder)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())

@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import ModelHubMixin, constants, snapshot_download
 
 from unseen.atomic import read_json, write_json, write_text
+from unseen.cards.card import model_card
 from unseen.config import Experiment, complete_settings
 from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
@@ -16,7 +17,6 @@ from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
-from unseen.reports.card import model_card
 from unseen.serving.devices import choose_device
 from unseen.serving.exported import are_names
 from unseen.serving.predictor import Answers, Predictor

@@ -9,13 +9,13 @@ import numpy as np
 from torch import Tensor
 
 from unseen.atomic import link_file, write_json
+from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
 from unseen.evaluation.protocol import Predict, three_views
 from unseen.methods.base import Method, Progress
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
 from unseen.records.format import FORMAT
-from unseen.reports.card import write_card
 from unseen.reports.page.arrays import PICTURES
 from unseen.selection import Evaluation, choose
 from unseen.training.build import Images

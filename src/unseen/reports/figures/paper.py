@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseen.atomic import atomic_file
-from unseen.reports.figures import kinds
+from unseen.reports.figures import panels
 from unseen.reports.figures.paper_panels import (
     bars,
     circles,
@@ -38,18 +38,18 @@ _STYLE: dict[Any, Any] = {
 _NO_DATE = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None, "ModDate": None}}
 
 _DRAW: dict[type, Callable[[Any, Any], None]] = {
-    kinds.BarPanel: bars,
-    kinds.DotPanel: dots,
-    kinds.CurvePanel: curves,
-    kinds.ScatterPanel: clouds,
-    kinds.HeatPanel: heat,
-    kinds.StripPanel: strips,
-    kinds.CirclePanel: circles,
-    kinds.SheetPanel: sheet,
+    panels.BarPanel: bars,
+    panels.DotPanel: dots,
+    panels.CurvePanel: curves,
+    panels.ScatterPanel: clouds,
+    panels.HeatPanel: heat,
+    panels.StripPanel: strips,
+    panels.CirclePanel: circles,
+    panels.SheetPanel: sheet,
 }
 
 
-def write_figures(figures: Iterable[kinds.Figure], folder: Path) -> list[Path]:
+def write_figures(figures: Iterable[panels.Figure], folder: Path) -> list[Path]:
     """Each figure in three formats, named by what it shows; equal figures make equal files."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
@@ -69,7 +69,7 @@ def write_figures(figures: Iterable[kinds.Figure], folder: Path) -> list[Path]:
     return paths
 
 
-def _fill(canvas: "Canvas", figure: kinds.Figure) -> None:
+def _fill(canvas: "Canvas", figure: panels.Figure) -> None:
     columns = min(len(figure.panels), 1 if figure.wide else 3)
     rows = math.ceil(len(figure.panels) / columns)
     width = 7.0 if figure.wide or columns == 3 else 2.6 * columns + 0.4
@@ -83,25 +83,25 @@ def _fill(canvas: "Canvas", figure: kinds.Figure) -> None:
     _add_legend(canvas, figure.legend)
 
 
-def _height(panel: kinds.Panel) -> float:
+def _height(panel: panels.Panel) -> float:
     """Inches of a panel a third of a page wide."""
     match panel:
-        case kinds.BarPanel():
+        case panels.BarPanel():
             return 0.55 + 0.2 * len(panel.bars)
-        case kinds.DotPanel():
+        case panels.DotPanel():
             return 0.55 + 0.2 * len(panel.rows)
-        case kinds.StripPanel():
+        case panels.StripPanel():
             return 0.5 + 0.25 * len(panel.domains)
-        case kinds.HeatPanel():
+        case panels.HeatPanel():
             return 0.9 + min(0.22 * len(panel.rows), 2.4)
-        case kinds.SheetPanel():
+        case panels.SheetPanel():
             return 0.5 + 0.75 * math.ceil(len(panel.pictures) / 8)
-        case kinds.CirclePanel():
+        case panels.CirclePanel():
             return 2.2 * panel.values.shape[0] / panel.values.shape[1] + 0.3
     return 1.9
 
 
-def _add_legend(canvas: "Canvas", keys: tuple[kinds.Key, ...]) -> None:
+def _add_legend(canvas: "Canvas", keys: tuple[panels.Key, ...]) -> None:
     handles = legend_handles(keys)
     if handles:
         canvas.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))

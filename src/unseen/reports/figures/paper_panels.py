@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unseen.reports.figures import kinds
+from unseen.reports.figures import panels
 from unseen.reports.figures.colors import INK, NEGATIVE, color, mixed
 from unseen.reports.figures.scales import short
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STRIP_COLORS = {"all": color(1), "some": color(5), "one": color(2)}
 
 
-def bars(axes: "Axes", panel: kinds.BarPanel) -> None:
+def bars(axes: "Axes", panel: panels.BarPanel) -> None:
     for place, bar in enumerate(panel.bars):
         if bar.value is None:
             continue
@@ -30,7 +30,7 @@ def bars(axes: "Axes", panel: kinds.BarPanel) -> None:
     _rows(axes, [bar.label for bar in panel.bars], panel.axis)
 
 
-def dots(axes: "Axes", panel: kinds.DotPanel) -> None:
+def dots(axes: "Axes", panel: panels.DotPanel) -> None:
     if panel.zero:
         axes.axvline(0, color=INK, lw=0.8)
     for place, row in enumerate(panel.rows):
@@ -47,7 +47,7 @@ def dots(axes: "Axes", panel: kinds.DotPanel) -> None:
     _rows(axes, [row.label for row in panel.rows], panel.axis)
 
 
-def _rows(axes: "Axes", labels: list[str], axis: kinds.Axis) -> None:
+def _rows(axes: "Axes", labels: list[str], axis: panels.Axis) -> None:
     axes.set_yticks(range(len(labels)), [plain(label) for label in labels])
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlim(axis.low, axis.high)
@@ -56,7 +56,7 @@ def _rows(axes: "Axes", labels: list[str], axis: kinds.Axis) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def curves(axes: "Axes", panel: kinds.CurvePanel) -> None:
+def curves(axes: "Axes", panel: panels.CurvePanel) -> None:
     for line in panel.lines:
         if not line.points:
             continue
@@ -79,7 +79,7 @@ def curves(axes: "Axes", panel: kinds.CurvePanel) -> None:
     axes.grid(lw=0.4, alpha=0.5)
 
 
-def clouds(axes: "Axes", panel: kinds.ScatterPanel) -> None:
+def clouds(axes: "Axes", panel: panels.ScatterPanel) -> None:
     for cloud in panel.clouds:
         own = color(cloud.color)
         inside = "none" if cloud.hollow else own
@@ -93,7 +93,7 @@ def clouds(axes: "Axes", panel: kinds.ScatterPanel) -> None:
         axes.legend(handles=handles, ncols=3, fontsize=6, handletextpad=0.2, **where)
 
 
-def heat(axes: "Axes", panel: kinds.HeatPanel) -> None:
+def heat(axes: "Axes", panel: panels.HeatPanel) -> None:
     shades = np.ones((*panel.values.shape, 3))
     for place, value in np.ndenumerate(panel.values):
         if math.isnan(value):
@@ -114,7 +114,7 @@ def heat(axes: "Axes", panel: kinds.HeatPanel) -> None:
     axes.spines[:].set_visible(False)
 
 
-def strips(axes: "Axes", panel: kinds.StripPanel) -> None:
+def strips(axes: "Axes", panel: panels.StripPanel) -> None:
     start = 0
     for group in panel.groups:
         number = sum(group.on)
@@ -123,11 +123,11 @@ def strips(axes: "Axes", panel: kinds.StripPanel) -> None:
             if on:
                 axes.barh(d, group.units, left=start, color=_STRIP_COLORS[kind], height=0.8, lw=0)
         start += group.units
-    _rows(axes, list(panel.domains), kinds.Axis(0, max(panel.width, 1), "unit, sorted"))
+    _rows(axes, list(panel.domains), panels.Axis(0, max(panel.width, 1), "unit, sorted"))
     axes.grid(visible=False)
 
 
-def circles(axes: "Axes", panel: kinds.CirclePanel) -> None:
+def circles(axes: "Axes", panel: panels.CirclePanel) -> None:
     from matplotlib.patches import Circle
 
     rows, columns = panel.values.shape
@@ -144,7 +144,7 @@ def circles(axes: "Axes", panel: kinds.CirclePanel) -> None:
     axes.set_axis_off()
 
 
-def sheet(axes: "Axes", panel: kinds.SheetPanel) -> None:
+def sheet(axes: "Axes", panel: panels.SheetPanel) -> None:
     """Images eight to a row, captions below."""
     columns = min(8, max(len(panel.pictures), 1))
     for number, picture in enumerate(panel.pictures):
@@ -158,7 +158,7 @@ def sheet(axes: "Axes", panel: kinds.SheetPanel) -> None:
     axes.set_axis_off()
 
 
-def legend_handles(keys: Sequence[kinds.Key]) -> "list[Artist]":
+def legend_handles(keys: Sequence[panels.Key]) -> "list[Artist]":
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

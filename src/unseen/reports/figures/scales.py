@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from unseen.reports.figures.kinds import Axis
+from unseen.reports.figures.panels import Axis
 
 
 class Scale(NamedTuple):

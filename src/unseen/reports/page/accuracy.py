@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from unseen.reports.figures.kinds import (
+from unseen.reports.figures.panels import (
     Axis,
     Bar,
     BarPanel,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unseen.reports.figures.kinds import Axis, CurvePanel, Figure, HeatPanel, Line
+from unseen.reports.figures.panels import Axis, CurvePanel, Figure, HeatPanel, Line
 from unseen.reports.page.accuracy import legend
 from unseen.reports.page.conclusion import Row
 from unseen.reports.page.mistakes import mistake_sheets

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from unseen.reports.figures.kinds import Cloud, Figure, Key, ScatterPanel
+from unseen.reports.figures.panels import Cloud, Figure, Key, ScatterPanel
 from unseen.reports.page.arrays import pictures
-from unseen.reports.page.masks import domain_color
+from unseen.reports.page.methods.masks import domain_color
 from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study

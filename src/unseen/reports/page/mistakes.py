@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.kinds import Figure, Picture, SheetPanel
+from unseen.reports.figures.panels import Figure, Picture, SheetPanel
 from unseen.reports.page.arrays import pictures
 from unseen.reports.page.parts import Fold, Note, Part
 from unseen.reports.page.runs import Run

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unseen.reports.figures.kinds import Axis, CurvePanel, Figure, Line
+from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
 from unseen.reports.figures.scales import spanning
 from unseen.reports.page.accuracy import legend
 from unseen.reports.page.parts import Fold, Part, Section

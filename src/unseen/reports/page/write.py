@@ -12,17 +12,17 @@ from markupsafe import Markup
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.records.run_list import read_run_list
-from unseen.reports.figures.drawing import draw
-from unseen.reports.figures.kinds import Figure
+from unseen.reports.figures.layout import draw
+from unseen.reports.figures.panels import Figure
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import Conclusion, conclude
 from unseen.reports.page.features import features_section
-from unseen.reports.page.importance import importance_section, summary_text
 from unseen.reports.page.making import making_section, problem_table
-from unseen.reports.page.masks import masks_section
+from unseen.reports.page.methods.importance import importance_section, summary_text
+from unseen.reports.page.methods.masks import masks_section
+from unseen.reports.page.methods.reweighting import reweighting_section
 from unseen.reports.page.parts import Fold, PageTable, Part, Section
-from unseen.reports.page.reweighting import reweighting_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import safe, training_section

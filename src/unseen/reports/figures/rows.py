@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from unseen.reports.figures.kinds import Axis, Bar, BarPanel, DotPanel, DotRow
+from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow
 from unseen.reports.figures.scales import Scale, short, ticks
 from unseen.reports.figures.svg import (
     LETTER,

@@ -4,7 +4,7 @@ import json
 
 from markupsafe import Markup
 
-from unseen.reports.figures.kinds import CurvePanel, Line, ScatterPanel
+from unseen.reports.figures.panels import CurvePanel, Line, ScatterPanel
 from unseen.reports.figures.scales import Scale, short, ticks
 from unseen.reports.figures.svg import WIDTH, Drawing, described, tagged
 

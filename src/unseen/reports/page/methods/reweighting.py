@@ -1,6 +1,6 @@
 """Re-weighted source images: how the weights are spread, and how well domains were told apart."""
 
-from unseen.reports.figures.kinds import Axis, Bar, BarPanel, Figure
+from unseen.reports.figures.panels import Axis, Bar, BarPanel, Figure
 from unseen.reports.page.arrays import method_arrays
 from unseen.reports.page.parts import PageCell, PageRow, PageTable, Part, Section
 from unseen.reports.page.runs import Run

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from unseen.reports.card import model_card
+from unseen.cards.card import model_card
 
 
 def summary(accuracy: float, count: int, confusion: list[list[int]], ece: float = 0.02) -> Any:

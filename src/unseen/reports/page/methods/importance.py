@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.kinds import (
+from unseen.reports.figures.panels import (
     Axis,
     Bar,
     BarPanel,

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from unseen.atomic import read_json, write_text
+from unseen.cards.limits import limits
 from unseen.records.folder import RunFolder
-from unseen.reports.card_limits import limits
 from unseen.reports.gather import column_name
 from unseen.reports.notes import rule_note
 

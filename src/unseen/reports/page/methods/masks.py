@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.reports.figures.kinds import (
+from unseen.reports.figures.panels import (
     Axis,
     CurvePanel,
     Figure,

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from markupsafe import Markup
 
-from unseen.reports.figures.kinds import (
+from unseen.reports.figures.panels import (
     CirclePanel,
     HeatPanel,
     SheetPanel,
