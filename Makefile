@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow check format docs bench clean
+.PHONY: help setup demo test test-portable test-slow check format docs bench clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: .venv/.ready  ## the environment in .venv; quick when it is done
 
@@ -18,8 +18,16 @@ demo: setup  ## leave-one-domain-out on the embedded digits: tables, and a repor
 	$(BIN)/unseen compare digits --runs demo/runs
 	$(BIN)/unseen report demo/runs -o demo/report
 
-test: setup  ## all tests but the slow ones
+test: setup .venv/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+# Looked for once, and installed where that is possible; says so where it is not, and never fails
+.venv/.browser: tests/browser.py | setup
+	$(BIN)/python -m tests.browser
+	@touch $@
+
+test-portable: setup .venv/.browser  ## the same tests with the instructions of other processors, and on a busy machine
+	$(BIN)/python -m tests.portable
 
 test-slow: setup  ## minutes of training on real data (UNSEEN_DATA)
 	$(BIN)/python -m pytest -m slow

@@ -1,13 +1,13 @@
-"""The page in a real browser: Debian's Chromium (or Chrome) and its driver, where there are any."""
+"""The page in a real browser: Chromium or Chrome with its driver (see `tests/browser.py`)."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.browser import MISSING, find_browser
 
 from unseen.records.arrays import write_arrays
 from unseen.reports.page.write import write_report
@@ -25,21 +25,17 @@ FLAGS = (
 )
 
 
-def _program(*names: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"none of {', '.join(names)} is installed (Debian: chromium, chromium-driver)")
-    return found
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Any]:
+    found = find_browser()
+    if found is None:
+        pytest.skip(MISSING)
     options = webdriver.ChromeOptions()
-    options.binary_location = _program("chromium", "chromium-browser", "google-chrome")
+    options.binary_location = str(found.program)
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(_program("chromedriver")))
+    driver = webdriver.Chrome(options=options, service=Service(str(found.driver)))
     yield driver
     driver.quit()
 

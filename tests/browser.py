@@ -1,0 +1,76 @@
+"""The browser that tests of web pages run in: found on this machine, or installed by `make test`.
+
+`python -m tests.browser` makes sure that there is one. It never fails: where no browser can be had,
+it says so in one line, and the tests that need one are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+MAC_NAMES = ("Chromium", "Google Chrome", "Google Chrome for Testing")
+DEBIAN_PACKAGES = ("chromium", "chromium-driver")
+MISSING = (
+    "no Chromium with a chromedriver was found; install both (Debian: apt-get install "
+    f"{' '.join(DEBIAN_PACKAGES)}; macOS: brew install --cask chromium chromedriver)"
+)
+
+
+class Browser(NamedTuple):
+    program: Path
+    driver: Path
+
+
+def find_browser() -> Browser | None:
+    program = next((path for path in _programs() if path.is_file()), None)
+    if program is None:
+        return None
+    driver = next((path for path in _drivers(program) if path.is_file()), None)
+    return None if driver is None else Browser(program, driver)
+
+
+def _programs() -> Iterator[Path]:
+    yield from (Path(path) for name in NAMES if (path := shutil.which(name)))
+    for folder in (Path("/Applications"), Path.home() / "Applications"):
+        yield from (folder / f"{name}.app/Contents/MacOS/{name}" for name in MAC_NAMES)
+    for cache in (".cache", "Library/Caches"):  # where Playwright keeps the browsers it fetched
+        yield from sorted(
+            (Path.home() / cache / "ms-playwright").glob("chromium-*/chrome-*/chrome")
+        )
+
+
+def _drivers(program: Path) -> Iterator[Path]:
+    yield from (Path(path) for path in (shutil.which("chromedriver"),) if path)
+    if "CHROMEWEBDRIVER" in os.environ:  # GitHub's runners
+        yield Path(os.environ["CHROMEWEBDRIVER"], "chromedriver")
+    yield from (folder / "chromedriver" for folder in (program.parent, Path("/usr/lib/chromium")))
+
+
+def install_browser() -> None:
+    """From the distribution, where this user may install packages."""
+    if os.name != "posix" or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    print("Installing Chromium for the tests of the report page ...", flush=True)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    install = ("install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES)
+    for words in (install, ("update",), install):  # the lists may be old or missing
+        answer = subprocess.run(
+            ["apt-get", "-qq", "--option=DPkg::Lock::Timeout=300", *words],
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+        if words == install and answer.returncode == 0:
+            return
+
+
+if __name__ == "__main__":
+    if find_browser() is None:
+        install_browser()
+    if find_browser() is None:
+        print(f"Tests of the report page will be skipped: {MISSING}", file=sys.stderr)
