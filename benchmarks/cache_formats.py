@@ -22,7 +22,7 @@ from torchvision.io import decode_jpeg
 
 from unseen.config import DataSettings
 from unseen.data.images import to_square
-from unseen.data.prepare import open_dataset
+from unseen.data.opening import open_dataset
 
 Encode = Callable[[np.ndarray], bytes]
 Decode = Callable[[bytes], np.ndarray]

@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from unseen.config import Experiment
+from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
@@ -107,6 +108,7 @@ def carry_on(
     trackers = choose_trackers(log)
     if not folder.finished:
         console = console or Console(stderr=True)
-        with Display(console, length(experiment), folder.path.name) as display:
-            execute(experiment, folder, display, trackers)
+        datasets = OpenDatasets()
+        with Display(console, length(experiment, datasets), folder.path.name) as display:
+            execute(experiment, folder, display, trackers, datasets=datasets)
     return Run(folder.path)

@@ -9,7 +9,8 @@ from tests.data.idx_files import idx
 from unseen.config import DataSettings
 from unseen.data.datasets.mnist import MNIST
 from unseen.data.index import Split
-from unseen.data.prepare import open_dataset, prepare
+from unseen.data.opening import open_dataset
+from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 

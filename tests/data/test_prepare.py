@@ -14,7 +14,8 @@ from unseen.data.datasets.folder import Folder
 from unseen.data.datasets.pacs import PACS
 from unseen.data.images import to_square
 from unseen.data.integrity import integrity_report
-from unseen.data.prepare import open_dataset, prepare, remember_root
+from unseen.data.opening import open_dataset, remember_root
+from unseen.data.prepare import prepare
 from unseen.errors import DataError
 
 
@@ -218,7 +219,7 @@ def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tree.rename(tmp_path / "gone")
     assert open_dataset(settings).root == tmp_path / "shared" / "PACS"
     monkeypatch.delenv("UNSEEN_DATA")
-    with pytest.raises(DataError, match=r"it was in .*, which is gone"):
+    with pytest.raises(DataError, match=r"it was in .*, which no longer exists"):
         open_dataset(settings)
 
 

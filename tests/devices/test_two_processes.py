@@ -30,6 +30,7 @@ pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
 METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING))
 PAUSED = "paused"  # the run that two processes begin and one process ends
+SPARSE = "sparse"  # a run with fewer validation images in a domain than processes
 
 
 def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
@@ -50,6 +51,11 @@ def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
     if adapting:
         settings["setting"] = "adaptation"
     return load_experiment(f"digits/{name}", settings | changes)
+
+
+def sparse(number: int = 1) -> Experiment:
+    """`blended` has one validation image."""
+    return experiment("aggregate", number, **{"data.validation_share": 0.004})
 
 
 def run(chosen: Experiment, path: Path) -> RunFolder:
@@ -78,8 +84,8 @@ def everything(fabric: Fabric, settings: dict[str, Any], folder: Path) -> None:
     """All that two processes do in this file: starting them costs more than the runs."""
     if not fabric.is_global_zero:
         _forbid_writing()
-    for method, chosen in settings.items():
-        error = _train_in_process(fabric, chosen, folder / method)
+    for name, chosen in (*settings.items(), (SPARSE, complete_settings(sparse(2)))):
+        error = _train_in_process(fabric, chosen, folder / name)
         if error is not None:
             raise error
     loop.save = _pause_after_two
@@ -114,6 +120,7 @@ def one(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
             settings = complete_settings(experiment(method))
             found = launch(experiment(method), gradients, settings, folder / f"{method}-gradients")
             save_file(found, folder / f"{method}-gradients.safetensors")
+        run(sparse(), folder / SPARSE)
     return folder
 
 
@@ -126,6 +133,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, one: Path, shared_cache: Path)
         settings[method] = complete_settings(chosen)
         for name in (method, PAUSED, f"{method}-gradients"):
             RunFolder(folder / name).create(chosen)
+    RunFolder(folder / SPARSE).create(sparse(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -174,6 +182,17 @@ def test_weights_records_and_counts_are_equal(one: Path, two: Path, method: str)
     assert {k: v for k, v in ours.items() if k != "results"} == {
         k: v for k, v in theirs.items() if k != "results"
     }
+
+
+def test_a_domain_may_have_fewer_images_than_processes(one: Path, two: Path) -> None:
+    expected, found = (
+        [record for record in RunFolder(at / SPARSE).read_metrics() if "validation" in record]
+        for at in (one, two)
+    )
+    assert len(found) == len(expected) == 2
+    for record in (*expected, *found):
+        assert record["validation"].keys() == {"plain", "blended", "coloured"}
+        assert record["validation"]["blended"] in (0.0, 1.0)  # one image
 
 
 def test_one_process_ends_what_two_began(one: Path, two: Path) -> None:

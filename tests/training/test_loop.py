@@ -106,7 +106,7 @@ def test_a_misspelt_domain_leaves_no_folder(tiny, run_tiny, tmp_path: Path) -> N
 
 
 def _fresh(experiment):
-    from unseen.data.prepare import open_dataset
+    from unseen.data.opening import open_dataset
     from unseen.training.build import build_method, build_task
     from unseen.training.optimizers import build_optimizer
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unseen.data.augment import PixelScale
-from unseen.data.feed import Feed, Place
-from unseen.data.prepare import open_dataset
+from unseen.data.feed import Feed, Process
+from unseen.data.opening import open_dataset
 from unseen.recipe_files import load_experiment
 from unseen.records.arrays import write_arrays
 from unseen.training.build import build_images, build_method, build_task
@@ -24,7 +24,7 @@ def state_of(method_name: str):
     method = build_method(experiment, build_task(dataset, experiment))
     images = build_images(dataset, experiment, 16, lambda *about: None)
     scale = PixelScale(method.network.mean, method.network.std)
-    feed = Feed(images.prepared, scale, Place(torch.device("cpu")))
+    feed = Feed(images.prepared, scale, Process(torch.device("cpu")))
     return SimpleNamespace(method=method, images=images, feed=feed)
 
 

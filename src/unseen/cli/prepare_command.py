@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.data.integrity import integrity_report
-    from unseen.data.prepare import open_dataset, prepare, remember_root
+    from unseen.data.opening import open_dataset, remember_root
+    from unseen.data.prepare import prepare
     from unseen.networks.backbones import build_network
 
     experiment = _settings(chosen)

@@ -20,12 +20,12 @@ from unseen.data.sampling import Sampler
 BATCH = 128
 
 
-class Place(NamedTuple):
-    """Where a process computes, and which of how many it is."""
+class Process(NamedTuple):
+    """The device of one training process, and which of how many processes it is."""
 
     device: torch.device
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,26 @@ class Feed:
 
     images: PreparedImages | StoredFeatures
     scale: PixelScale
-    place: Place
+    process: Process
 
     def training(
         self, sampler: Sampler, settings: AugmentSettings, seed: int, steps: range
     ) -> Iterator[DomainBatch]:
         """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
-        rank, world = self.place.rank, self.place.world
+        rank, world_size = self.process.rank, self.process.world_size
 
         def read(step: int) -> tuple[Tensor, ...]:
-            rows, domains, places = sampler.positions(step, rank, world)
+            rows, domains, places = sampler.positions(step, rank, world_size)
             labels = torch.from_numpy(self.images.index.labels[rows])
             if sampler.target_size:
-                target_rows, target_places = sampler.target_positions(step, rank, world)
+                target_rows, target_places = sampler.target_positions(step, rank, world_size)
                 rows = np.concatenate([rows, target_rows])
                 places = np.concatenate([places, target_places])
             keys = image_keys(seed, step, torch.from_numpy(places))
             about = (torch.from_numpy(domains), torch.from_numpy(rows), step_key(seed, step))
             return self.images.batch(rows), keys, labels, *about
 
-        for images, keys, labels, domains, rows, key in _ahead(read, steps, self.place.device):
+        for images, keys, labels, domains, rows, key in _ahead(read, steps, self.process.device):
             if isinstance(self.images, PreparedImages):
                 images = augment(images, keys, settings, self.scale)
             n = len(labels)
@@ -63,10 +63,12 @@ class Feed:
             )
 
     def evaluation(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images as they are, with labels; each process gets every `world`-th image."""
-        own = rows[self.place.rank :: self.place.world]
-        labels = torch.from_numpy(self.images.index.labels[own]).to(self.place.device)
-        return zip(self.unlabelled(own), labels.split(BATCH), strict=True)
+        """Images as they are, with labels; each process gets every `world_size`-th image, which
+        may be none at all."""
+        own = rows[self.process.rank :: self.process.world_size]
+        labels = torch.from_numpy(self.images.index.labels[own]).to(self.process.device)
+        for start, images in zip(range(0, len(own), BATCH), self.unlabelled(own), strict=True):
+            yield images, labels[start : start + BATCH]
 
     def unlabelled(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Images as they are, in order, and nothing else about them."""
@@ -74,7 +76,7 @@ class Feed:
         def read(start: int) -> tuple[Tensor, ...]:
             return (self.images.batch(rows[start : start + BATCH]),)
 
-        for (images,) in _ahead(read, range(0, len(rows), BATCH), self.place.device):
+        for (images,) in _ahead(read, range(0, len(rows), BATCH), self.process.device):
             pixels = isinstance(self.images, PreparedImages)
             yield to_input(images, self.scale) if pixels else images
 

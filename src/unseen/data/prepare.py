@@ -5,13 +5,11 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
 
-from unseen import catalog
 from unseen.atomic import write_json
 from unseen.config import DataSettings
 from unseen.data.cache import (
@@ -57,20 +55,6 @@ class PreparedImages:
         return torch.from_numpy(self._read(positions)).permute(0, 3, 1, 2)
 
 
-def open_dataset(settings: DataSettings) -> Dataset:
-    """The dataset of these settings, at the root they name or at the one that is known."""
-    kind: type[Dataset] = catalog.load("dataset", settings.name)
-    if not isinstance(settings, kind.Config):
-        settings = kind.Config(**settings.model_dump())
-    return kind(settings, _root(kind, settings) if kind.needs_root else None)
-
-
-def remember_root(name: str, root: Path) -> None:
-    """Later runs find the dataset there without being told."""
-    file = cache_folder() / "roots.json"
-    write_json(file, read_json(file) | {name: str(root.expanduser().resolve())})
-
-
 def prepare(dataset: Dataset, size: int, progress: Progress | None = None) -> PreparedImages:
     """The dataset's prepared images, from the cache or made now."""
     report = progress or (lambda doing, done, total: None)
@@ -99,22 +83,6 @@ def prepare(dataset: Dataset, size: int, progress: Progress | None = None) -> Pr
     if stored.left_out:
         index = index.keep(np.array([name not in stored.left_out for name in index.names]))
     return PreparedImages(index, content, stored)
-
-
-def _root(kind: type[Dataset], settings: DataSettings) -> Path:
-    if settings.root is not None:
-        return settings.root.expanduser()
-    remembered = read_json(cache_folder() / "roots.json").get(settings.name)
-    if remembered and Path(remembered).exists():
-        return Path(remembered)
-    shared = os.environ.get("UNSEEN_DATA")
-    if shared and kind.folder_name and (Path(shared) / kind.folder_name).is_dir():
-        return Path(shared) / kind.folder_name
-    gone = f" (it was in {remembered}, which is gone)" if remembered else ""
-    raise DataError(
-        f"where is the dataset '{settings.name}'?{gone} Run `unseen prepare {settings.name} "
-        f"--root DIR` once, or set data.root=DIR"
-    )
 
 
 def _choose_form(settings: DataSettings, count: int, size: int) -> Form:

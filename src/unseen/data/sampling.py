@@ -38,7 +38,7 @@ class Sampler:
         )
 
     def positions(
-        self, step: int, rank: int = 0, world: int = 1
+        self, step: int, rank: int = 0, world_size: int = 1
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Image positions, their domains and their places in the whole batch, for one process.
 
@@ -46,7 +46,7 @@ class Sampler:
         """
         rows, domains, places = [], [], []
         for pool, (positions, domain_of) in enumerate(self._pools):
-            places_here = np.arange(rank, self._share, world)
+            places_here = np.arange(rank, self._share, world_size)
             chosen = self._draw(pool, len(positions), step * self._share + places_here)
             rows.append(positions[chosen])
             domains.append(domain_of[chosen])
@@ -63,10 +63,10 @@ class Sampler:
         return np.concatenate(parts, axis=1)
 
     def target_positions(
-        self, step: int, rank: int = 0, world: int = 1
+        self, step: int, rank: int = 0, world_size: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Target images of a step and their places, which follow those of the labelled images."""
-        places = np.arange(rank, self.target_size, world)
+        places = np.arange(rank, self.target_size, world_size)
         pool = len(self._pools)
         chosen = self._draw(pool, len(self._target), step * self.target_size + places)
         return self._target[chosen], self.batch_size + places

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from unseen import catalog
 from unseen.config import Experiment, as_list, identity
-from unseen.data.prepare import open_dataset
+from unseen.data.opening import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
 from unseen.records.folder import RunFolder, run_name, safe_name

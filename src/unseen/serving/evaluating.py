@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from unseen.config import DataSettings
-from unseen.data.feed import Feed, Place
-from unseen.data.prepare import PreparedImages, open_dataset, prepare
+from unseen.data.feed import Feed, Process
+from unseen.data.opening import open_dataset
+from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import by_domain
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator, three_views
@@ -31,15 +32,15 @@ def evaluate(model: Model, data: str | Path | None = None) -> dict[str, Any]:
     else:
         prepared = _prepare_other(model, Path(data))
         out_of_domain, in_domain = by_domain(prepared.index), {}
-    place = Place(model.device)
+    process = Process(model.device)
     evaluator = Evaluator(
-        Feed(prepared, model.scale, place).evaluation,
+        Feed(prepared, model.scale, process).evaluation,
         len(model.classes),
-        place.device,
+        process.device,
         lambda counts: counts,
     )
     bf16 = experiment.precision == "bf16"
-    with torch.autocast(place.device.type, torch.bfloat16, enabled=bf16):
+    with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
         return three_views(evaluator, method.predict, method.uses_domain, out_of_domain, in_domain)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from unseen.data.images import to_square
-from unseen.data.prepare import open_dataset
+from unseen.data.opening import open_dataset
 from unseen.errors import UnseenError
 from unseen.serving.model import Model
 from unseen.serving.predictor import Predictor

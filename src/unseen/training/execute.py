@@ -1,4 +1,4 @@
-"""Carry out one experiment: skip it, resume it or start it, on one device or several."""
+"""Train one experiment: skip, resume or start it, on one device or several."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from unseen.config import Experiment, complete_settings
-from unseen.data.prepare import open_dataset
+from unseen.data.opening import OpenDatasets
 from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
@@ -28,20 +28,23 @@ def execute(
     display: Display,
     log: Sequence[str] = (),
     until: int | None = None,
+    datasets: OpenDatasets | None = None,
 ) -> None:
-    """Bring the run in this folder to its end; nothing is done twice. `log` names trackers.
+    """Train the run in this folder to its end; finished work is not repeated. `log` names trackers.
 
-    `until` is a step to pause at, with a checkpoint and without a result.
+    `until` is a step to pause at, with a checkpoint and without a result. Runs that share
+    `datasets` index each dataset only once.
     """
     if folder.finished:
         return
     if experiment.selection == "oracle" and not experiment.data.unseen_domain:
         raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
-    _choose_roles(experiment)  # a missing dataset or a misspelt domain leaves no folder behind
+    datasets = datasets or OpenDatasets()
+    _choose_roles(experiment, datasets)  # a misspelt domain leaves no folder behind
     with folder.locked() if is_first_process() else nullcontext():
         if not folder.finished:  # another process may just have been quicker
             folder.create(experiment)
-            _launch(experiment, folder, display, log, until)
+            _launch(experiment, folder, display, log, until, datasets)
             if folder.finished:
                 folder.failure.unlink(missing_ok=True)
 
@@ -52,9 +55,10 @@ def _launch(
     display: Display,
     log: Sequence[str],
     until: int | None,
+    datasets: OpenDatasets,
 ) -> None:
     if experiment.devices.number == 1:
-        launch(experiment, train, experiment, folder.path, display, log, until)
+        launch(experiment, train, experiment, folder.path, display, log, until, datasets)
     else:
         own_words: SimpleQueue[UnseenError] = get_context("spawn").SimpleQueue()
         settings = complete_settings(experiment)
@@ -85,8 +89,9 @@ def _train_in_process(
     console = Console(stderr=True, quiet=silent or not fabric.is_global_zero)
     try:
         experiment = build_experiment(settings)
-        with Display(console, length(experiment), path.name) as display:
-            train(fabric, experiment, path, display, log, until)
+        datasets = OpenDatasets()
+        with Display(console, length(experiment, datasets), path.name) as display:
+            train(fabric, experiment, path, display, log, until, datasets)
     except UnseenError as error:
         if own_words is not None and not fabric.is_global_zero:
             own_words.put(error)
@@ -94,14 +99,16 @@ def _train_in_process(
     return None
 
 
-def length(experiment: Experiment) -> int:
-    """Steps of a run; looks at the dataset only where the length is given in epochs."""
+def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
+    """Steps of a run. Only a length in epochs needs the dataset, which is taken from `datasets`:
+    with the same ones, the lengths of many runs cost one look at each dataset."""
     if experiment.steps is not None:
         return experiment.steps
-    return count_steps(experiment, build_sampler(experiment, _choose_roles(experiment)))
+    roles = _choose_roles(experiment, datasets or OpenDatasets())
+    return count_steps(experiment, build_sampler(experiment, roles))
 
 
-def _choose_roles(experiment: Experiment) -> Roles:
+def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:
     looks_at_target(experiment)
-    index = open_dataset(experiment.data).index()
+    index = datasets.open(experiment.data).index()
     return choose_roles(index, experiment.data, experiment.setting)

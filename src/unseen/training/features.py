@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from unseen.config import NetworkSettings
 from unseen.data.augment import PixelScale
 from unseen.data.features import StoredFeatures, open_features, write_features
-from unseen.data.feed import Feed, Place
+from unseen.data.feed import Feed, Process
 from unseen.data.prepare import PreparedImages, Progress
 from unseen.errors import DataError
 from unseen.networks.stages import Network
@@ -33,7 +33,7 @@ def stored_features(
     stored = open_features(key, prepared.index, shape)
     if stored is None:
         if fabric.is_global_zero:
-            feed = Feed(prepared, PixelScale(network.mean, network.std), Place(fabric.device))
+            feed = Feed(prepared, PixelScale(network.mean, network.std), Process(fabric.device))
             parts = _compute(feed, network, report)
             write_features(key, len(prepared.index), shape, parts)
         fabric.barrier()

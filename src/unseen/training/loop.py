@@ -9,6 +9,7 @@ from lightning_fabric import Fabric
 
 from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
+from unseen.data.opening import OpenDatasets
 from unseen.methods.base import Losses, Progress
 from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
@@ -26,6 +27,7 @@ def train(
     display: Display,
     log: Sequence[str] = (),
     until: int | None = None,
+    datasets: OpenDatasets | None = None,
 ) -> None:
     """Train from the newest checkpoint to the end, then measure; everything goes to the folder.
 
@@ -33,7 +35,7 @@ def train(
     written, there is no result yet, and going on gives what a run without a pause gives.
     """
     keep_freed_memory()
-    state = assemble(fabric, experiment, path, display)
+    state = assemble(fabric, experiment, path, display, datasets)
     try:
         with tracked(state, log):
             with stop_requests() as stop:
@@ -71,12 +73,12 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     progress = Progress(state.step, state.steps)
     state.rates.apply(state.step)
     # Dropout and the like: a function of the step, so that a resume needs no generator's state
-    _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.place.rank)
+    _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.process.rank)
     losses: Losses = state.module(batch, progress)
     state.fabric.backward(losses["loss"])
     for name in state.method.synced:
         buffer = state.method.get_buffer(name)
-        buffer.copy_(over_devices(state.fabric, buffer, "sum") / state.place.world)
+        buffer.copy_(over_devices(state.fabric, buffer, "sum") / state.process.world_size)
     state.method.edit_gradients(progress)
     if state.experiment.clip_gradient is not None:
         parameters = state.method.parameters()
@@ -89,7 +91,7 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
 
 def _seed(state: RunState, seed: int) -> None:
     """On a CPU its own generator alone: seeding those of absent GPUs costs as much as a step."""
-    if state.place.device.type == "cpu":
+    if state.process.device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
@@ -98,10 +100,10 @@ def _seed(state: RunState, seed: int) -> None:
 def _watch(state: RunState, losses: Losses, last: bool) -> None:
     """Record every so often; on a GPU only then, because looking at a number waits for it."""
     due = last or state.step % state.experiment.log_every == 0
-    if not due and state.place.device.type != "cpu":
+    if not due and state.process.device.type != "cpu":
         return
     values = torch.stack([value.detach().float() for value in losses.values()])
-    values = over_devices(state.fabric, values, "sum") / state.place.world
+    values = over_devices(state.fabric, values, "sum") / state.process.world_size
     record = dict(zip(losses, values.tolist(), strict=True))
     _stop_if_not_finite(state, record)
     if due and state.log is not None:
@@ -125,7 +127,7 @@ def _stop_if_weights_are_lost(state: RunState) -> None:
 
 def _agree_to_stop(state: RunState, stop: StopFlag) -> int:
     """The signal that any process was sent, known to all of them."""
-    if state.place.world == 1:
+    if state.process.world_size == 1:
         return stop.signal_number
-    flag = torch.tensor(stop.signal_number, device=state.place.device)
+    flag = torch.tensor(stop.signal_number, device=state.process.device)
     return int(over_devices(state.fabric, flag, "max"))

@@ -14,8 +14,8 @@ from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch
-from unseen.data.feed import Feed, Place
-from unseen.data.prepare import open_dataset
+from unseen.data.feed import Feed, Process
+from unseen.data.opening import OpenDatasets
 from unseen.data.sampling import Sampler
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator
@@ -63,8 +63,8 @@ class RunState:
     started: float = field(default_factory=time.monotonic)
 
     @property
-    def place(self) -> Place:
-        return self.feed.place
+    def process(self) -> Process:
+        return self.feed.process
 
     def batches(self, steps: range) -> Iterator[DomainBatch]:
         """This process's share of the augmented batches of some steps."""
@@ -77,9 +77,15 @@ class RunState:
         return self.seconds_before + time.monotonic() - self.started
 
 
-def assemble(fabric: Fabric, experiment: Experiment, path: Path, display: Display) -> RunState:
+def assemble(
+    fabric: Fabric,
+    experiment: Experiment,
+    path: Path,
+    display: Display,
+    datasets: OpenDatasets | None = None,
+) -> RunState:
     """Everything in place, at the step of the newest checkpoint (or at the very beginning)."""
-    dataset = open_dataset(experiment.data)
+    dataset = (datasets or OpenDatasets()).open(experiment.data)
     method = build_method(experiment, build_task(dataset, experiment)).to(fabric.device)
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
     sampler = build_sampler(experiment, images.roles)
@@ -118,12 +124,12 @@ def _feed(
     """Pixels; or what the frozen part of the network makes of them, where that is all it takes."""
     network = method.network
     scale = PixelScale(network.mean, network.std)
-    place = Place(fabric.device, fabric.global_rank, fabric.world_size)
+    process = Process(fabric.device, fabric.global_rank, fabric.world_size)
     if network.frozen_until is None or method.needs_pixels:
-        return Feed(images.prepared, scale, place)
+        return Feed(images.prepared, scale, process)
     report = display.preparing
     features = stored_features(fabric, images.prepared, network, experiment.network, report)
-    return Feed(features, scale, place)
+    return Feed(features, scale, process)
 
 
 def save(state: RunState) -> None:

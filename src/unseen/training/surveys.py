@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch
-from unseen.data.feed import BATCH, Feed, Place
+from unseen.data.feed import BATCH, Feed, Process
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
 from unseen.methods.base import Method, TrainingImages
@@ -24,7 +24,7 @@ def look_around(
     if type(method).survey is not Method.survey:
         if not folder.survey.is_file():
             if fabric.is_global_zero:
-                alone = Feed(feed.images, feed.scale, Place(fabric.device))
+                alone = Feed(feed.images, feed.scale, Process(fabric.device))
                 save_tensors(folder.survey, method.survey(_training_images(alone, roles)))
             fabric.barrier()
         found = load_tensors(folder.survey)

@@ -34,15 +34,15 @@ def _judged(stack: Stack, tensors: Tensors) -> Iterator[_Judged]:
     for number, run in enumerate(stack.runs):
         roles = run.images.roles
         members.setdefault((roles.training_domains, roles.unseen_domains), []).append(number)
-    place, classes = stack.feed.place, stack.runs[0].task.classes
+    process, classes = stack.feed.process, stack.runs[0].task.classes
     for numbers in members.values():
-        runs = torch.tensor(numbers, device=place.device)
+        runs = torch.tensor(numbers, device=process.device)
 
         def predict(images: Tensor, domain: int | None, runs: Tensor = runs) -> Tensor:
             return stack.method.predict(tensors, runs, images, domain)
 
         evaluator = Evaluator(
-            stack.feed.evaluation, len(classes), place.device, lambda counts: counts, len(numbers)
+            stack.feed.evaluation, len(classes), process.device, lambda counts: counts, len(numbers)
         )
         yield _Judged(numbers, stack.runs[numbers[0]].images.roles, evaluator, predict)
 

@@ -13,8 +13,9 @@ from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import Task
 from unseen.data.features import StoredFeatures
-from unseen.data.feed import Feed, Place
-from unseen.data.prepare import PreparedImages, open_dataset, prepare
+from unseen.data.feed import Feed, Process
+from unseen.data.opening import open_dataset
+from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import choose_roles
 from unseen.data.sampling import Sampler
 from unseen.errors import UnseenError
@@ -99,7 +100,7 @@ def assemble_stack(
     runs, streams = _in_streams(runs)
     settings = [run.experiment.method for run in runs]
     stacked = StackedMethod([methods[r.folder.path] for r in runs], settings, fabric.device)
-    feed = Feed(features, PixelScale(network.mean, network.std), Place(fabric.device))
+    feed = Feed(features, PixelScale(network.mean, network.std), Process(fabric.device))
     steps = count_steps(first, runs[0].sampler)
     return Stack(display, runs, streams, steps, features, feed, stacked)
 

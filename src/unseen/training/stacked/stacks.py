@@ -11,7 +11,7 @@ from unseen import catalog
 from unseen.config import Experiment, complete_settings
 from unseen.data.batch import Task
 from unseen.data.index import Index
-from unseen.data.prepare import open_dataset
+from unseen.data.opening import OpenDatasets
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
@@ -110,11 +110,11 @@ def _train_fresh(
 
 
 def _groups(experiments: Sequence[Experiment]) -> list[list[int]]:
-    opened: dict[str, Index] = {}
+    datasets = OpenDatasets()
     found: dict[str, list[int]] = {}
     for number, experiment in enumerate(experiments):
         try:
-            key = _key(experiment, opened)
+            key = _key(experiment, datasets)
         except UnseenError:  # whoever trains it says what is wrong
             key = None
         found.setdefault(key or f"alone {number}", []).append(number)
@@ -123,12 +123,12 @@ def _groups(experiments: Sequence[Experiment]) -> list[list[int]]:
         size = 1
         if len(numbers) > 1:
             first = experiments[numbers[0]]
-            size = _largest(first, _index(first, opened))
+            size = _largest(first, datasets.open(first.data).index())
         groups += [numbers[start : start + size] for start in range(0, len(numbers), size)]
     return sorted(groups)
 
 
-def _key(experiment: Experiment, opened: dict[str, Index]) -> str | None:
+def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     """Equal for runs of one stack; None for a run that cannot be part of any."""
     kind: type[Method] = catalog.load("method", experiment.method.name)
     fits = (
@@ -144,8 +144,7 @@ def _key(experiment: Experiment, opened: dict[str, Index]) -> str | None:
     )
     if not all(fits):
         return None
-    index = _index(experiment, opened)
-    roles = choose_roles(index, experiment.data)
+    roles = choose_roles(datasets.open(experiment.data).index(), experiment.data)
     settings = complete_settings(experiment)
     for section in _NUMBERS:
         settings[section] = {name: _kind(value) for name, value in settings[section].items()}
@@ -168,13 +167,6 @@ def _kind(value: Any) -> Any:
 def _without_domains(experiment: Experiment) -> dict[str, Any]:
     data = complete_settings(experiment)["data"]
     return {k: v for k, v in data.items() if k not in ("unseen_domain", "training_domains")}
-
-
-def _index(experiment: Experiment, opened: dict[str, Index]) -> Index:
-    key = json.dumps(_without_domains(experiment))
-    if key not in opened:
-        opened[key] = open_dataset(experiment.data).index()
-    return opened[key]
 
 
 def _largest(experiment: Experiment, index: Index) -> int:

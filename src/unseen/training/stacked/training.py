@@ -51,7 +51,7 @@ class StackInterrupted(Interrupted):
 def training_steps(stack: Stack) -> Iterator[tuple[Losses, Tensor]]:
     """One forward, one backward, one update of all runs; their losses, and the factors of their
     learning rates at this step."""
-    learning, device = stack.method.learning, stack.feed.place.device
+    learning, device = stack.method.learning, stack.feed.process.device
     settings = [run.experiment.optimizer for run in stack.runs]
     optimizer = StackedOptimizer(learning, [run.rates for run in stack.runs], settings)
     factors = _factors(stack)
@@ -102,7 +102,7 @@ def _factors(stack: Stack) -> Tensor:
 def _watch(stack: Stack, step: int, losses: Losses, factors: Tensor) -> None:
     """Record every so often; on a GPU look at the numbers only then, as a single run does."""
     due = step == stack.steps or step % stack.shared.log_every == 0
-    if not due and stack.feed.place.device.type != "cpu":
+    if not due and stack.feed.process.device.type != "cpu":
         return
     values = torch.stack([value.detach().float() for value in losses.values()], dim=1).cpu()
     loss = values[:, list(losses).index("loss")]
