@@ -13,9 +13,9 @@ from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
-from unseen.serving.evaluating import evaluate
+from unseen.serving.evaluate import evaluate
+from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
-from unseen.serving.reading import ImageLike
 from unseen.trackers.fan_out import choose_trackers
 from unseen.training.display import Display
 from unseen.training.execute import execute, length

@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.serving.models import make_model
 
 import unseen
-from unseen.serving.exporting import Exported, export
+from unseen.serving.export.write import Exported, export
 from unseen.serving.model import Model
 
 SIZES = ((24, 24), (31, 17), (90, 120), (5, 9))

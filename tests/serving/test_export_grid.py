@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.serving.models import make_model
 
-from unseen.serving.exporting import export
+from unseen.serving.export.write import export
 
 NETWORKS = {"alexnet": 96, "resnet18": 96, "efficientnet_lite0": 96}
 

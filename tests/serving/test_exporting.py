@@ -16,8 +16,8 @@ from tests.serving.models import CLASSES, DOMAINS, make_model
 
 import unseen
 from unseen.errors import SettingsError, UnseenError
-from unseen.serving import exporting
-from unseen.serving.exporting import Exported, export
+from unseen.serving.export import write as exporting
+from unseen.serving.export.write import Exported, export
 from unseen.serving.model import Model
 from unseen.serving.predictor import Answers, Predictor
 

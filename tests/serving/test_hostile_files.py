@@ -15,7 +15,7 @@ import torch
 
 import unseen
 from unseen.errors import UnseenError
-from unseen.serving.exporting import Exported
+from unseen.serving.export.write import Exported
 from unseen.serving.model import Model
 
 

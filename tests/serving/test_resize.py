@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from unseen.data.images import to_square
-from unseen.serving.resize import to_squares
+from unseen.serving.export.resize import to_squares
 
 SHAPES = [
     (64, 64), (128, 128), (192, 64), (100, 37), (37, 100), (227, 227), (300, 451), (17, 9), (1, 1),

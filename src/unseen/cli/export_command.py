@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.errors import UnseenError
-    from unseen.serving.exporting import SUFFIXES, export
+    from unseen.serving.export.write import SUFFIXES, export
     from unseen.serving.load import load
     from unseen.serving.model import Model
 

@@ -25,11 +25,11 @@ def load(path: str | Path, device: str = "auto") -> Predictor:
     if not path.is_file():
         raise UnseenError(f"there is no model {path}; {_EXPECTED}")
     if path.suffix == ".onnx":
-        from unseen.serving.onnx_file import OnnxModel
+        from unseen.serving.export.onnx import OnnxModel
 
         return OnnxModel(path, device)
     if path.suffix == ".pt2":
-        from unseen.serving.torch_file import TorchFileModel
+        from unseen.serving.export.torch import TorchFileModel
 
         return TorchFileModel(path, device)
     raise UnseenError(f"{path} is not a model; {_EXPECTED}")

@@ -18,7 +18,7 @@ from unseen.methods.base import Method
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
 from unseen.serving.devices import choose_device
-from unseen.serving.exported import are_names
+from unseen.serving.export.metadata import are_names
 from unseen.serving.predictor import Answers, Predictor
 from unseen.serving.scores import scores_and_opinions
 from unseen.training.build import build_method

@@ -9,7 +9,7 @@ import numpy as np
 from unseen.data.feed import BATCH
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.serving.disagreement import disagreement
-from unseen.serving.reading import ImageLike, check_several, read_ahead
+from unseen.serving.images import ImageLike, check_several, read_ahead
 
 
 class Answers(NamedTuple):

@@ -5,11 +5,11 @@ from typing import Literal, NamedTuple
 
 from unseen.atomic import atomic_file, write_text
 from unseen.errors import SettingsError, UnseenError
-from unseen.serving.graph import describe, trace
+from unseen.serving.export.graph import describe, trace
+from unseen.serving.export.onnx import OnnxModel, write_onnx
+from unseen.serving.export.parity import Parity, compare
+from unseen.serving.export.torch import TorchFileModel, write_torch
 from unseen.serving.model import Model
-from unseen.serving.onnx_file import OnnxModel, write_onnx
-from unseen.serving.parity import Parity, compare
-from unseen.serving.torch_file import TorchFileModel, write_torch
 
 Target = Literal["onnx", "torch"]
 TOLERANCE = 1e-4

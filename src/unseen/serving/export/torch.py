@@ -11,9 +11,9 @@ import torch
 from torch.export import ExportedProgram
 
 from unseen.errors import UnseenError
-from unseen.serving.archive_check import ABOUT, check_archive
 from unseen.serving.devices import choose_device
-from unseen.serving.exported import UNKNOWN, About, read_about
+from unseen.serving.export.archive_check import ABOUT, check_archive
+from unseen.serving.export.metadata import UNKNOWN, About, read_about
 from unseen.serving.predictor import Answers, Predictor
 
 

@@ -11,9 +11,9 @@ from unseen.config import identity
 from unseen.data.augment import PixelScale, to_input
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
-from unseen.serving.exported import FORMAT, UNKNOWN, About
+from unseen.serving.export.metadata import FORMAT, UNKNOWN, About
+from unseen.serving.export.resize import to_squares
 from unseen.serving.model import Model
-from unseen.serving.resize import to_squares
 from unseen.serving.scores import scores_and_opinions
 
 

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.optional import require
-from unseen.serving.exported import UNKNOWN, About, read_about
+from unseen.serving.export.metadata import UNKNOWN, About, read_about
 from unseen.serving.predictor import Answers, Predictor
 
 
