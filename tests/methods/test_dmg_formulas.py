@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests.methods.batches import batch_of
@@ -215,3 +216,14 @@ def test_masks_have_their_own_rate_and_decay() -> None:
     assert (group["lr"], group["weight_decay"], len(group["params"])) == (0.01, 0.5, 2)
     (group,) = make().parameter_groups()
     assert "lr" not in group
+
+
+def test_masks_are_kept_by_the_name_of_their_site() -> None:
+    method = make(init=LN3)
+    found = method.arrays()
+    assert {name: array.shape for name, array in found.items()} == {
+        "mask.fc1": (2, 12),
+        "mask.fc2": (2, 4),
+    }
+    assert all(array.dtype == np.float32 for array in found.values())
+    assert found["mask.fc2"] == pytest.approx(np.full((2, 4), 0.75))

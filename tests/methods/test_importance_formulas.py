@@ -322,6 +322,7 @@ def test_arrays_are_complete_and_say_what_happened() -> None:
     method = make()
     run(method, range(STEPS))
     found = method.arrays()
+    assert found.pop("phase_steps").tolist() == [0, STEPS // 2, STEPS]
     layers = ("layer2", "layer3", "layer4")
     single = ("initial", "summed", "normalised", "mask", "second_initial", "second_final")
     by_domain = [f"{w}/{d}" for w in ("final", "importance", "mask") for d in TASK.domains]
@@ -338,6 +339,16 @@ def test_arrays_are_complete_and_say_what_happened() -> None:
     assert normal[masks].min() >= normal[~masks].max()
     moved = found["second_final/layer3"] != found["second_initial/layer3"]
     assert moved.mean() > 0.5
+
+
+@pytest.mark.parametrize(("share", "second_phase"), [(0.01, 1), (0.4, 2), (0.99, 3)])
+def test_phases_are_told_as_they_were(share: float, second_phase: int) -> None:
+    """Each phase has a step at least, whatever its share of the run says."""
+    method = make(phase_share=share)
+    optimizer = build_optimizer(method, OptimizerSettings())
+    for number in range(4):
+        step(method, optimizer, number, steps=4)
+    assert method.arrays()["phase_steps"].tolist() == [0, second_phase, 4]
 
 
 def test_width_depth_and_tracked_layers() -> None:

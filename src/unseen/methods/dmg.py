@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -160,6 +161,11 @@ class DMG(Method):
             site: mask_statistics(logits.detach().sigmoid(), self.task.domains)
             for site, logits in zip(self.sites, self.logits, strict=True)
         }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """`mask.<site>`: the chance that a training domain keeps a unit, `[domains, units]`."""
+        sites = zip(self.sites, self.logits, strict=True)
+        return {f"mask.{site}": logits.detach().sigmoid().cpu().numpy() for site, logits in sites}
 
 
 def straight_through(chances: Tensor, threshold: Tensor) -> Tensor:

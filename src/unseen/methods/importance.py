@@ -50,12 +50,15 @@ class Importance(Method):
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights stay as they are."""
 
-    training_only = ("domain_networks", "initial", "second_initial", "important", "rate")
+    training_only = (
+        *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
+    )
     config: Config
     initial: Tensor
     second_initial: Tensor
     important: Tensor
     rate: Tensor
+    phase_steps: Tensor
     second_phase: Tensor
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -77,6 +80,7 @@ class Importance(Method):
         self.register_buffer("second_initial", _flat(self._tracked_weights(self.classifier)))
         self.register_buffer("important", torch.zeros_like(self.initial, dtype=torch.bool))
         self.register_buffer("rate", torch.tensor(1.0))
+        self.register_buffer("phase_steps", torch.zeros(3, dtype=torch.int64))
         self.register_buffer("second_phase", torch.tensor(False))
         self._before = self.second_initial
 
@@ -130,6 +134,7 @@ class Importance(Method):
             masks = top_share(changes if union else changes.sum(dim=0, keepdim=True), share)
             self.important.copy_(masks.any(dim=0))
             self.rate.fill_(self.config.unimportant_rate)
+            self.phase_steps.copy_(torch.tensor([0, progress.step + 1, progress.steps]))
             self.second_phase.fill_(True)
 
     def _hold_back(self, rate: float) -> None:
@@ -175,7 +180,8 @@ class Importance(Method):
         return {"phase": 2, "layers": layers}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """`what/layer` and `what/domain/layer`; the method's docs page lists them."""
+        """`what/layer` and `what/domain/layer`, which the method's docs page lists; `phase_steps`:
+        the first step of phase 1, the first of phase 2, and the number of steps."""
         changes = self._changes()
         summed = changes.sum(dim=0)
         found = {
@@ -193,11 +199,12 @@ class Importance(Method):
         }
         for what, rows in by_domain.items():
             found |= {f"{what}/{d}": row for d, row in zip(self.task.domains, rows, strict=True)}
-        return {
+        arrays = {
             f"{what}/{layer}": tensor.cpu().numpy()
             for what, values in found.items()
             for layer, tensor in self._by_layer(values).items()
         }
+        return arrays | {"phase_steps": self.phase_steps.cpu().numpy()}
 
 
 class Stack(nn.Module):
