@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.data.cache import BUILDING, read_json, remove_leftovers, write_json
+from unseen.data.cache import BUILDING, read_if_whole, remove_leftovers, write_json
 from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import PreparedImages, prepare
 
@@ -87,7 +87,7 @@ def test_damaged_cache_is_rebuilt(tree: Path, cache: Path, form: str, damage: st
     elif damage == "broken manifest":
         manifest.write_text(manifest.read_text()[:-20])
     else:
-        manifest.write_text(json.dumps(read_json(manifest) | {"version": 0}))
+        manifest.write_text(json.dumps(read_if_whole(manifest) | {"version": 0}))
     assert torch.equal(prepared(tree, cache=form).batch(np.arange(12)), before)
     assert only_cache(cache) == folder
 
@@ -120,11 +120,11 @@ def test_builders_at_work_are_left_alone(tmp_path: Path) -> None:
 
 def test_small_files_are_whole_or_empty(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "roots.json"
-    assert read_json(file) == {}
+    assert read_if_whole(file) == {}
     write_json(file, {"ä": 1})
-    assert read_json(file) == {"ä": 1}
+    assert read_if_whole(file) == {"ä": 1}
     file.write_text("{")
-    assert read_json(file) == {}
+    assert read_if_whole(file) == {}
     file.write_text("[1]")
-    assert read_json(file) == {}
+    assert read_if_whole(file) == {}
     assert os.listdir(file.parent) == ["roots.json"]  # noqa: PTH208

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unseen.data.dataset import Split
 from unseen.data.datasets.domainnet import DomainNet
-from unseen.data.index import Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.data.finding import find_images
+from unseen.data.images import find_images
 from unseen.errors import DataError
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from unseen.data.dataset import Split
 from unseen.data.datasets.manifest import Manifest
-from unseen.data.index import Split
 from unseen.errors import DataError
 
 

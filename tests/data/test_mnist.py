@@ -7,8 +7,8 @@ import pytest
 from tests.data.idx_files import idx
 
 from unseen.config import DataSettings
+from unseen.data.dataset import Split
 from unseen.data.datasets.mnist import MNIST
-from unseen.data.index import Split
 from unseen.data.opening import open_dataset
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles

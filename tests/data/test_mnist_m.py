@@ -7,8 +7,8 @@ from PIL import Image
 from tests.data.idx_files import idx
 
 from unseen.config import DataSettings
+from unseen.data.dataset import Split
 from unseen.data.datasets.mnist_m import MNISTM
-from unseen.data.index import Split
 from unseen.data.opening import open_dataset
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles

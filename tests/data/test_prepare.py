@@ -13,7 +13,6 @@ from unseen.data.datasets.digits import Digits
 from unseen.data.datasets.folder import Folder
 from unseen.data.datasets.pacs import PACS
 from unseen.data.images import to_square
-from unseen.data.integrity import integrity_report
 from unseen.data.opening import open_dataset, remember_root
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
@@ -191,15 +190,16 @@ def test_no_room_on_the_disk(tree: Path) -> None:
         prepare(folder(tree, cache="decoded"), 4_000_000)
 
 
-def test_integrity_report(tree: Path) -> None:
+def test_counts_and_remarks(tree: Path) -> None:
     (tree / "paint/cat/2.png").write_text("no image")
     (tree / "photo/stray.png").touch()
     settings = {"bad_images": "skip", "validation_share": 0, "test_share": 0}
-    report = integrity_report(prepare(folder(tree, **settings), 8))
-    assert report.counts == {"paint": {"cat": 2, "dog": 3}, "photo": {"cat": 3, "dog": 3}}
-    assert report.splits["paint"] == {"train": 5, "validation": 0, "test": 0, "unseen": 0}
-    assert report.left_out == ("paint/cat/2.png",)
-    assert report.remarks == ("in no class folder, and not used: photo/stray.png",)
+    prepared = prepare(folder(tree, **settings), 8)
+    index = prepared.index
+    assert index.count_classes() == {"paint": {"cat": 2, "dog": 3}, "photo": {"cat": 3, "dog": 3}}
+    assert index.count_splits()["paint"] == {"train": 5, "validation": 0, "test": 0, "unseen": 0}
+    assert prepared.left_out == ("paint/cat/2.png",)
+    assert index.remarks == ("in no class folder, and not used: photo/stray.png",)
 
 
 def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unseen.config import DataSettings
-from unseen.data.index import Index, Split
+from unseen.data.dataset import Index, Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError, SettingsError
 

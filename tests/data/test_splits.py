@@ -2,8 +2,7 @@ import unicodedata
 
 import numpy as np
 
-from unseen.data.index import Split
-from unseen.data.splits import held_out
+from unseen.data.dataset import Split, held_out
 
 NAMES = [f"photo/dog/{number}.jpg" for number in range(20_000)]
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from unseen import api
+from unseen.data.dataset import Index
 from unseen.data.datasets.digits import Digits
-from unseen.data.index import Index
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment
 from unseen.records.folder import RunFolder
@@ -88,7 +88,7 @@ def test_target_images_are_really_used(method: str, used: bool, tmp_path: Path) 
 
 
 def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) -> None:
-    from unseen.data.index import Split
+    from unseen.data.dataset import Split
 
     folder = run("dann", "digits", tmp_path / "run")
     index = Digits(load_experiment("digits/dann").data, None).index()

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from unseen import api
 from unseen.config import Experiment
 from unseen.data.cache import cache_folder
-from unseen.data.features import StoredFeatures
+from unseen.data.stored_features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
 from unseen.records.folder import RunFolder

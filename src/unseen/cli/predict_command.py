@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    from unseen.data.finding import find_images
+    from unseen.data.images import find_images
     from unseen.reports.predictions import WRITERS
     from unseen.serving.load import load
 

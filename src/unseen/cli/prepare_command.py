@@ -19,7 +19,7 @@ from unseen.recipe_files import build_experiment, merge, parse_overrides, read_r
 
 if TYPE_CHECKING:
     from unseen.config import Experiment
-    from unseen.data.integrity import Integrity
+    from unseen.data.prepare import PreparedImages
 
 
 _MOST_CLASSES_SHOWN = 30
@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from unseen.data.integrity import integrity_report
     from unseen.data.opening import open_dataset, remember_root
     from unseen.data.prepare import prepare
     from unseen.networks.backbones import build_network
@@ -62,7 +61,7 @@ def run(chosen: argparse.Namespace) -> None:
         prepared = prepare(dataset, size, report)
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
-    _print(integrity_report(prepared), prepared.size, prepared.form)
+    _print(prepared)
 
 
 def _settings(chosen: argparse.Namespace) -> "Experiment":
@@ -75,25 +74,30 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
     return build_experiment(settings, recipe)
 
 
-def _print(report: "Integrity", size: int, form: str) -> None:
+def _print(prepared: "PreparedImages") -> None:
     """Counts by domain and split, then by class and domain, then everything that was odd."""
     console = Console()
-    splits = [s for s in ("train", "validation", "test", "unseen") if _total(report.splits, s)]
+    split_counts, class_counts = prepared.index.count_splits(), prepared.index.count_classes()
+    splits = [
+        split
+        for split in ("train", "validation", "test", "unseen")
+        if any(counts[split] for counts in split_counts.values())
+    ]
     by_split = {
-        domain: [sum(counts.values()), *(report.splits[domain][split] for split in splits)]
-        for domain, counts in report.counts.items()
+        domain: [sum(counts.values()), *(counts[split] for split in splits)]
+        for domain, counts in split_counts.items()
     }
-    title = f"Prepared at {size} px ({form})"
+    title = f"Prepared at {prepared.size} px ({prepared.form})"
     console.print(_count_table(title, ["domain", "images", *splits], by_split))
-    classes = list(next(iter(report.counts.values())))
+    classes = prepared.index.classes
     if len(classes) <= _MOST_CLASSES_SHOWN:
-        by_class = {c: [counts[c] for counts in report.counts.values()] for c in classes}
-        console.print(_count_table("", ["class", *report.counts], by_class))
+        by_class = {name: [counts[name] for counts in class_counts.values()] for name in classes}
+        console.print(_count_table("", ["class", *class_counts], by_class))
     else:
         console.print(f"{len(classes)} classes", highlight=False)
-    for remark in report.remarks:
+    for remark in prepared.index.remarks:
         console.print(f"Note: {remark}", markup=False, highlight=False, soft_wrap=True)
-    for name in report.left_out:
+    for name in prepared.left_out:
         console.print(f"Left out: {name}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -104,7 +108,3 @@ def _count_table(title: str, columns: list[str], rows: dict[str, list[int]]) -> 
     for name, counts in rows.items():
         table.add_row(escape(name), *map(str, counts))
     return table
-
-
-def _total(splits: dict[str, dict[str, int]], split: str) -> int:
-    return sum(counts[split] for counts in splits.values())

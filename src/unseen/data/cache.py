@@ -1,7 +1,6 @@
 """Prepared images on disk: whole or not at all, and never believed without a look."""
 
 import io
-import json
 import os
 import re
 import shutil
@@ -18,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from unseen.atomic import write_json
-from unseen.errors import DataError
+from unseen.atomic import read_json, write_json
+from unseen.errors import DataError, UnseenError
 
 Form = Literal["decoded", "encoded"]
 
@@ -38,11 +37,11 @@ def cache_folder() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "unseen"
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """What a small file holds; nothing, if it is missing or damaged."""
+def read_if_whole(file: Path) -> dict[str, Any]:
+    """What a small file in the cache holds; nothing, if it is missing or damaged."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = read_json(file)
+    except (UnseenError, OSError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -159,7 +158,7 @@ class Builder:
 
 def open_stored(folder: Path) -> Stored | None:
     """The cache in this folder; None when there is none, or when it is not whole."""
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_if_whole(folder / MANIFEST)
     try:
         if manifest["version"] != PREPARATION_VERSION:
             return None

@@ -1,13 +1,112 @@
 """The contract of a dataset: settings, an index, and a way to read one image."""
 
+import hashlib
+import unicodedata
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from unseen.config import DataSettings
-from unseen.data.index import Index
+
+
+class Split(IntEnum):
+    TRAIN = 0
+    VALIDATION = 1  # held out of training, used to choose a checkpoint
+    TEST = 2  # held out of training, used for the in-domain result
+    UNSEEN = 3  # only used when its domain is the unseen one (lists that repeat training images)
+
+
+class LabelledImage(NamedTuple):
+    """An image as a folder or a list names it."""
+
+    name: str
+    class_name: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """What is known about images without opening one. One row per image; the row number is the
+    image's position everywhere else."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    names: tuple[str, ...]
+    """Identity of each image, unique, independent of where the dataset lies."""
+    labels: np.ndarray
+    """int64, positions in `classes`."""
+    domain_of: np.ndarray
+    """int64, positions in `domains`."""
+    splits: np.ndarray
+    """uint8, values of `Split`."""
+    official_test: bool = False
+    """The TEST rows are a published list: an unseen domain is measured on them alone."""
+    remarks: tuple[str, ...] = ()
+    """Oddities worth a line when the dataset is prepared."""
+
+    @staticmethod
+    def of(
+        images: Sequence[LabelledImage],
+        splits: np.ndarray,
+        classes: Iterable[str] | None = None,
+        official_test: bool = False,
+        remarks: Iterable[str] = (),
+    ) -> "Index":
+        """Of images in a fixed order; classes and domains are sorted by name, unless given."""
+        classes = tuple(classes or sorted({image.class_name for image in images}))
+        domains = tuple(sorted({image.domain for image in images}))
+        labels = {name: label for label, name in enumerate(classes)}
+        positions = {name: position for position, name in enumerate(domains)}
+        return Index(
+            classes,
+            domains,
+            tuple(image.name for image in images),
+            np.array([labels[image.class_name] for image in images], dtype=np.int64),
+            np.array([positions[image.domain] for image in images], dtype=np.int64),
+            splits.astype(np.uint8),
+            official_test,
+            tuple(remarks),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def keep(self, rows: np.ndarray) -> "Index":
+        """The same index with these rows only (a boolean mask)."""
+        return replace(
+            self,
+            names=tuple(name for name, wanted in zip(self.names, rows, strict=True) if wanted),
+            labels=self.labels[rows],
+            domain_of=self.domain_of[rows],
+            splits=self.splits[rows],
+        )
+
+    def rows(self, domain: str, split: Split | None = None) -> np.ndarray:
+        """Positions of a domain's images, or of those in one split."""
+        chosen = self.domain_of == self.domains.index(domain)
+        return np.flatnonzero(chosen if split is None else chosen & (self.splits == split))
+
+    def count_classes(self) -> dict[str, dict[str, int]]:
+        """Images by domain and class."""
+        return self._count(self.labels, self.classes)
+
+    def count_splits(self) -> dict[str, dict[str, int]]:
+        """Images by domain and split: 'train', 'validation', 'test', 'unseen'."""
+        return self._count(self.splits, [split.name.lower() for split in Split])
+
+    def _count(self, values: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        counts = np.zeros((len(self.domains), len(names)), dtype=np.int64)
+        np.add.at(counts, (self.domain_of, values), 1)
+        return {
+            domain: dict(zip(names, row, strict=True))
+            for domain, row in zip(self.domains, counts.tolist(), strict=True)
+        }
 
 
 class Dataset(ABC):
@@ -26,7 +125,8 @@ class Dataset(ABC):
 
     @abstractmethod
     def index(self) -> Index:
-        """All images with labels, domains and splits, in a fixed order. Raises DataError."""
+        """All images with labels, domains and splits, in a fixed order. Raises DataError. It is
+        asked for more than once: keep it."""
 
     @abstractmethod
     def read(self, position: int) -> Image.Image:
@@ -39,3 +139,27 @@ class Dataset(ABC):
     @abstractmethod
     def content(self, position: int) -> bytes:
         """The bytes that decide what `read` gives, to be hashed."""
+
+
+def held_out(
+    names: Iterable[str], validation_share: float, test_share: float, seed: int
+) -> np.ndarray:
+    """The `Split` of each image (uint8) where no official list exists, from its name and the seed.
+
+    Every image is drawn by itself, so adding a file moves no other one, and the shares hold in
+    expectation within every class and domain. Changing one share leaves the other's images alone.
+    """
+    draws = np.array([_draw(name, seed) for name in names], dtype=np.float64)
+    splits = np.full(len(draws), Split.TRAIN, dtype=np.uint8)
+    splits[draws < validation_share] = Split.VALIDATION
+    splits[draws >= 1 - test_share] = Split.TEST
+    return splits
+
+
+def _draw(name: str, seed: int) -> float:
+    """A number in [0, 1). Accents count the same however the file system spells them."""
+    if not name.isascii():
+        name = unicodedata.normalize("NFC", name)
+    text = f"{seed}\0{name}".encode(errors="surrogateescape")
+    number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+    return (number >> 11) / 2**53

@@ -12,10 +12,10 @@ from torch import Tensor
 from unseen.config import AugmentSettings
 from unseen.data.augment import PixelScale, augment, to_input
 from unseen.data.batch import DomainBatch
-from unseen.data.features import StoredFeatures
 from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
+from unseen.data.stored_features import StoredFeatures
 
 BATCH = 128
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from unseen import catalog
 from unseen.atomic import write_json
 from unseen.config import DataSettings
-from unseen.data.cache import cache_folder, read_json
+from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.dataset import Dataset
 from unseen.errors import DataError
 
@@ -39,13 +39,13 @@ class OpenDatasets:
 def remember_root(name: str, root: Path) -> None:
     """Later runs find the dataset there without being told."""
     file = cache_folder() / "roots.json"
-    write_json(file, read_json(file) | {name: str(root.expanduser().resolve())})
+    write_json(file, read_if_whole(file) | {name: str(root.expanduser().resolve())})
 
 
 def _root(kind: type[Dataset], settings: DataSettings) -> Path:
     if settings.root is not None:
         return settings.root.expanduser()
-    remembered = read_json(cache_folder() / "roots.json").get(settings.name)
+    remembered = read_if_whole(cache_folder() / "roots.json").get(settings.name)
     if remembered and Path(remembered).exists():
         return Path(remembered)
     shared = os.environ.get("UNSEEN_DATA")

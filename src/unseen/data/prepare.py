@@ -21,15 +21,14 @@ from unseen.data.cache import (
     check_space,
     encode,
     open_stored,
-    read_json,
+    read_if_whole,
     remove_leftovers,
 )
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import Dataset, Index
 from unseen.data.images import to_square
-from unseen.data.index import Index
 from unseen.errors import DataError
 
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Gets what is being done, how many images are done, and how many there are."""
 
 CHUNK = 256
@@ -55,7 +54,9 @@ class PreparedImages:
         return torch.from_numpy(self._read(positions)).permute(0, 3, 1, 2)
 
 
-def prepare(dataset: Dataset, size: int, progress: Progress | None = None) -> PreparedImages:
+def prepare(
+    dataset: Dataset, size: int, progress: ProgressCallback | None = None
+) -> PreparedImages:
     """The dataset's prepared images, from the cache or made now."""
     report = progress or (lambda doing, done, total: None)
     index = dataset.index()
@@ -99,7 +100,7 @@ def _memory() -> int:
         return 8 * 2**30
 
 
-def _content_digest(dataset: Dataset, index: Index, report: Progress) -> str:
+def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) -> str:
     """Digest of all names and contents. Unchanged files are recognised without reading them."""
 
     def signature(position: int) -> str:
@@ -121,7 +122,7 @@ def _content_digest(dataset: Dataset, index: Index, report: Progress) -> str:
         [f"{kind.__module__}:{kind.__qualname__} {root}", *_pairs(index.names, signatures)]
     )
     remembered = cache_folder() / "content" / f"{quick[:32]}.json"
-    known = read_json(remembered).get("content")
+    known = read_if_whole(remembered).get("content")
     if isinstance(known, str):
         return known
     hashed = list(_in_threads(content, len(index), "checking", report))
@@ -131,7 +132,7 @@ def _content_digest(dataset: Dataset, index: Index, report: Progress) -> str:
     return digest
 
 
-def _build(dataset: Dataset, index: Index, builder: Builder, report: Progress) -> None:
+def _build(dataset: Dataset, index: Index, builder: Builder, report: ProgressCallback) -> None:
     """Decodes, resizes and stores every image; stops where bad images are to stop it."""
 
     def make(position: int) -> bytes | str:
@@ -168,7 +169,7 @@ def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
 
 
 def _in_threads(
-    work: Callable[[int], Result], number: int, doing: str, report: Progress
+    work: Callable[[int], Result], number: int, doing: str, report: ProgressCallback
 ) -> Iterator[Result]:
     """work(0), work(1), ... in order; a bounded number of results waits in memory."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:

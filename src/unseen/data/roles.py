@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from unseen.config import DataSettings
-from unseen.data.index import Index, Split
+from unseen.data.dataset import Index, Split
 from unseen.errors import DataError, SettingsError, unknown_name
 
 
@@ -32,20 +32,20 @@ def choose_roles(
 ) -> Roles:
     """Shares out the images as the settings ask; names are checked against the dataset's."""
     training, unseen = _choose_domains(index, settings)
-    train = {domain: _rows(index, domain, Split.TRAIN) for domain in training}
+    train = {domain: index.rows(domain, Split.TRAIN) for domain in training}
     empty = [domain for domain, positions in train.items() if len(positions) == 0]
     if empty:
         raise DataError(
             f"no training images in {', '.join(empty)}; leave it out of data.training_domains"
         )
-    validation = {domain: _rows(index, domain, Split.VALIDATION) for domain in training}
+    validation = {domain: index.rows(domain, Split.VALIDATION) for domain in training}
     if not any(len(positions) for positions in validation.values()):
         raise SettingsError(
             f"no validation images in {', '.join(training)}: data.validation_share="
             f"{settings.validation_share:g} leaves none; raise it"
         )
     in_domain = {
-        domain: _rows(index, domain, Split.TEST, otherwise=validation[domain])
+        domain: _first_not_empty(index.rows(domain, Split.TEST), validation[domain])
         for domain in training
     }
     if setting == "adaptation":
@@ -54,11 +54,6 @@ def choose_roles(
         target = np.zeros(0, dtype=np.int64)
         out_of_domain = {domain: _unseen_rows(index, domain) for domain in unseen}
     return Roles(training, unseen, train, validation, in_domain, out_of_domain, target)
-
-
-def by_domain(index: Index) -> dict[str, np.ndarray]:
-    """All images of every domain."""
-    return {name: np.flatnonzero(index.domain_of == d) for d, name in enumerate(index.domains)}
 
 
 def _choose_domains(
@@ -86,12 +81,15 @@ def _choose_domains(
 
 def _unseen_rows(index: Index, domain: str) -> np.ndarray:
     """Rows made for this purpose, else the published test list, else the whole domain."""
-    everything = np.flatnonzero(index.domain_of == index.domains.index(domain))
+    everything = index.rows(domain)
     if len(everything) == 0:
         raise DataError(f"no images in the unseen domain {domain}")
-    tested = _rows(index, domain, Split.TEST) if index.official_test else everything[:0]
-    rows = _rows(index, domain, Split.UNSEEN, otherwise=tested)
-    return rows if len(rows) else everything
+    tested = index.rows(domain, Split.TEST) if index.official_test else everything[:0]
+    return _first_not_empty(index.rows(domain, Split.UNSEEN), tested, everything)
+
+
+def _first_not_empty(*choices: np.ndarray) -> np.ndarray:
+    return next((rows for rows in choices if len(rows)), choices[-1])
 
 
 def _target_rows(index: Index, domain: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -99,10 +97,10 @@ def _target_rows(index: Index, domain: str) -> tuple[np.ndarray, dict[str, np.nd
 
     Its validation images may measure, too: nothing is ever chosen on them.
     """
-    train = _rows(index, domain, Split.TRAIN)
-    tested = _rows(index, domain, Split.TEST)
+    train = index.rows(domain, Split.TRAIN)
+    tested = index.rows(domain, Split.TEST)
     if not (index.official_test and len(tested)):
-        tested = np.sort(np.concatenate([tested, _rows(index, domain, Split.VALIDATION)]))
+        tested = np.sort(np.concatenate([tested, index.rows(domain, Split.VALIDATION)]))
     for rows, purpose in ((train, "to look at"), (tested, "to measure on")):
         if len(rows) == 0:
             raise DataError(
@@ -110,11 +108,3 @@ def _target_rows(index: Index, domain: str) -> tuple[np.ndarray, dict[str, np.nd
                 "training images and held-out ones (data.validation_share, data.test_share)"
             )
     return train, {domain: tested}
-
-
-def _rows(
-    index: Index, domain: str, split: Split, otherwise: np.ndarray | None = None
-) -> np.ndarray:
-    in_domain = index.domain_of == index.domains.index(domain)
-    rows = np.flatnonzero(in_domain & (index.splits == split))
-    return rows if len(rows) or otherwise is None else otherwise

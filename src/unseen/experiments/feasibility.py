@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from unseen.config import Experiment
 from unseen.data.batch import Task
-from unseen.data.index import Index
+from unseen.data.dataset import Index
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.experiments.compare import hold_out

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from unseen import catalog
 from unseen.config import Experiment, complete_settings, identity
-from unseen.data.index import Index
+from unseen.data.dataset import Index
 from unseen.data.opening import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.experiments.compare import base_settings, domains_to_hold_out, hold_out

@@ -11,7 +11,6 @@ from unseen.config import DataSettings
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import open_dataset
 from unseen.data.prepare import PreparedImages, prepare
-from unseen.data.roles import by_domain
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator, three_views
 from unseen.serving.model import Model
@@ -31,7 +30,8 @@ def evaluate(model: Model, data: str | Path | None = None) -> dict[str, Any]:
         out_of_domain, in_domain = images.roles.out_of_domain, images.roles.in_domain
     else:
         prepared = _prepare_other(model, Path(data))
-        out_of_domain, in_domain = by_domain(prepared.index), {}
+        index = prepared.index
+        out_of_domain, in_domain = {name: index.rows(name) for name in index.domains}, {}
     process = Process(model.device)
     evaluator = Evaluator(
         Feed(prepared, model.scale, process).evaluation,

@@ -9,7 +9,7 @@ from unseen import catalog
 from unseen.config import Experiment
 from unseen.data.batch import Task
 from unseen.data.dataset import Dataset
-from unseen.data.prepare import PreparedImages, Progress, prepare
+from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
 from unseen.errors import SettingsError
@@ -48,7 +48,7 @@ def put_to_use(network: Network, experiment: Experiment, task: Task) -> Method:
 
 
 def build_images(
-    dataset: Dataset, experiment: Experiment, size: int, report: Progress | None = None
+    dataset: Dataset, experiment: Experiment, size: int, report: ProgressCallback | None = None
 ) -> Images:
     """Open (or first make) the prepared images at the network's input size."""
     prepared = prepare(dataset, size, report)

@@ -9,9 +9,9 @@ from lightning_fabric import Fabric
 
 from unseen.config import NetworkSettings
 from unseen.data.augment import PixelScale
-from unseen.data.features import StoredFeatures, open_features, write_features
 from unseen.data.feed import Feed, Process
-from unseen.data.prepare import PreparedImages, Progress
+from unseen.data.prepare import PreparedImages, ProgressCallback
+from unseen.data.stored_features import StoredFeatures, open_features, write_features
 from unseen.errors import DataError
 from unseen.networks.stages import Network
 
@@ -24,7 +24,7 @@ def stored_features(
     prepared: PreparedImages,
     network: Network,
     settings: NetworkSettings,
-    report: Progress,
+    report: ProgressCallback,
 ) -> StoredFeatures:
     """What the frozen stages make of every image of the dataset, from the cache or made now."""
     assert network.frozen_until is not None
@@ -59,7 +59,7 @@ def features_key(prepared: PreparedImages, network: Network, settings: NetworkSe
 
 
 @torch.no_grad()
-def _compute(feed: Feed, network: Network, report: Progress) -> Iterator[np.ndarray]:
+def _compute(feed: Feed, network: Network, report: ProgressCallback) -> Iterator[np.ndarray]:
     total = len(feed.images.index)
     done = 0
     for images in feed.unlabelled(np.arange(total)):

@@ -9,9 +9,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
 
-from unseen.data.dataset import Dataset
-from unseen.data.index import Index
-from unseen.data.splits import held_out
+from unseen.data.dataset import Dataset, Index, held_out
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 SIZE = 32

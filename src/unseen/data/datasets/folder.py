@@ -1,27 +1,23 @@
 """Your own pictures, as root/domain/class/*."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from unseen.data.classes import ClassMapping, class_names
-from unseen.data.dataset import Dataset
-from unseen.data.files import FileDataset, existing_folder, first_few
+from unseen.data.dataset import Dataset, Index, LabelledImage, held_out
+from unseen.data.files import (
+    ClassMapping,
+    FileDataset,
+    class_names,
+    existing_folder,
+    first_few,
+    missing_classes,
+)
 from unseen.data.images import is_image_name
-from unseen.data.index import Index
-from unseen.data.splits import held_out
 from unseen.errors import DataError
 
 LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
-
-
-class Found(NamedTuple):
-    domain: str
-    source: str  # the class folder
-    name: str  # domain/class/.../file
 
 
 class Folder(FileDataset):
@@ -34,47 +30,27 @@ class Folder(FileDataset):
         super().__init__(config, root)
         self.mapping = config.classes
 
-    def find(self) -> tuple[Index, Path, tuple[str, ...]]:
+    def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)
         folders = _class_folders(root)
-        images = [found for domain in folders for found in _images(root, domain, folders[domain])]
+        found = [image for domain in folders for image in _images(root, domain, folders[domain])]
         sources = {source for names in folders.values() for source in names}
         renamed = class_names(sources, self.mapping, str(root))
-        images = [found for found in images if found.source in renamed]
+        images = [
+            image._replace(class_name=renamed[image.class_name])
+            for image in found
+            if image.class_name in renamed
+        ]
         _check_domains(root, folders, images)
-        domains = tuple(folders)
-        classes = tuple(sorted({renamed[found.source] for found in images}))
-        names = tuple(found.name for found in images)
-        labels = [classes.index(renamed[found.source]) for found in images]
-        domain_of = [domains.index(found.domain) for found in images]
-        remarks = _stray_files(root, domains)
-        empty = sorted(set(renamed.values()) - set(classes))
+        config = self.config
+        names = [image.name for image in images]
+        splits = held_out(names, config.validation_share, config.test_share, config.split_seed)
+        index = Index.of(images, splits)
+        remarks = _stray_files(root, index.domains)
+        empty = sorted(set(renamed.values()) - set(index.classes))
         if empty:
             remarks.append(f"class folders without images in any domain: {first_few(empty)}")
-        config = self.config
-        index = Index(
-            classes,
-            domains,
-            names,
-            np.array(labels, dtype=np.int64),
-            np.array(domain_of, dtype=np.int64),
-            held_out(names, config.validation_share, config.test_share, config.split_seed),
-            remarks=(*remarks, *missing_classes(classes, domains, labels, domain_of)),
-        )
-        return index, root, names
-
-
-def missing_classes(
-    classes: tuple[str, ...], domains: tuple[str, ...], labels: list[int], domain_of: list[int]
-) -> list[str]:
-    """A remark for each domain that does not show every class."""
-    present = set(zip(domain_of, labels, strict=True))
-    remarks = []
-    for number, domain in enumerate(domains):
-        absent = [name for label, name in enumerate(classes) if (number, label) not in present]
-        if absent:
-            remarks.append(f"{domain} has no images of: {first_few(absent)}")
-    return remarks
+        return replace(index, remarks=(*remarks, *missing_classes(index))), root
 
 
 def _folders(parent: Path) -> list[str]:
@@ -100,19 +76,20 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
     return folders
 
 
-def _images(root: Path, domain: str, sources: list[str]) -> Iterator[Found]:
+def _images(root: Path, domain: str, sources: list[str]) -> Iterator[LabelledImage]:
+    """By the name of their class folder."""
     for source in sources:
         for folder, below, files in os.walk(root / domain / source):
             below[:] = sorted(name for name in below if not name.startswith("."))
             place = Path(folder).relative_to(root).as_posix()
             for file in sorted(files):
                 if is_image_name(file):
-                    yield Found(domain, source, f"{place}/{file}")
+                    yield LabelledImage(f"{place}/{file}", source, domain)
 
 
-def _check_domains(root: Path, folders: dict[str, list[str]], images: list[Found]) -> None:
-    filled = {found.domain for found in images}
-    empty = [domain for domain in folders if domain not in filled]
+def _check_domains(root: Path, domains: Iterable[str], images: list[LabelledImage]) -> None:
+    filled = {image.domain for image in images}
+    empty = [domain for domain in domains if domain not in filled]
     if empty:
         raise DataError(
             f"domains without images of any class in {root}: {', '.join(empty)}; "

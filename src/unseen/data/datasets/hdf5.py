@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import Dataset, Index, Split, held_out
 from unseen.data.files import existing_folder, first_few
-from unseen.data.index import Index, Split
-from unseen.data.splits import held_out
 from unseen.errors import DataError
 from unseen.optional import require
 

@@ -3,18 +3,15 @@
 import csv
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from unseen.data.classes import ClassMapping, class_names
-from unseen.data.dataset import Dataset
-from unseen.data.datasets.folder import missing_classes
-from unseen.data.files import FileDataset
-from unseen.data.index import Index, Split
-from unseen.data.splits import held_out
+from unseen.data.dataset import Dataset, Index, LabelledImage, Split, held_out
+from unseen.data.files import ClassMapping, FileDataset, class_names, missing_classes
 from unseen.errors import DataError, nearest
 
 COLUMNS = ("path", "class", "domain")
@@ -26,13 +23,6 @@ SPLITS = {
 }
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LAYOUT = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
-
-
-class Row(NamedTuple):
-    path: str  # as written, tidied; relative to the manifest
-    source: str
-    domain: str
-    split: Split | None
 
 
 class Manifest(FileDataset):
@@ -48,50 +38,40 @@ class Manifest(FileDataset):
         super().__init__(config, root)
         self.mapping = config.classes
 
-    def find(self) -> tuple[Index, Path, tuple[str, ...]]:
+    def find(self) -> tuple[Index, Path]:
         file = self.root
         if file is None or not file.is_file():
             found = "is a folder" if file is not None and file.is_dir() else "does not exist"
             raise DataError(f"the manifest {file} {found}; expected {LAYOUT}")
-        rows = _checked_rows(file)
-        renamed = class_names((row.source for row in rows), self.mapping, str(file))
-        rows = [row for row in rows if row.source in renamed]
-        if not rows:
+        given = _checked_images(file)
+        renamed = class_names((image.class_name for image in given), self.mapping, str(file))
+        given = {
+            image._replace(class_name=renamed[image.class_name]): split
+            for image, split in given.items()
+            if image.class_name in renamed
+        }
+        if not given:
             raise DataError(f"{file} lists no images; expected {LAYOUT}")
-        classes = tuple(sorted({renamed[row.source] for row in rows}))
-        domains = tuple(sorted({row.domain for row in rows}))
-        names = tuple(row.path for row in rows)
-        labels = [classes.index(renamed[row.source]) for row in rows]
-        domain_of = [domains.index(row.domain) for row in rows]
-        index = Index(
-            classes,
-            domains,
-            names,
-            np.array(labels, dtype=np.int64),
-            np.array(domain_of, dtype=np.int64),
-            self._splits(rows),
-            official_test=any(row.split == Split.TEST for row in rows),
-            remarks=tuple(missing_classes(classes, domains, labels, domain_of)),
-        )
-        return index, file.parent, names
+        official = Split.TEST in given.values()
+        index = Index.of(list(given), self._splits(given), official_test=official)
+        return replace(index, remarks=tuple(missing_classes(index))), file.parent
 
-    def _splits(self, rows: list[Row]) -> np.ndarray:
-        given = {row.split for row in rows}
-        splits = held_out(
-            [row.path for row in rows],
-            0 if Split.VALIDATION in given else self.config.validation_share,
-            0 if Split.TEST in given else self.config.test_share,
+    def _splits(self, given: Mapping[LabelledImage, Split | None]) -> np.ndarray:
+        kinds = set(given.values())
+        drawn = held_out(
+            [image.name for image in given],
+            0 if Split.VALIDATION in kinds else self.config.validation_share,
+            0 if Split.TEST in kinds else self.config.test_share,
             self.config.split_seed,
         )
-        for position, row in enumerate(rows):
-            if row.split is not None:
-                splits[position] = row.split
-        return splits
+        pairs = zip(given.values(), drawn, strict=True)
+        return np.array([draw if split is None else split for split, draw in pairs])
 
 
-def _checked_rows(file: Path) -> list[Row]:
-    """All rows; all mistakes are reported at once, with their lines."""
-    rows: list[Row] = []
+def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
+    """All images, by their path as written (but tidied), with the split that the manifest gives.
+    All mistakes are reported at once, with their lines."""
+    images: dict[LabelledImage, Split | None] = {}
     problems: list[str] = []
     first_line: dict[str, int] = {}
     for number, fields in _lines(file):
@@ -111,14 +91,13 @@ def _checked_rows(file: Path) -> list[Row]:
             problems.append(f"line {number}: no file {file.parent / path}")
         else:
             first_line[path] = number
-            rows.append(
-                Row(path, _text(fields, "class"), _text(fields, "domain"), SPLITS.get(split))
-            )
+            image = LabelledImage(path, _text(fields, "class"), _text(fields, "domain"))
+            images[image] = SPLITS.get(split)
     if problems:
         more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
         listed = "".join(f"\n  {problem}" for problem in problems[:10])
         raise DataError(f"{file} cannot be used; expected {LAYOUT}:{listed}{more}")
-    return rows
+    return images
 
 
 def _text(fields: dict[str, Any], key: str) -> str:

@@ -10,10 +10,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from PIL import Image
 
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import Dataset, Index, Split, held_out
 from unseen.data.files import existing_folder
-from unseen.data.index import Index, Split
-from unseen.data.splits import held_out
 from unseen.errors import DataError
 
 CLASSES = tuple(str(digit) for digit in range(10))

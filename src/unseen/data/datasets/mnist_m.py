@@ -14,11 +14,10 @@ import numpy as np
 from PIL import Image
 
 from unseen.config import DataSettings
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import Dataset, Index
 from unseen.data.datasets.mnist import CLASSES, MNISTFiles, read_mnist
 from unseen.data.files import existing_folder
 from unseen.data.images import open_image
-from unseen.data.index import Index
 from unseen.errors import DataError
 
 DOMAINS = ("mnist", "mnist_m")

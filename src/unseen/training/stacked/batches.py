@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch
-from unseen.data.features import StoredFeatures
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
+from unseen.data.stored_features import StoredFeatures
 
 _BLOCK = 64
 """Steps whose image positions are drawn in one go."""

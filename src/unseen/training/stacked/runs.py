@@ -12,12 +12,12 @@ from lightning_fabric import Fabric
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import Task
-from unseen.data.features import StoredFeatures
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import open_dataset
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import choose_roles
 from unseen.data.sampling import Sampler
+from unseen.data.stored_features import StoredFeatures
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network

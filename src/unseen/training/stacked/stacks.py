@@ -10,7 +10,7 @@ from typing import Any
 from unseen import catalog
 from unseen.config import Experiment, complete_settings
 from unseen.data.batch import Task
-from unseen.data.index import Index
+from unseen.data.dataset import Index
 from unseen.data.opening import OpenDatasets
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError

@@ -8,7 +8,7 @@ import torch
 
 from unseen.atomic import atomic_file
 from unseen.data.cache import cache_folder, check_space
-from unseen.data.index import Index
+from unseen.data.dataset import Index
 from unseen.errors import DataError
 
 
