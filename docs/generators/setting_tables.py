@@ -1,0 +1,115 @@
+"""Tables of settings, from the settings classes themselves: one on each method's page, and the page
+of all other settings."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from unseen import catalog
+from unseen.config import DataSettings, Experiment, MethodSettings, Settings
+from unseen.search import declared
+
+MARK = "<!-- settings -->"
+HEADER = "| setting | default | values | search range | meaning |\n|---|---|---|---|---|"
+
+
+def method_pages(folder: Path) -> dict[Path, str]:
+    """Every page of docs/methods, with its table as it should be."""
+    pages = {}
+    for name in catalog.METHODS:
+        page = folder / f"{name}.md"
+        added = _added(catalog.load("method", name).Config, MethodSettings)
+        table = _table(added) if added else "This method has no settings of its own."
+        pages[page] = completed(page.read_text(encoding="utf-8"), table)
+    return pages
+
+
+def settings_page(page: str) -> str:
+    """The page of settings, with a table for each section of an experiment."""
+    sections = {
+        name: field.annotation
+        for name, field in Experiment.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
+    }
+    whole = {n: f for n, f in Experiment.model_fields.items() if n not in sections}
+    parts = [f"## The run as a whole\n\n{_table(whole)}"]
+    for name, section in sections.items():
+        if name == "method":
+            continue
+        parts.append(f"## {name}\n\n{_table(section.model_fields, f'{name}.')}")
+        parts += _dataset_tables() if name == "data" else []
+    before, mark, _ = page.partition(MARK)
+    return f"{before}{mark}\n\n" + "\n\n".join(parts) + "\n"
+
+
+def completed(page: str, table: str) -> str:
+    """The page with the table in its place: after the mark, up to the next heading."""
+    before, mark, after = page.partition(MARK)
+    if not mark:
+        raise SystemExit(f"a page lacks the line {MARK}: {page.splitlines()[0]}")
+    following = re.search(r"^## ", after, flags=re.MULTILINE)
+    rest = after[following.start() :] if following else ""
+    return f"{before}{MARK}\n{table}\n\n{rest}"
+
+
+def _dataset_tables() -> list[str]:
+    tables = []
+    for name in catalog.DATASETS:
+        added = _added(catalog.load("dataset", name).Config, DataSettings)
+        if added:
+            tables.append(f"Only for the dataset `{name}`:\n\n{_table(added, 'data.')}")
+    return tables
+
+
+def _added(config: type[Settings], base: type[Settings]) -> dict[str, FieldInfo]:
+    return {n: field for n, field in config.model_fields.items() if n not in base.model_fields}
+
+
+def _table(fields: Mapping[str, FieldInfo], prefix: str = "") -> str:
+    rows = [_row(prefix + name, field) for name, field in fields.items()]
+    return "\n".join([HEADER, *rows])
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    search = str(declared(field.metadata) or "")
+    cells = (f"`{name}`", _default(field), _values(field), search, _meaning(field))
+    return f"| {' | '.join(cells)} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or value in ((), {}):
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _values(field: FieldInfo) -> str:
+    signs = {"Gt": ">", "Ge": "≥", "Lt": "<", "Le": "≤"}
+    bounds = [
+        f"{signs[kind]} {getattr(rule, kind.lower())}"
+        for rule in field.metadata
+        if (kind := type(rule).__name__) in signs
+    ]
+    return ", ".join([*_kinds(field.annotation), *bounds])
+
+
+def _kinds(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [f"`{choice}`" for choice in get_args(annotation)]
+    if get_origin(annotation) is Union or type(annotation).__name__ == "UnionType":
+        return [kind for part in get_args(annotation) for kind in _kinds(part)]
+    if get_origin(annotation) in (tuple, list):
+        return ["list"]
+    if get_origin(annotation) in (dict, Mapping):
+        return ["mapping"]
+    names = {bool: "true or false", int: "whole number", float: "number", str: "name", Path: "path"}
+    return [] if annotation is type(None) else [names[annotation]]
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split()).replace("|", "\\|")

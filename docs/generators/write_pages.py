@@ -1,0 +1,34 @@
+"""Writes what is generated in the documentation: tables of settings and the page of commands.
+
+make docs
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from docs.generators.command_page import command_page  # noqa: E402
+from docs.generators.setting_tables import method_pages, settings_page  # noqa: E402
+
+DOCS = ROOT / "docs"
+
+
+def generated_pages() -> dict[Path, str]:
+    """The text of every page that is generated in whole or in part."""
+    settings = DOCS / "settings.md"
+    return {
+        **method_pages(DOCS / "methods"),
+        settings: settings_page(settings.read_text(encoding="utf-8")),
+        DOCS / "commands.md": command_page(),
+    }
+
+
+def main() -> None:
+    for path, text in generated_pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
