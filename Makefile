@@ -42,11 +42,13 @@ format: setup  ## put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: setup  ## tables of settings in docs/methods
-	$(BIN)/python docs/method_pages.py
+docs: setup  ## the documentation as a web site in site/, with the generated tables
+	$(BIN)/python docs/generators/write_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
 
 bench: setup  ## speed figures as ratios, on the screen and in benchmarks/results.json
 	$(BIN)/python -m benchmarks.run
 
 clean:  ## remove the environment and the demo
-	rm -rf .venv demo
+	rm -rf .venv demo site

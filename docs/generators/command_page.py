@@ -8,10 +8,11 @@ from unseen.cli.main import build_parser
 INTRODUCTION = """\
 # Commands
 
-Every command explains itself with `--help`. Settings are `key=value` on the command line and YAML in recipes; `unseen show
-pacs/dmg` prints all of them. Mistakes are reported all at once, each with the nearest valid name.
+Every command has a `--help`. Settings are written as `key=value` on the command line and as YAML in
+recipes; `unseen show pacs/dmg` prints all of them, and [Settings](settings.md) explains them. All
+mistakes are reported at once, each with the nearest valid name.
 
-This page is generated from the command line itself by `make docs`.
+`make docs` generates this page from the commands' own help.
 """
 
 
@@ -43,21 +44,17 @@ def _split(description: str) -> tuple[str, list[str]]:
 
 
 def _row(argument: argparse.Action) -> str:
+    value = str(argument.metavar or argument.dest)
+    if argument.choices:
+        value = "|".join(map(str, argument.choices))
     if argument.option_strings:
-        value = argument.metavar or ("" if argument.nargs == 0 else argument.dest.upper())
-        if argument.choices:
-            value = "\\|".join(map(str, argument.choices))
-        name = ", ".join(argument.option_strings) + (f" {value}" if value else "")
-    else:
-        name = str(argument.metavar or argument.dest).replace("|", "\\|")
-        if argument.choices and not argument.metavar:
-            name = "\\|".join(map(str, argument.choices))
-    return f"| `{name}` | {_default(argument)} | {(argument.help or '').replace('|', chr(92) + '|')} |"
+        value = "" if argument.nargs == 0 else value if argument.choices else value.upper()
+        value = f"{', '.join(argument.option_strings)} {value}".strip()
+    cells = (f"`{value}`", _default(argument), argument.help or "")
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _default(argument: argparse.Action) -> str:
-    if not argument.option_strings:
-        return "" if argument.nargs in ("*", "?") else "required"
-    if argument.required:
+    if argument.required and argument.nargs != "*":
         return "required"
     return "" if argument.default in (None, "", False) else f"`{argument.default}`"

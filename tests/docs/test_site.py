@@ -1,0 +1,60 @@
+"""The documentation site builds without a warning and asks no other host for anything."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.markdown_files import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    answer = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "WARNING" not in answer.stderr
+    return folder
+
+
+def test_nothing_is_asked_of_other_hosts(site: Path) -> None:
+    """Links to other sites are fine; scripts, styles, fonts and images come with the page."""
+    outside = re.compile(
+        r"<(?:script|img|iframe|link|source)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
+    )
+    found = {
+        tag
+        for page in site.rglob("*.html")
+        for tag in outside.findall(page.read_text(encoding="utf-8"))
+        if 'rel="canonical"' not in tag
+    }
+    assert found == set()
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?https?://", sheet.read_text(encoding="utf-8"))
+
+
+def test_search_finds_settings_commands_and_functions(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    titles = {entry["title"] for entry in index["docs"]}
+    assert {"unseen compare", "Settings", "Architecture"} <= titles
+    text = " ".join(entry["text"] for entry in index["docs"])
+    assert "overlap_weight" in text
+    reference = (site / "api.html").read_text(encoding="utf-8")
+    assert all(f'id="unseen.{name}"' in reference for name in ("fit", "compare", "load"))
+
+
+def test_tables_and_code_are_rendered(site: Path) -> None:
+    """No Markdown shows through: tables without a blank line before them, unclosed fences."""
+    for page in site.rglob("*.html"):
+        body = page.read_text(encoding="utf-8")
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", body, flags=re.DOTALL)
+        assert "|---" not in text, page.name
+        assert "```" not in text, page.name
+        assert "](" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), page.name

@@ -1,0 +1,28 @@
+"""Every example runs as it stands, from the folder that a reader would be in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+def test_an_example_runs(script: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"UNSEEN_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:__main__", str(script), "--steps", "4"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip()
+    finished = list((tmp_path / "example_runs").glob("*/result.json"))
+    assert finished
