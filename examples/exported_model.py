@@ -34,15 +34,16 @@ def classify(model: Path, files: list[Path], domain: str | None = None) -> list[
 
 def train_and_export(runs: str, steps: int) -> tuple[Path, list[Path]]:
     """A small model of digits as one file, and two images to try it on."""
+    from sklearn.datasets import load_digits
+
     import unseen
-    from unseen.data.prepare import open_dataset
 
     run = unseen.fit("digits/dmg", runs=runs, steps=steps, data={"unseen_domain": "outlines"})
     model = run.export(run.folder.path / "model.onnx")  # checked against run.predict
-    digits = open_dataset(run.experiment.data)
-    files = [run.folder.path / f"digit_{position}.png" for position in range(2)]
-    for position, file in enumerate(files):
-        digits.read(position).save(file)
+    files = []
+    for number, picture in enumerate(load_digits().images[:2]):
+        files.append(run.folder.path / f"digit_{number}.png")
+        Image.fromarray((picture * 15).astype(np.uint8)).save(files[-1])
     return model, files
 
 

@@ -1,8 +1,8 @@
-"""Hooks of the documentation site: pages that live outside docs/, and links between them.
+"""Hooks of the documentation site: pages that lie outside docs/, and links between pages.
 
-Markdown files link to each other by their paths in the repository, so that they also work when they
-are read there. Three of them, and the examples, lie outside docs/: they become pages of the site,
-and links to them are changed to match.
+Markdown files link to each other by their paths in the repository, so that links also work when the
+files are read there. Some of them lie outside docs/; the site shows them as pages of its own, and
+links to them are changed accordingly.
 """
 
 import ast
@@ -19,20 +19,18 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "speed.md",
-    "README.md": "index.md",
-    "examples": "examples.md",
+    "examples/README.md": "examples.md",
 }
-"""Files and folders of the repository, and the pages of the site that show them."""
+"""Files of the repository, and the pages of the site that show them."""
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie outside docs/."""
     for source, page in OUTSIDE.items():
-        if page == "index.md":
-            continue
-        path = ROOT / source
-        text = _examples(path) if path.is_dir() else path.read_text(encoding="utf-8")
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if page == "examples.md":
+            text += _examples()
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -40,24 +38,26 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change links between files of the repository to links between pages."""
     here = page.file.src_uri
-    source = next((s for s, shown in OUTSIDE.items() if shown == here and s != "README.md"), None)
-    folder = PurePosixPath(source or f"docs/{here}").parent
+    sources = {shown: source for source, shown in OUTSIDE.items()}
+    folder = PurePosixPath(sources.get(here, f"docs/{here}")).parent
 
     def link(match: re.Match[str]) -> str:
-        target = normpath(str(folder / match[1]))
-        shown = OUTSIDE.get(target) or OUTSIDE.get(str(PurePosixPath(target).parent))
-        if shown is None and target.startswith("docs/"):
-            shown = target.removeprefix("docs/")
-        return relpath(shown, str(PurePosixPath(here).parent)) if shown else match[1]
+        target = PurePosixPath(normpath(str(folder / match[1])))
+        if target.match("examples/*.py"):
+            shown = f"examples.md#{target.stem}"
+        else:
+            shown = OUTSIDE.get(str(target)) or str(target).removeprefix("docs/")
+        return relpath(shown, str(PurePosixPath(here).parent))
 
     return _LINK.sub(link, markdown)
 
 
-def _examples(folder: Path) -> str:
-    """One page with all examples: the introduction, then each script under its first line."""
-    parts = [(folder / "README.md").read_text(encoding="utf-8")]
-    for script in sorted(folder.glob("*.py")):
+def _examples() -> str:
+    """Each script under the first line of its docstring."""
+    parts = []
+    for script in sorted((ROOT / "examples").glob("*.py")):
         text = script.read_text(encoding="utf-8")
         title = (ast.get_docstring(ast.parse(text)) or script.stem).splitlines()[0].rstrip(".")
-        parts.append(f"## {title}\n\n`examples/{script.name}`\n\n```python\n{text}```\n")
-    return "\n".join(parts)
+        heading = f"## {title} {{ #{script.stem} }}"
+        parts.append(f"\n{heading}\n\n`examples/{script.name}`\n\n```python\n{text}```\n")
+    return "".join(parts)

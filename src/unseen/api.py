@@ -14,6 +14,7 @@ from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
 from unseen.serving.evaluate import evaluate
+from unseen.serving.export.write import SUFFIXES, Target, export
 from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
 from unseen.trackers.fan_out import choose_trackers
@@ -65,6 +66,13 @@ class Run:
         """The three views on the run's own images, or accuracy by domain on other ones: a folder
         `domain/class/*` or a manifest whose classes the run knows."""
         return evaluate(self.model, data)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card
+        beside it; nothing is kept unless its answers agree with `predict`."""
+        path = Path(path)
+        to: Target = "torch" if path.suffix == SUFFIXES["torch"] else "onnx"
+        return export(Model.from_run(self.folder, "cpu"), to, path).path
 
 
 def load_run(path: str | Path) -> Run:
