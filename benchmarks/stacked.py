@@ -152,12 +152,12 @@ def _together(experiments: Sequence[Experiment], folder: Path, display: Display)
 
 def _difference(alone: Path, together: Path) -> float:
     """The largest one between accuracies out of domain and in domain of the same run."""
-    one, other = (RunFolder(path).read_result()["results"] for path in (alone, together))
+    one, other = (RunFolder(path).read_result() for path in (alone, together))
     return max(
-        abs(summary["accuracy"] - other[rule]["views"][view][domain]["accuracy"])
-        for rule, found in one.items()
-        for view, measured in found["views"].items()
-        for domain, summary in measured.items()
+        abs(measured.accuracy - other.view(rule, view)[domain].accuracy)
+        for rule, chosen in one.rules.items()
+        for view, by_domain in chosen.views.items()
+        for domain, measured in by_domain.items()
     )
 
 

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from unseen.config import Experiment
 from unseen.data.opening import OpenDatasets
-from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
+from unseen.records.result import RunResult, Views
+from unseen.records.views import View
 from unseen.serving.evaluate import evaluate
 from unseen.serving.export.write import SUFFIXES, Target, export
 from unseen.serving.images import ImageLike
@@ -30,26 +31,24 @@ class Run:
         self.experiment: Experiment = build_experiment(
             self.folder.read_settings(), str(self.folder.settings)
         )
-        self.result: dict[str, Any] = self.folder.read_result()
+        self.result: RunResult = self.folder.read_result()
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r})"
 
     @property
     def classes(self) -> list[str]:
-        return self.result["classes"]
+        return list(self.result.classes)
 
     @property
     def domains(self) -> list[str]:
         """The domains it was trained on."""
-        return self.result["training_domains"]
+        return list(self.result.training_domains)
 
-    def accuracy(self, view: str = "out_of_domain", rule: str | None = None) -> dict[str, float]:
+    def accuracy(self, view: View = "out_of_domain", rule: str | None = None) -> dict[str, float]:
         """Accuracy by domain in one of the three views, under the run's own rule or another."""
-        views = self.result["results"][rule or self.result["selection"]]["views"]
-        if view not in views:
-            raise SettingsError(unknown_name("view", view, views))
-        return {domain: summary["accuracy"] for domain, summary in views[view].items()}
+        measured = self.result.view(rule or self.result.selection, view)
+        return {domain: each.accuracy for domain, each in measured.items()}
 
     @cached_property
     def model(self) -> Model:
@@ -62,7 +61,7 @@ class Run:
         """Class probabilities `[images, classes]`; name the domain where it is known."""
         return self.model.predict(images, domain)
 
-    def evaluate(self, data: str | Path | None = None) -> dict[str, Any]:
+    def evaluate(self, data: str | Path | None = None) -> Views:
         """The three views on the run's own images, or accuracy by domain on other ones: a folder
         `domain/class/*` or a manifest whose classes the run knows."""
         return evaluate(self.model, data)

@@ -5,41 +5,31 @@ from typing import Any
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from tests.made_results import counted, made_result
 
 from unseen.cards.card import model_card
+from unseen.records.result import RuleResult, RunResult, Views
 
 
-def summary(accuracy: float, count: int, confusion: list[list[int]], ece: float = 0.02) -> Any:
-    return {"accuracy": accuracy, "count": count, "ece": ece, "confusion": confusion}
-
-
-def result(**changes: Any) -> dict[str, Any]:
-    views = {
-        "out_of_domain": {"sketch": summary(0.5, 10, [[4, 1], [4, 1]], ece=0.251)},
-        "in_domain": {"photo": summary(0.9, 20, [[9, 1], [1, 9]])},
-        "known_domain": {"photo": summary(0.95, 20, [[10, 0], [1, 9]])},
+def result(**changes: Any) -> RunResult:
+    views: Views = {
+        "out_of_domain": {"sketch": counted([[4, 1], [4, 1]], error=0.251)},
+        "in_domain": {"photo": counted([[9, 1], [1, 9]], error=0.02)},
+        "known_domain": {"photo": counted([[10, 0], [1, 9]], error=0.02)},
     }
-    other = {view: {} for view in views}
-    return {
-        "format": 1,
-        "dataset": "pacs",
-        "method": "dmg",
-        "backbone": "resnet18",
-        "setting": "generalization",
+    about = {
         "seed": 3,
-        "steps": 300,
-        "training_domains": ["photo"],
-        "unseen_domains": ["sketch"],
-        "classes": ["cat", "dog"],
+        "training_domains": ("photo",),
+        "unseen_domains": ("sketch",),
+        "classes": ("cat", "dog"),
         "data": "0123456789abcdef0123",
-        "selection": "source",
-        "remarks": [],
         "results": {
-            "source": {"step": 200, "views": views},
-            "last": {"step": 300, "views": other},
-            "oracle": {"step": 100, "views": views},
+            "source": RuleResult(step=200, views=views),
+            "last": RuleResult(step=300, views={}),
+            "oracle": RuleResult(step=100, views=views),
         },
-    } | changes
+    }
+    return made_result("dmg", {}, **about | changes)
 
 
 def data(**changes: Any) -> dict[str, Any]:
@@ -105,16 +95,15 @@ def test_limits_of_some() -> None:
     assert "Training saw unlabelled images of sketch" in adapted
     assert "| sketch | target, seen without labels | 55 without labels | 0 | 10 |" in adapted
     assert "- domain-adaptation" in adapted
-    remarked = model_card(settings(), result(remarks=["Mind the gap."]), data(left_out=["a", "b"]))
+    remarked = model_card(settings(), result(remarks=("Mind the gap.",)), data(left_out=["a", "b"]))
     assert "- Mind the gap.\n" in remarked
     assert "- 2 unreadable images of the dataset were left out.\n" in remarked
 
 
 def test_where_no_domain_was_held_out() -> None:
-    views = {"out_of_domain": {}, "in_domain": {}, "known_domain": {}}
-    results = {"source": {"step": 1, "views": views}}
+    results = {"source": RuleResult(step=1, views={})}
     card = model_card(
-        settings(), result(unseen_domains=[], results=results), data(out_of_domain={})
+        settings(), result(unseen_domains=(), results=results), data(out_of_domain={})
     )
     assert "No domain was held out.\n" in card
     assert "nothing is known about domains it was not trained on" in card
@@ -133,8 +122,9 @@ def test_nothing_of_the_machine_that_trained() -> None:
 
 
 def test_strange_names_break_nothing() -> None:
-    views = {"out_of_domain": {"a|b: c": summary(0.5, 10, [[4, 1], [4, 1]])}}
-    strange = result(unseen_domains=["a|b: c"], results={"source": {"step": 1, "views": views}})
+    views: Views = {"out_of_domain": {"a|b: c": counted([[4, 1], [4, 1]])}}
+    rules = {"source": RuleResult(step=1, views=views)}
+    strange = result(unseen_domains=("a|b: c",), results=rules)
     card = model_card(settings(), strange, data(out_of_domain={"a|b: c": 10}))
     assert "| a&#124;b: c | held out | 0 | 0 | 10 |" in card
     parsed = ModelCard(card).data

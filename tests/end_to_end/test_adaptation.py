@@ -72,10 +72,10 @@ def test_shuffled_target_labels_change_nothing_before_the_evaluation(
     for rule in ("source", "last"):
         assert honest.weights(rule).read_bytes() == shuffled.weights(rule).read_bytes()
     first, second = honest.read_result(), shuffled.read_result()
-    assert first["results"]["last"]["step"] == second["results"]["last"]["step"]
-    views = [result["results"]["last"]["views"] for result in (first, second)]
+    assert first.rules["last"].step == second.rules["last"].step
+    views = [result.rules["last"].views for result in (first, second)]
     assert views[0]["in_domain"] == views[1]["in_domain"]
-    confusions = [view["out_of_domain"]["outlines"]["confusion"] for view in views]
+    confusions = [view["out_of_domain"]["outlines"].counts for view in views]
     assert confusions[0] != confusions[1]  # only there the labels count
 
 
@@ -94,9 +94,9 @@ def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) 
     index = Digits(load_experiment("digits/dann").data, None).index()
     target = index.domain_of == index.domains.index("outlines")
     held_out = target & np.isin(index.splits, [Split.VALIDATION, Split.TEST])
-    views = folder.read_result()["results"]["source"]["views"]
-    assert views["out_of_domain"]["outlines"]["count"] == held_out.sum()
-    assert folder.read_result()["setting"] == "adaptation"
+    views = folder.read_result().rules["source"].views
+    assert views["out_of_domain"]["outlines"].images == held_out.sum()
+    assert folder.read_result().setting == "adaptation"
     model = api.load_run(folder.path)
     assert model.evaluate()["out_of_domain"] == views["out_of_domain"]
 

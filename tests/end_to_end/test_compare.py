@@ -52,14 +52,13 @@ def comparison(runs: Path, shared_cache: Path) -> Iterator[Comparison]:
 def test_every_domain_method_and_seed_is_run_once(comparison: Comparison, runs: Path) -> None:
     assert len(comparison.folders) == len(set(comparison.folders)) == 2 * 2 * 4
     assert sorted(folder.path for folder in find_runs(runs)) == sorted(comparison.folders)
-    done = {(r["method"], r["seed"], *r["unseen_domains"]) for r in comparison.results}
+    done = {(r.method, r.seed, *r.unseen_domains) for r in comparison.results}
     assert done == {(m, s, d) for m in METHODS for s in (0, 1) for d in DOMAINS}
     for result in comparison.results:
-        (unseen_domain,) = result["unseen_domains"]
-        assert result["training_domains"] == [d for d in DOMAINS if d != unseen_domain]
-        views = result["results"]["source"]["views"]
-        assert list(views["out_of_domain"]) == [unseen_domain]
-        assert list(views["in_domain"]) == result["training_domains"]
+        (unseen_domain,) = result.unseen_domains
+        assert result.training_domains == tuple(d for d in DOMAINS if d != unseen_domain)
+        assert list(result.view("source", "out_of_domain")) == [unseen_domain]
+        assert tuple(result.view("source", "in_domain")) == result.training_domains
 
 
 def test_tables_are_written_in_three_formats(comparison: Comparison, runs: Path) -> None:
@@ -96,7 +95,7 @@ def test_numbers_in_the_table_are_those_of_the_runs(
     for (method, domain), mean in found.items():
         results = [read_json(folder / "result.json") for folder in comparison.folders]
         own = [r for r in results if (r["method"], r["unseen_domains"]) == (method, [domain])]
-        measured = [r["results"]["source"]["views"][view] for r in own]
+        measured = [r["rules"]["source"]["views"][view] for r in own]
         by_seed = [fmean(d["accuracy"] for d in domains.values()) for domains in measured]
         assert len(by_seed) == 2
         assert mean == pytest.approx(100 * fmean(by_seed))

@@ -76,8 +76,8 @@ def test_a_run_knows_its_names(run: unseen.Run) -> None:
     assert set(run.accuracy("known_domain", rule="last")) == {"day", "fog"}
     with pytest.raises(SettingsError, match=r"unknown view 'indomain'; did you mean 'in_domain'\?"):
         run.accuracy("indomain")
-    views = run.result["results"]["source"]["views"]
-    assert views["out_of_domain"]["night"]["count"] == 2 * PER_CLASS
+    views = run.result.rules["source"].views
+    assert views["out_of_domain"]["night"].images == 2 * PER_CLASS
     counts = read_json(run.folder.data)
     assert (
         sum(counts["train"].values())
@@ -151,7 +151,7 @@ def test_evaluate_agrees_with_the_record(run: unseen.Run, capsys) -> None:
 def test_evaluate_computes_in_the_precision_of_the_run(pictures: Path, runs: Path) -> None:
     data = {"root": str(pictures), "unseen_domain": "night"}
     run = fit("folder/dmg", runs, data, precision="bf16")
-    assert run.evaluate() == run.result["results"]["source"]["views"]
+    assert run.evaluate() == run.result.rules["source"].views
 
 
 def test_evaluate_on_other_images(run: unseen.Run, other: Path, capsys) -> None:
@@ -161,8 +161,8 @@ def test_evaluate_on_other_images(run: unseen.Run, other: Path, capsys) -> None:
     assert "record" not in out
     views = run.evaluate(other)
     assert views["in_domain"] == {}
-    confusion = views["out_of_domain"]["dusk"]["confusion"]
-    assert [sum(row) for row in confusion] == [0, PER_CLASS], "labels are in the run's order"
+    confusion = views["out_of_domain"]["dusk"].confusion
+    assert confusion.sum(axis=1).tolist() == [0, PER_CLASS], "labels are in the run's order"
 
 
 def test_evaluate_on_classes_that_are_not_known(run: unseen.Run, tmp_path: Path, capsys) -> None:
@@ -215,7 +215,7 @@ def test_a_manifest(pictures: Path, runs: Path, tmp_path: Path) -> None:
             writer.writerow([image.relative_to(pictures), name, domain])
     run = fit("manifest/dmg", runs, {"root": str(file), "unseen_domain": "day"})
     assert (run.classes, run.domains) == (list(CLASSES), ["fog", "night"])
-    assert run.evaluate() == run.result["results"]["source"]["views"]
+    assert run.evaluate() == run.result.rules["source"].views
     assert run.evaluate(file)["out_of_domain"].keys() == set(DOMAINS)
 
 
@@ -229,7 +229,7 @@ def test_hdf5(runs: Path, tmp_path: Path) -> None:
     options = {"first_label": 1, "class_names": CLASSES, "bgr": True}
     run = fit("hdf5/aggregate", runs, {"root": str(tmp_path), "unseen_domain": "fog"} | options)
     assert (run.classes, run.domains) == (list(CLASSES), ["day"])
-    assert run.evaluate() == run.result["results"]["source"]["views"]
+    assert run.evaluate() == run.result.rules["source"].views
 
 
 def test_a_method_of_ones_own(
@@ -252,8 +252,8 @@ def test_a_method_of_ones_own(
     data = {"root": str(pictures), "unseen_domain": "night"}
     method = {"name": "my_own_method:Mine", "factor": 3.0}
     run = fit("folder/aggregate", runs, data, method=method)
-    assert run.result["method"] == "my_own_method:Mine"
+    assert run.result.method == "my_own_method:Mine"
     again = unseen.load_run(run.folder.path)
     assert again.experiment.method.model_dump()["factor"] == 3.0
-    assert again.evaluate() == run.result["results"]["source"]["views"]
+    assert again.evaluate() == run.result.rules["source"].views
     del sys.modules["my_own_method"]

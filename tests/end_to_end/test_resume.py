@@ -120,23 +120,18 @@ def test_the_same_command_again_does_nothing(undisturbed: Path) -> None:
 def test_the_record_is_complete(undisturbed: Path) -> None:
     folder = RunFolder(undisturbed)
     result = folder.read_result()
-    assert (result["method"], result["dataset"], result["backbone"]) == (
-        "dmg",
-        "digits",
-        "small_cnn",
-    )
-    assert result["unseen_domains"] == ["outlines"]
-    assert result["training_domains"] == ["plain", "blended", "coloured"]
-    assert set(result["results"]) == {"source", "last"}
-    for chosen in result["results"].values():
-        assert set(chosen["views"]) == {"out_of_domain", "in_domain", "known_domain"}
-        for view in chosen["views"].values():
-            for summary in view.values():
-                confusion = summary["confusion"]
-                assert sum(map(sum, confusion)) == summary["count"] > 0
-                right = sum(confusion[i][i] for i in range(10))
-                assert summary["accuracy"] == right / summary["count"]
-                assert sum(summary["calibration"]["count"]) == summary["count"]
+    assert (result.method, result.dataset, result.backbone) == ("dmg", "digits", "small_cnn")
+    assert result.unseen_domains == ("outlines",)
+    assert result.training_domains == ("plain", "blended", "coloured")
+    assert set(result.rules) == {"source", "last"}
+    for chosen in result.rules.values():
+        assert set(chosen.views) == {"out_of_domain", "in_domain", "known_domain"}
+        for view in chosen.views.values():
+            for measured in view.values():
+                confusion = measured.confusion
+                assert confusion.sum() == measured.images > 0
+                assert measured.accuracy == confusion.trace() / measured.images
+                assert sum(measured.calibration.images) == measured.images
     metrics = folder.read_metrics()
     evaluated = [record["step"] for record in metrics if "validation" in record]
     assert evaluated == [7, 14, 21, 24]

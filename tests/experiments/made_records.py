@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.made_results import made_result
+
 from unseen.config import Experiment
 from unseen.experiments.plan import Plan, plan_sweep
 from unseen.experiments.run.jobs import Job, Means, Outcome, Report
@@ -78,31 +80,16 @@ def write_metrics(experiment: Experiment, folder: RunFolder, score: Score, until
 def write_result(experiment: Experiment, folder: RunFolder, unseen: Unseen) -> None:
     training = [domain for domain in DOMAINS if domain not in experiment.data.unseen_domain]
     held_out = experiment.data.unseen_domain
-    views = {
-        "out_of_domain": _measured({d: unseen(experiment, d) for d in held_out}),
-        "in_domain": _measured(dict.fromkeys(training, 0.9)),
-        "known_domain": _measured(dict.fromkeys(training, 0.9)),
-    }
-    result = {
-        "run": folder.path.name,
-        "dataset": experiment.data.name,
-        "method": experiment.method.name,
-        "backbone": experiment.network.name,
-        "setting": "generalization",
-        "seed": experiment.seed,
-        "steps": experiment.steps,
-        "training_domains": training,
-        "unseen_domains": list(experiment.data.unseen_domain),
-        "classes": [str(n) for n in range(10)],
-        "data": "0123",
-        "selection": experiment.selection,
-        "results": {
-            rule: {"step": experiment.steps, "views": views} for rule in ("source", "last")
-        },
-    }
+    result = made_result(
+        experiment.method.name,
+        {domain: unseen(experiment, domain) for domain in held_out},
+        dict.fromkeys(training, 0.9),
+        experiment.seed,
+        run=folder.path.name,
+        dataset=experiment.data.name,
+        backbone=experiment.network.name,
+        steps=experiment.steps,
+        selection=experiment.selection,
+    )
     folder.timing.write_text(json.dumps({"seconds": 12.0}))
-    folder.result.write_text(json.dumps(result))
-
-
-def _measured(accuracies: dict[str, float]) -> dict[str, Any]:
-    return {d: {"accuracy": a, "count": 100, "confusion": []} for d, a in accuracies.items()}
+    folder.write_result(result)

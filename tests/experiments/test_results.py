@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests.experiments.made_records import DOMAINS, Pretender, small_plan
+from tests.made_results import measured
 
-from unseen.atomic import read_json, write_json
+from unseen.atomic import read_json
 from unseen.config import Experiment
 from unseen.experiments.choose.results import Verdict, judge
 from unseen.experiments.plan import Plan
@@ -60,7 +61,7 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
         assert entry["run"] == run_name(trial.experiment)
         assert entry["settings"] == {"optimizer.lr": trial.experiment.optimizer.lr}
         assert entry["score"] == pytest.approx(rate(trial.experiment, 2))
-        assert (entry["compared"], entry["left_out"], entry["step"]) == (3, [], 6)
+        assert (entry["compared"], entry["left_out"], entry["step"]) == (3, [], 200)
     for rule in ("source", "last", "oracle"):
         table = verdict.tables[rule][0]
         assert table.title.endswith(f"best of 3 draws by rule {rule}")
@@ -100,9 +101,9 @@ def test_the_oracle_takes_the_better_checkpoint_of_each_run(tmp_path: Path) -> N
         result = folder.read_result()
         (domain,) = trial.place.unseen
         more = {"plain": 0.2, "blended": -0.2}[domain]
-        measured = result["results"]["last"]["views"]["out_of_domain"][domain]
-        measured["accuracy"] += more
-        write_json(folder.result, result)
+        out_of_domain = result.rules["last"].views["out_of_domain"]
+        out_of_domain[domain] = measured(out_of_domain[domain].accuracy + more)
+        folder.write_result(result)
     (row,) = judge(plan, tmp_path).tables["oracle"][0].rows
     lowest = plan.singles[by_rate(plan)[0]].experiment
     expected = [unlike_rate(lowest, "plain") + 0.2, unlike_rate(lowest, "blended")]

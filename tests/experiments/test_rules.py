@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.made_results import made_result, measured
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.records.folder import RunFolder
+from unseen.records.result import RuleResult, RunResult
 from unseen.selection import DRAW_RULES
 
 VALIDATION = {0: (0.95, 0.70, 0.60), 1: (0.50, 0.65, 0.80), 2: (0.10, 0.90, 0.50)}
@@ -19,36 +21,32 @@ PAIRED = {0: (0.40, 0.60), 1: (0.30, 0.60), 2: (0.55, 0.46)}
 """Accuracy on photo and cartoon, each held out beside sketch: means .50, .45 and .505."""
 
 
-class Forbidden(dict):
-    """Accuracies that nobody may look at."""
+class Forbidden:
+    """A result that nobody may look at."""
 
-    def _refuse(self, *_: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
         raise AssertionError("the unseen domain was read")
 
-    __getitem__ = __iter__ = __len__ = __bool__ = items = values = keys = get = _refuse
 
-
-def views(**accuracies: Any) -> dict[str, Any]:
-    measured = {
-        domain: a if isinstance(a, dict) else {"accuracy": a} for domain, a in accuracies.items()
-    }
-    return {"views": {"out_of_domain": measured}}
+def checkpoint(**accuracies: Any) -> RuleResult:
+    found = {d: measured(a) if isinstance(a, float) else a for d, a in accuracies.items()}
+    return RuleResult.model_construct(step=1, views={"out_of_domain": found})
 
 
 class MadeFolder(RunFolder):
     """A run folder whose result is at hand, so that a reader of it can be watched."""
 
-    def __init__(self, path: Path, result: dict[str, Any]) -> None:
+    def __init__(self, path: Path, result: RunResult) -> None:
         super().__init__(path)
         self.made = result
 
-    def read_result(self) -> dict[str, Any]:
+    def read_result(self) -> RunResult:
         return self.made
 
 
 def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
     """A draw with sketch unseen; `sketch` takes the place of the accuracy on it."""
-    folder = MadeFolder(home / str(number), {"unseen_domains": ["sketch"], "results": {}})
+    folder = MadeFolder(home / str(number), made_result("dmg", {"sketch": 0.0}, rules=()))
     folder.path.mkdir(exist_ok=True)
     records: list[dict[str, Any]] = [{"step": 10, "loss": 2.0}]
     for step, mean in zip((100, 200, 300), VALIDATION[number], strict=True):
@@ -58,11 +56,12 @@ def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
     folder.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     for rule, more in (("source", 0.0), ("last", 0.1)):
         target = UNSEEN[number] + more if sketch is None else sketch
-        folder.made["results"][rule] = views(sketch=target)
+        folder.made.rules[rule] = checkpoint(sketch=target)
     pairs = {}
     for other, accuracy in zip(("photo", "cartoon"), PAIRED[number], strict=True):
         target = UNSEEN[number] if sketch is None else sketch
-        result = {"results": {"source": views(**{other: accuracy, "sketch": target})}}
+        result = made_result("dmg", {}, rules=())
+        result.rules["source"] = checkpoint(**{other: accuracy, "sketch": target})
         pairs[other] = MadeFolder(folder.path / other, result)
     return Draw(number, folder, pairs)
 
@@ -94,12 +93,12 @@ HONEST = [rule for rule in DRAW_RULES if rule != "oracle"]
 
 @pytest.mark.parametrize("rule", HONEST)
 def test_no_rule_but_the_oracle_reads_the_unseen_domain(tmp_path: Path, rule: str) -> None:
-    guarded = [make_draw(tmp_path, number, Forbidden(accuracy=1.0)) for number in range(3)]
+    guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
     assert choose_draw(rule, guarded).draw == {"last": 1}.get(rule, 2)
 
 
 def test_the_guard_of_the_test_above_works(tmp_path: Path) -> None:
-    guarded = [make_draw(tmp_path, number, Forbidden(accuracy=1.0)) for number in range(3)]
+    guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
     with pytest.raises(AssertionError, match="the unseen domain was read"):
         choose_draw("oracle", guarded)
 

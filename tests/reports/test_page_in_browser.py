@@ -10,6 +10,7 @@ import pytest
 from tests.browser import MISSING, find_browser
 
 from unseen.records.arrays import write_arrays
+from unseen.records.result import Calibration, DomainResult, RuleResult
 from unseen.reports.page.write import write_report
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
@@ -50,16 +51,11 @@ def _statistics(domains: list[str]) -> dict[str, Any]:
 def opened(make_run, make_result, browser, tmp_path) -> Callable[[], Path]:
     """A page of two methods, two seeds and two domains, one of which is hostile."""
 
-    def measured(accuracy: float) -> dict[str, Any]:
+    def measured(accuracy: float) -> DomainResult:
         wrong = round(100 * (1 - accuracy))
-        bins = {
-            "edges": [0, 0.5, 1],
-            "count": [50, 50],
-            "confidence": [20, 45],
-            "correct": [25, 40],
-        }
-        return {"accuracy": accuracy, "count": 200, "ece": 0.1, "calibration": bins,
-                "confusion": [[100 - wrong, wrong], [wrong, 100 - wrong]]}  # fmt: skip
+        bins = Calibration(images=(50, 50), confidence=(20, 45), correct=(25, 40))
+        confusion = np.array([[100 - wrong, wrong], [wrong, 100 - wrong]])
+        return DomainResult.counted(confusion, bins)
 
     def open_page() -> Path:
         domains = ["photo", HOSTILE]
@@ -74,7 +70,7 @@ def opened(make_run, make_result, browser, tmp_path) -> Callable[[], Path]:
                             "out_of_domain": {unseen: measured(accuracy)},
                             "in_domain": {name: measured(0.9) for name in seen},
                         }
-                        results[rule] = {"step": 10, "views": views}
+                        results[rule] = RuleResult(step=10, views=views)
                     log = [{"step": s, "loss": 1 / s} for s in range(1, 11)]
                     log.append(
                         {"step": 10, "validation": dict.fromkeys(seen, 0.9),

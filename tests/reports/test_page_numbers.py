@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from unseen.records.result import Calibration, DomainResult, RuleResult
 from unseen.reports.page.classes import pool, reliability, shares
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
@@ -114,8 +115,8 @@ def test_charts_carry_the_same_numbers_as_the_tables(two_methods, tmp_path) -> N
 
 
 def test_rules_have_numbers_of_their_own(make_run, make_result, tmp_path) -> None:
-    better = make_result("aggregate", {"sketch": 0.7})["results"]["source"]
-    worse = make_result("aggregate", {"sketch": 0.5})["results"]["last"]
+    better = make_result("aggregate", {"sketch": 0.7}).rules["source"]
+    worse = make_result("aggregate", {"sketch": 0.5}).rules["last"]
     make_run("aggregate", {"sketch": 0.7}, results={"source": better, "last": worse})
     tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
     assert tables.found["Out-of-domain accuracy", "source"][1][1] == "70.0"
@@ -123,29 +124,22 @@ def test_rules_have_numbers_of_their_own(make_run, make_result, tmp_path) -> Non
 
 
 def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, tmp_path) -> None:
-    measured = {
-        "accuracy": 0.7,
-        "count": 10,
-        "ece": 0.1,
-        "confusion": [[4, 1], [2, 3]],
-        "calibration": {"edges": [0, 0.5, 1], "count": [4, 6], "confidence": [1.6, 5.4],
-                        "correct": [2, 5]},
-    }  # fmt: skip
-    other = {**measured, "ece": 0.3, "confusion": [[5, 0], [0, 5]]}
-    for seed, each in enumerate((measured, other)):
-        views = {"out_of_domain": {"sketch": each}}
-        make_run(
-            "aggregate", {"sketch": 0.7}, seed=seed, results={"source": {"step": 1, "views": views}}
-        )
+    first = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(2, 5))
+    second = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(4, 6))
+    confusions = ([[4, 1], [2, 3]], [[5, 0], [0, 5]])
+    for seed, (confusion, bins) in enumerate(zip(confusions, (first, second), strict=True)):
+        each = DomainResult.counted(np.array(confusion), bins)
+        results = {"source": RuleResult(step=1, views={"out_of_domain": {"sketch": each}})}
+        make_run("aggregate", {"sketch": 0.7}, seed=seed, results=results)
     study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
     (pooled,) = pool(study, "source")
     assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
     assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
-    assert pooled.ece == pytest.approx(0.2)
+    assert pooled.ece == pytest.approx((0.08 + 0.3) / 2)
     bins = list(reliability(pooled.calibration))
-    assert bins == [pytest.approx((0.4, 0.5)), pytest.approx((0.9, 5 / 6))]
+    assert bins == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
     tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
-    assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "20.0"]
+    assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
 
 
 def test_a_class_without_images_has_no_share() -> None:

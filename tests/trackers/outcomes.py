@@ -5,5 +5,4 @@ from unseen.records.folder import RunFolder
 
 def final_accuracy(folder: RunFolder) -> float:
     result = folder.read_result()
-    views = result["results"][result["selection"]]["views"]
-    return views["out_of_domain"]["outlines"]["accuracy"]
+    return result.view(result.selection, "out_of_domain")["outlines"].accuracy

@@ -1,7 +1,7 @@
 """Trackers that fail, are not there or are misspelt; what is made of records and results."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.made_results import made_result, measured
 
 from unseen import api
 from unseen.cli.main import main
@@ -16,6 +17,7 @@ from unseen.config import Experiment
 from unseen.errors import SettingsError
 from unseen.experiments.compare import compare
 from unseen.records.folder import RunFolder
+from unseen.records.result import Measured, RuleResult, Views
 from unseen.trackers import fan_out
 from unseen.trackers.base import Subject, named_numbers, to_markdown
 from unseen.trackers.outcome import draw_confusion, final_numbers
@@ -184,15 +186,16 @@ def test_records_become_numbers_with_names() -> None:
 
 
 def test_final_numbers_are_those_of_the_runs_own_rule() -> None:
-    def view(**accuracies: float) -> Mapping[str, Any]:
-        return {name: {"accuracy": value, "ece": 0.125} for name, value in accuracies.items()}
+    def view(**accuracies: float) -> Measured:
+        return {name: measured(value, error=0.125) for name, value in accuracies.items()}
 
-    views = {"out_of_domain": {}, "in_domain": view(photo=0.5, sketch=0.25)}
-    other = {"out_of_domain": view(photo=1.0), "in_domain": {}}
-    result = {
-        "selection": "source",
-        "results": {"last": {"views": other}, "source": {"views": views}},
+    views: Views = {"out_of_domain": {}, "in_domain": view(photo=0.5, sketch=0.25)}
+    other: Views = {"out_of_domain": view(photo=1.0), "in_domain": {}}
+    rules = {
+        "last": RuleResult(step=2, views=other),
+        "source": RuleResult(step=1, views=views),
     }
+    result = made_result("dmg", {}, results=rules)
     assert final_numbers(result) == {
         "final/in_domain/photo/accuracy": 0.5,
         "final/in_domain/photo/ece": 0.125,
@@ -229,5 +232,5 @@ def test_a_subject_is_what_names_a_run(
     (_, (subject,)) = listeners["mlflow"].heard[0]
     assert isinstance(subject, Subject)
     assert (subject.name, subject.home) == (folder.path.name, tmp_path)
-    assert subject.identity == folder.read_result()["run"]
+    assert subject.identity == folder.read_result().run
     assert subject.settings == folder.read_settings()

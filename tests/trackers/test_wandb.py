@@ -85,7 +85,7 @@ def test_without_a_key_everything_is_kept_for_later(
     assert_complete(folder, run, recorded)
     (file,) = run.glob("*.wandb")
     (about,) = (r.run for r in records(file) if r.WhichOneof("record_type") == "run")
-    identity = folder.read_result()["run"]
+    identity = folder.read_result().run
     assert (about.run_id, about.project, about.display_name) == (
         identity,
         "unseen",
@@ -111,4 +111,4 @@ def test_a_crashed_run_is_continued(
     assert set(history(first)["train/loss"]) == {1, 2, 3, 4}
     assert_complete(folder, second, recorded)
     ids = [run.name.split("-")[3] for run in (first, second)]  # within a second a number follows
-    assert ids == [folder.read_result()["run"]] * 2
+    assert ids == [folder.read_result().run] * 2

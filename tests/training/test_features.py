@@ -97,10 +97,10 @@ def test_a_finished_run_takes_images(
     """The model holds its frozen part: nobody who uses it needs the stored features."""
     folder = run_tiny(tiny("digits/dmg", network__freeze_until="fc1"), tmp_path / "run")
     result = folder.read_result()
-    views = result["results"][result["selection"]]["views"]
+    views = result.under(result.selection).views
     found = api.load_run(folder.path).evaluate()
-    assert found["out_of_domain"]["outlines"]["accuracy"] == pytest.approx(
-        views["out_of_domain"]["outlines"]["accuracy"], abs=0.005
+    assert found["out_of_domain"]["outlines"].accuracy == pytest.approx(
+        views["out_of_domain"]["outlines"].accuracy, abs=0.005
     )
 
 

@@ -119,11 +119,11 @@ def test_the_oracle_peeks_and_says_so(tiny, run_tiny, tmp_path: Path) -> None:
     evaluations = [record for record in folder.read_metrics() if "validation" in record]
     assert [set(record["unseen"]) for record in evaluations] == [{"outlines"}] * 2
     result = folder.read_result()
-    assert set(result["results"]) == {"oracle", "source", "last"}
+    assert set(result.rules) == {"oracle", "source", "last"}
     best = max(evaluations, key=lambda record: record["unseen"]["outlines"])
-    chosen = result["results"]["oracle"]
-    assert chosen["step"] == best["step"]
-    found = chosen["views"]["out_of_domain"]["outlines"]["accuracy"]
+    chosen = result.rules["oracle"]
+    assert chosen.step == best["step"]
+    found = chosen.views["out_of_domain"]["outlines"].accuracy
     assert found == best["unseen"]["outlines"]
 
 
@@ -154,7 +154,7 @@ def test_training_never_reads_the_unseen_domain(
     folder = run_tiny(tiny(selection=selection, steps=3), tmp_path / "run")
     sources = {"plain", "blended", "coloured"}
     assert read_before == (sources | {"outlines"} if peeks else sources)
-    assert set(folder.read_result()["results"]["last"]["views"]["out_of_domain"]) == {"outlines"}
+    assert set(folder.read_result().view("last", "out_of_domain")) == {"outlines"}
 
 
 def test_dropout_repeats_after_a_resume(tiny, run_tiny, watched, tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_length_in_epochs(tiny, run_tiny, tmp_path: Path) -> None:
     import json
 
     images = sum(json.loads(folder.data.read_text())["train"].values())
-    assert folder.read_result()["steps"] == round(0.5 * -(-images // (3 * 64)))
+    assert folder.read_result().steps == round(0.5 * -(-images // (3 * 64)))
     steps = [record["step"] for record in folder.read_metrics() if "validation" in record]
-    assert steps == [folder.read_result()["steps"]]
+    assert steps == [folder.read_result().steps]
 
 
 @pytest.mark.parametrize("method", ["dmg", "multihead"])

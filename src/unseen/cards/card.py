@@ -11,20 +11,16 @@ import yaml
 from unseen.atomic import read_json, write_text
 from unseen.cards.limits import limits
 from unseen.records.folder import RunFolder
+from unseen.records.result import RunResult
+from unseen.records.views import VIEWS
 from unseen.reports.gather import column_name
 from unseen.reports.notes import rule_note
 
 Content = Mapping[str, Any]
 
-_VIEWS = {
-    "out_of_domain": "out of domain: images of a domain that training never saw",
-    "in_domain": "in domain: held-out images of the training domains",
-    "known_domain": "known domain: the same images, the model being told the domain",
-}
 
-
-def model_card(settings: Content, result: Content, data: Content) -> str:
-    """From the content of settings.json, result.json and data.json."""
+def model_card(settings: Content, result: RunResult, data: Content) -> str:
+    """`settings` and `data` are the content of settings.json and data.json."""
     sections = [
         _front_matter(result),
         f"# {_title(result)}",
@@ -39,26 +35,26 @@ def model_card(settings: Content, result: Content, data: Content) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def write_card(folder: RunFolder, settings: Content, result: Content) -> None:
+def write_card(folder: RunFolder, settings: Content, result: RunResult) -> None:
     """Beside the model that a run leaves."""
     write_text(folder.card, model_card(settings, result, read_json(folder.data)))
 
 
-def _title(result: Content) -> str:
-    return f"{result['method']} on {result['dataset']} ({result['backbone']})"
+def _title(result: RunResult) -> str:
+    return f"{result.method} on {result.dataset} ({result.backbone})"
 
 
-def _front_matter(result: Content) -> str:
+def _front_matter(result: RunResult) -> str:
     """What the Hub sorts models by. The licence is left to whoever owns the images."""
-    adapted = result["setting"] == "adaptation"
+    adapted = result.setting == "adaptation"
     content = {
         "library_name": "unseen",
         "pipeline_tag": "image-classification",
         "tags": [
             "unseen",
             "domain-adaptation" if adapted else "domain-generalization",
-            result["method"],
-            result["backbone"],
+            result.method,
+            result.backbone,
         ],
         "metrics": ["accuracy"],
         "model-index": [{"name": _title(result), "results": _index(result)}],
@@ -67,78 +63,71 @@ def _front_matter(result: Content) -> str:
     return f"---\n{text}---"
 
 
-def _index(result: Content) -> list[dict[str, Any]]:
+def _index(result: RunResult) -> list[dict[str, Any]]:
     """One entry for each view and domain."""
-    views = _views(result)
     return [
         {
             "task": {"type": "image-classification"},
-            "dataset": {"name": f"{result['dataset']}, {domain}", "type": result["dataset"]},
+            "dataset": {"name": f"{result.dataset}, {domain}", "type": result.dataset},
             "metrics": [
                 {
                     "type": "accuracy",
-                    "value": round(summary["accuracy"], 4),
-                    "name": f"accuracy, {view.replace('_', ' ')}",
+                    "value": round(measured.accuracy, 4),
+                    "name": f"accuracy, {about.title}",
                 }
             ],
         }
-        for view in _VIEWS
-        for domain, summary in views.get(view, {}).items()
+        for view, about in VIEWS.items()
+        for domain, measured in result.view(result.selection, view).items()
     ]
 
 
-def _views(result: Content) -> Content:
-    return result["results"][result["selection"]]["views"]
-
-
-def _introduction(settings: Content, result: Content) -> str:
+def _introduction(settings: Content, result: RunResult) -> str:
     size = settings["network"]["image_size"]
     pixels = f" at {size} px" if size else ""
     return (
-        f"An image classifier for {len(result['classes'])} classes, trained by the method "
-        f"`{result['method']}` of the Python package `unseen` with the network "
-        f"`{result['backbone']}`{pixels}, "
+        f"An image classifier for {len(result.classes)} classes, trained by the method "
+        f"`{result.method}` of the Python package `unseen` with the network "
+        f"`{result.backbone}`{pixels}, "
         "so that it holds up in domains (styles, cameras, places) that it was not trained on.\n\n"
-        f"Classes: {', '.join(result['classes'])}."
+        f"Classes: {', '.join(result.classes)}."
     )
 
 
-def _data(result: Content, data: Content) -> str:
+def _data(result: RunResult, data: Content) -> str:
     lines = [
-        f"Dataset `{result['dataset']}`, content digest `{result['data'][:16]}`.",
+        f"Dataset `{result.dataset}`, content digest `{result.data[:16]}`.",
         "",
         "| domain | role | images to train | to choose the checkpoint | to test |",
         "|---|---|---|---|---|",
     ]
-    for domain in result["training_domains"]:
+    for domain in result.training_domains:
         numbers = (data[part].get(domain, 0) for part in ("train", "validation", "in_domain"))
         lines.append(_row(domain, "trained on", *numbers))
-    adapted = result["setting"] == "adaptation"
-    for domain in result["unseen_domains"]:
+    adapted = result.setting == "adaptation"
+    for domain in result.unseen_domains:
         role = "target, seen without labels" if adapted else "held out"
         train = f"{data['target']} without labels" if adapted else "0"
         test = data["out_of_domain"].get(domain, 0)
         lines.append(_row(domain, role, train, 0, test))
-    if not result["unseen_domains"]:
+    if not result.unseen_domains:
         lines += ["", "No domain was held out."]
     return "\n".join(lines)
 
 
-def _results(result: Content) -> str:
-    rule = result["selection"]
-    chosen = result["results"][rule]
+def _results(result: RunResult) -> str:
+    rule = result.selection
     lines = [
-        f"Step {chosen['step']} of {result['steps']}, seed {result['seed']}. {rule_note(rule)}",
+        f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}. {rule_note(rule)}",
         "",
         "| view | domain | accuracy | images | calibration error |",
         "|---|---|---|---|---|",
     ]
-    for view, meaning in _VIEWS.items():
-        for domain, summary in chosen["views"].get(view, {}).items():
-            accuracy, error = f"{summary['accuracy']:.1%}", f"{summary['ece']:.1%}"
-            name = meaning.partition(":")[0]
-            lines.append(_row(name, domain, accuracy, summary["count"], error))
-    meanings = [f"- {meaning}" for meaning in _VIEWS.values()]
+    for view, about in VIEWS.items():
+        for domain, measured in result.view(rule, view).items():
+            accuracy, error = f"{measured.accuracy:.1%}", f"{measured.calibration_error:.1%}"
+            lines.append(_row(about.title, domain, accuracy, measured.images, error))
+    meanings = [f"- {about.title}: {about.meaning}" for about in VIEWS.values()]
     return "\n".join([*lines, "", *meanings])
 
 
@@ -146,11 +135,11 @@ def _row(*cells: object) -> str:
     return f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |"
 
 
-def _intended_use(result: Content) -> str:
-    unseen = column_name(result["unseen_domains"])
+def _intended_use(result: RunResult) -> str:
+    unseen = column_name(result.unseen_domains)
     tested = (
         f"It was tested on {unseen}, and on held-out images of its training domains"
-        if result["unseen_domains"]
+        if result.unseen_domains
         else "It was tested on held-out images of its training domains alone"
     )
     return (
@@ -161,8 +150,8 @@ def _intended_use(result: Content) -> str:
     )
 
 
-def _how_to_use(result: Content) -> str:
-    first = result["training_domains"][0]
+def _how_to_use(result: RunResult) -> str:
+    first = result.training_domains[0]
     return (
         "MODEL is this folder, or the file beside this card.\n\n"
         "```sh\n"

@@ -1,7 +1,11 @@
 """What a model's reader should not conclude from its numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+
+from unseen.records.result import DomainResult, RunResult
 
 Content = Mapping[str, Any]
 
@@ -9,23 +13,23 @@ _MUCH = 0.1
 """A calibration error worth a warning."""
 
 
-def limits(result: Content, data: Content) -> list[str]:
+def limits(result: RunResult, data: Content) -> list[str]:
     """One sentence each, from the content of result.json and data.json."""
-    return [*_of_the_numbers(result), *_of_the_model(result, data), *result["remarks"]]
+    return [*_of_the_numbers(result), *_of_the_model(result, data), *result.remarks]
 
 
-def _of_the_numbers(result: Content) -> Iterator[str]:
+def _of_the_numbers(result: RunResult) -> Iterator[str]:
     yield (
-        f"All numbers are of one run with one seed ({result['seed']}); another seed gives others, "
+        f"All numbers are of one run with one seed ({result.seed}); another seed gives others, "
         "often by more than methods differ."
     )
-    unseen = ", ".join(result["unseen_domains"])
-    if result["selection"] == "oracle":
+    unseen = ", ".join(result.unseen_domains)
+    if result.selection == "oracle":
         yield (
             "The checkpoint was chosen by the labels of the unseen domain (rule oracle): its "
             "out-of-domain accuracy is an upper bound, not what to expect."
         )
-    if result["setting"] == "adaptation":
+    if result.setting == "adaptation":
         yield (
             f"Training saw unlabelled images of {unseen}: its accuracy there says nothing about "
             "domains of which nothing was seen."
@@ -37,29 +41,27 @@ def _of_the_numbers(result: Content) -> Iterator[str]:
         )
     else:
         yield "No domain was held out, so nothing is known about domains it was not trained on."
-    views = result["results"][result["selection"]]["views"]
-    for domain, summary in views.get("out_of_domain", {}).items():
-        yield from _of_one_domain(domain, summary, result["classes"])
+    for domain, measured in result.view(result.selection, "out_of_domain").items():
+        yield from _of_one_domain(domain, measured, result.classes)
 
 
-def _of_one_domain(domain: str, summary: Content, classes: list[str]) -> Iterator[str]:
-    shares = {
-        name: row[position] / sum(row)
-        for position, (name, row) in enumerate(zip(classes, summary["confusion"], strict=True))
-        if sum(row)
-    }
-    worst = min(shares, key=lambda name: shares[name])
-    yield f"On {domain} it is weakest on {worst}: {shares[worst]:.1%} of these were recognised."
-    if summary["ece"] > _MUCH:
+def _of_one_domain(domain: str, measured: DomainResult, classes: Sequence[str]) -> Iterator[str]:
+    recall = measured.recall
+    worst = int(np.nanargmin(recall))
+    yield (
+        f"On {domain} it is weakest on {classes[worst]}: {recall[worst]:.1%} of these were "
+        "recognised."
+    )
+    if measured.calibration_error > _MUCH:
         yield (
-            f"On {domain} its confidence is off by {summary['ece']:.1%} on average: do not read "
-            "its probabilities there as chances of being right."
+            f"On {domain} its confidence is off by {measured.calibration_error:.1%} on average: "
+            "do not read its probabilities there as chances of being right."
         )
 
 
-def _of_the_model(result: Content, data: Content) -> Iterator[str]:
+def _of_the_model(result: RunResult, data: Content) -> Iterator[str]:
     yield (
-        f"It always answers with one of its {len(result['classes'])} classes, also for a picture "
+        f"It always answers with one of its {len(result.classes)} classes, also for a picture "
         "that shows none of them."
     )
     size = data["image_size"]

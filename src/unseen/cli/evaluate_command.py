@@ -23,13 +23,13 @@ def run(chosen: argparse.Namespace) -> None:
 
     opened = load_run(chosen.run)
     views = opened.evaluate(chosen.data)
-    where = chosen.data or opened.result["dataset"]
-    rule = opened.result["selection"]
-    table = views_table(views, f"{opened.result['method']} on {where}, selection: {rule}")
+    where = chosen.data or opened.result.dataset
+    rule = opened.result.selection
+    table = views_table(views, f"{opened.result.method} on {where}, selection: {rule}")
     console = Console()
     console.print(table)
     if chosen.data is None:
-        same = views == opened.result["results"][rule]["views"]
+        same = views == opened.result.under(rule).views
         console.print(
             "Equal to the run's record." if same else "Differs from the run's record.",
             highlight=False,

@@ -1,15 +1,15 @@
 """The three questions of the paper: out of domain, in domain, and in a known domain."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.evaluation.metrics import Counts, StackedCounts
+from unseen.evaluation.metrics import Counts
+from unseen.records.arrays import Array
+from unseen.records.result import Measured, Views
 
-Batches = Callable[[np.ndarray], Iterable[tuple[Tensor, Tensor]]]
+Batches = Callable[[Array], Iterable[tuple[Tensor, Tensor]]]
 """Image positions to batches of (images, labels)."""
 Predict = Callable[[Tensor, int | None], Tensor]
 Add = Callable[[Tensor], Tensor]
@@ -19,17 +19,12 @@ Add = Callable[[Tensor], Tensor]
 class Evaluator:
     """Measures a prediction function; it never sees a method, an optimizer or a loss.
 
-    With `n_models`, the function answers for that many models at once, `[models, images, classes]`,
-    and each summary is a list of theirs.
+    With several models, the function answers for all of them at once, `[models, images, classes]`;
+    whatever is measured is a list with an entry for each model.
     """
 
     def __init__(
-        self,
-        batches: Batches,
-        n_classes: int,
-        device: torch.device,
-        add: Add,
-        n_models: int | None = None,
+        self, batches: Batches, n_classes: int, device: torch.device, add: Add, n_models: int = 1
     ) -> None:
         self._batches = batches
         self._n_classes = n_classes
@@ -38,23 +33,21 @@ class Evaluator:
         self._n_models = n_models
 
     def measure(
-        self, predict: Predict, images: Mapping[str, np.ndarray], known: bool = False
-    ) -> dict[str, Any]:
-        """By domain. With `known`, the n-th domain of `images` is told to the model as n."""
-        return {
-            name: self._count(predict, rows, position if known else None).summary()
-            for position, (name, rows) in enumerate(images.items())
-            if len(rows)
-        }
+        self, predict: Predict, images: Mapping[str, Array], known: bool = False
+    ) -> list[Measured]:
+        """With `known`, the n-th domain of `images` is told to the model as n. Domains without
+        images are left out."""
+        each: list[Measured] = [{} for _ in range(self._n_models)]
+        for position, (domain, rows) in enumerate(images.items()):
+            if len(rows):
+                counts = self._count(predict, rows, position if known else None)
+                for measured, result in zip(each, counts.results(), strict=True):
+                    measured[domain] = result
+        return each
 
     @torch.no_grad()
-    def _count(
-        self, predict: Predict, rows: np.ndarray, domain: int | None
-    ) -> Counts | StackedCounts:
-        if self._n_models is None:
-            counts = Counts(self._n_classes, self._device)
-        else:
-            counts = StackedCounts(self._n_models, self._n_classes, self._device)
+    def _count(self, predict: Predict, rows: Array, domain: int | None) -> Counts:
+        counts = Counts(self._n_models, self._n_classes, self._device)
         for images, labels in self._batches(rows):
             counts.add(predict(images, domain), labels)
         counts.values = self._add(counts.values)
@@ -65,14 +58,14 @@ def three_views(
     evaluator: Evaluator,
     predict: Predict,
     uses_domain: bool,
-    out_of_domain: Mapping[str, np.ndarray],
-    in_domain: Mapping[str, np.ndarray],
-) -> dict[str, Any]:
-    """All three views; a model that makes no use of the domain answers the third as the second."""
+    out_of_domain: Mapping[str, Array],
+    in_domain: Mapping[str, Array],
+) -> list[Views]:
+    """Of each model; one that makes no use of the domain answers the third as the second."""
+    unseen = evaluator.measure(predict, out_of_domain)
     seen = evaluator.measure(predict, in_domain)
     known = evaluator.measure(predict, in_domain, known=True) if uses_domain else seen
-    return {
-        "out_of_domain": evaluator.measure(predict, out_of_domain),
-        "in_domain": seen,
-        "known_domain": known,
-    }
+    return [
+        {"out_of_domain": out, "in_domain": within, "known_domain": told}
+        for out, within, told in zip(unseen, seen, known, strict=True)
+    ]

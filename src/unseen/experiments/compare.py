@@ -15,7 +15,9 @@ from unseen.data.opening import open_dataset
 from unseen.errors import SettingsError, unknown_name
 from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
 from unseen.records.folder import RunFolder, run_name, safe_name
+from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
+from unseen.records.views import VIEWS
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables
@@ -30,7 +32,7 @@ from unseen.training.execute import execute, length
 class Comparison:
     """All runs of a comparison and the tables made of them."""
 
-    results: list[dict[str, Any]]
+    results: list[RunResult]
     tables: list[Table]
     files: list[Path]
     folders: list[Path]
@@ -178,12 +180,12 @@ def describe(experiment: Experiment) -> str:
 
 def _outcome(folder: RunFolder) -> str:
     result = folder.read_result()
-    views = result["results"][result["selection"]]["views"]
-    shown = {"out of domain": views["out_of_domain"], "in domain": views["in_domain"]}
     means = {
-        name: sum(d["accuracy"] for d in view.values()) / len(view) for name, view in shown.items()
+        about.title: result.mean(result.selection, view)
+        for view, about in VIEWS.items()
+        if view != "known_domain"
     }
-    return ", ".join(f"{name} {mean:.1%}" for name, mean in means.items())
+    return ", ".join(f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None)
 
 
 def _table_folder(plan: list[Experiment]) -> str:

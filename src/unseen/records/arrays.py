@@ -3,15 +3,33 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from unseen.atomic import atomic_file
+from unseen.errors import UnseenError
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = False) -> None:
     """As numpy's savez, without the time of day: equal arrays make equal files."""
-    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", kind) as archive:
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            about = zipfile.ZipInfo(f"{name}.npy")
+            about.compress_type = kind
+            with archive.open(about, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def read_array(path: Path, name: str) -> Array:
+    """One of the arrays; the others are not loaded."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays[name]
+    except FileNotFoundError as error:
+        raise UnseenError(f"there is no {path}") from error
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UnseenError(f"{path} is damaged: array '{name}' cannot be read ({error})") from error

@@ -13,6 +13,7 @@ from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
 from unseen.records.log import read_log
 from unseen.records.provenance import describe_environment
+from unseen.records.result import RunResult, read_result, write_result
 
 try:
     import fcntl
@@ -95,12 +96,16 @@ class RunFolder:
             )
         return read_json(self.settings)
 
-    def read_result(self) -> dict[str, Any]:
+    def read_result(self) -> RunResult:
         if not self.finished:
             raise UnseenError(
                 f"the run in {self.path} is not finished; go on with: unseen train {self.path}"
             )
-        return read_json(self.result)
+        return read_result(self.result)
+
+    def write_result(self, result: RunResult) -> None:
+        """The mark of a finished run."""
+        write_result(self.result, result)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return read_log(self.metrics)

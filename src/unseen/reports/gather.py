@@ -1,12 +1,13 @@
 """Results of runs in the order of a table: what was planned, what is there, and its numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
+from unseen.records.result import RunResult
+from unseen.records.views import View
 from unseen.reports.statistics import macro_mean
 
-Result = Mapping[str, Any]  # the content of a run's result.json
 BySeed = dict[int, float]
 Numbers = dict[
     tuple[str, str], dict[str, BySeed]
@@ -35,17 +36,17 @@ class Layout(NamedTuple):
         return method if len(self.backbones) == 1 else f"{method} ({backbone})"
 
 
-def check_results(results: Sequence[Result], rule: str) -> None:
+def check_results(results: Sequence[RunResult], rule: str) -> None:
     """Raise where a table would mix what does not belong together, or hold nothing."""
     if not results:
         raise UnseenError("there are no finished runs to put in a table; train some first")
-    datasets = _distinct(result["dataset"] for result in results)
+    datasets = _distinct(result.dataset for result in results)
     if len(datasets) > 1:
         raise UnseenError(
             f"the runs are of several datasets ({', '.join(datasets)}), a table holds one; "
             "give the runs of one dataset"
         )
-    recorded = sorted({name for result in results for name in result["results"]})
+    recorded = sorted({name for result in results for name in result.rules})
     if rule not in recorded:
         raise UnseenError(
             f"no run recorded the selection rule '{rule}' (recorded: {', '.join(recorded)}); "
@@ -53,21 +54,21 @@ def check_results(results: Sequence[Result], rule: str) -> None:
         )
     seen: dict[tuple[str, str, str, int], str] = {}
     for result in results:
-        key = (*_place(result), result["seed"])
+        key = (*_place(result), result.seed)
         if key in seen:
             raise UnseenError(
-                f"runs {seen[key]} and {result['run']} are both {key[0]}, {key[1]}, "
+                f"runs {seen[key]} and {result.run} are both {key[0]}, {key[1]}, "
                 f"unseen {key[2]}, seed {key[3]}; a table holds one of them, leave the other out"
             )
-        seen[key] = result["run"]
+        seen[key] = result.run
 
 
-def lay_out(results: Sequence[Result], expected: Expected) -> Layout:
+def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
     """First what was planned, then what else the results hold."""
-    methods = _distinct((*expected.methods, *(each["method"] for each in results)))
-    backbones = _distinct(each["backbone"] for each in results)
+    methods = _distinct((*expected.methods, *(each.method for each in results)))
+    backbones = _distinct(each.backbone for each in results)
     planned = (column_name(domains) for domains in expected.unseen_domains)
-    present = {(each["method"], each["backbone"]) for each in results}
+    present = {(each.method, each.backbone) for each in results}
     return Layout(
         methods=methods,
         backbones=backbones,
@@ -77,22 +78,23 @@ def lay_out(results: Sequence[Result], expected: Expected) -> Layout:
             for method in methods
             if (method, backbone) in present or method in expected.methods
         ),
-        columns=_distinct((*planned, *(column_name(each["unseen_domains"]) for each in results))),
-        seeds=tuple(sorted({*expected.seeds, *(each["seed"] for each in results)})),
+        columns=_distinct((*planned, *(column_name(each.unseen_domains) for each in results))),
+        seeds=tuple(sorted({*expected.seeds, *(each.seed for each in results)})),
     )
 
 
-def gather(results: Sequence[Result], rule: str, view: str, layout: Layout) -> Numbers:
+def gather(results: Sequence[RunResult], rule: str, view: View, layout: Layout) -> Numbers:
     """Each run's accuracy, as the mean over the domains that the view is about."""
     numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
-    domains = "unseen_domains" if view == "out_of_domain" else "training_domains"
     for result in results:
-        measured = result["results"].get(rule, {"views": {}})["views"].get(view, {})
-        by_domain = {name: each["accuracy"] for name, each in measured.items() if each["count"]}
-        accuracy = macro_mean(by_domain, result[domains])
+        measured = result.view(rule, view) if rule in result.rules else {}
+        by_domain = {name: each.accuracy for name, each in measured.items()}
+        outside = view == "out_of_domain"
+        domains = result.unseen_domains if outside else result.training_domains
+        accuracy = macro_mean(by_domain, domains)
         if accuracy is not None:
             method, backbone, column = _place(result)
-            numbers[method, backbone][column][result["seed"]] = 100 * accuracy
+            numbers[method, backbone][column][result.seed] = 100 * accuracy
     return numbers
 
 
@@ -101,8 +103,8 @@ def column_name(unseen_domains: Iterable[str]) -> str:
     return "+".join(sorted(unseen_domains)) or "none unseen"
 
 
-def _place(result: Result) -> tuple[str, str, str]:
-    return result["method"], result["backbone"], column_name(result["unseen_domains"])
+def _place(result: RunResult) -> tuple[str, str, str]:
+    return result.method, result.backbone, column_name(result.unseen_domains)
 
 
 def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:

@@ -1,30 +1,14 @@
 """What a table's caption must say, so that nobody takes a number for more than it is."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from unseen.records.result import RunResult
 from unseen.reports.statistics import CONFIDENCE, worst_domain
 from unseen.selection import RULES
-
-_VIEWS: dict[str, str] = {
-    "out_of_domain": "Images of the unseen domain, which names the column.",
-    "in_domain": (
-        "Held-out images of the training domains, the domain not being told; mean over these "
-        "domains. The column names the domain left out of training."
-    ),
-    "known_domain": (
-        "Held-out images of the training domains, the model being told the domain; mean over "
-        "these domains. The column names the domain left out of training."
-    ),
-}
 
 
 def rule_note(rule: str) -> str:
     return f"Selection rule {rule}: {RULES[rule]}."
-
-
-def view_note(view: str) -> str:
-    return _VIEWS[view]
 
 
 def seeds_note(seeds: Sequence[int]) -> str:
@@ -62,23 +46,23 @@ def partial_note() -> str:
     return "* over fewer seeds than the table has (one, where there is no ±), so never in bold."
 
 
-def unlike_note(results: Iterable[Mapping[str, Any]]) -> str | None:
+def unlike_note(results: Iterable[RunResult]) -> str | None:
     """Say so where runs of one column and backbone were not trained or tested alike."""
-    first: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    first: dict[tuple[str, ...], RunResult] = {}
     differing: dict[str, None] = {}
     for result in results:
-        other = first.setdefault((result["backbone"], *sorted(result["unseen_domains"])), result)
+        other = first.setdefault((result.backbone, *sorted(result.unseen_domains)), result)
         for field in ("steps", "training_domains", "classes", "data"):
-            if result[field] != other[field]:
+            if getattr(result, field) != getattr(other, field):
                 differing[field.replace("_", " ")] = None
     if not differing:
         return None
     return f"Not like with like: runs in one column differ in {', '.join(differing)}."
 
 
-def adaptation_note(results: Iterable[Mapping[str, Any]]) -> str | None:
+def adaptation_note(results: Iterable[RunResult]) -> str | None:
     """Name the rows that had a look at the domain on which they are measured."""
-    names = dict.fromkeys(each["method"] for each in results if each.get("setting") == "adaptation")
+    names = dict.fromkeys(each.method for each in results if each.setting == "adaptation")
     if not names:
         return None
     return (

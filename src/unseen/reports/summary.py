@@ -1,41 +1,35 @@
 """One run in one small table: accuracy by domain in each of the three views."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.markup import escape
 from rich.table import Table
 
-_TITLES = {
-    "out_of_domain": "out of domain",
-    "in_domain": "in domain",
-    "known_domain": "known domain",
-}
+from unseen.records.result import RunResult, Views
+from unseen.records.views import VIEWS
 
 
-def run_table(result: Mapping[str, Any]) -> Table:
+def run_table(result: RunResult) -> Table:
     """The views of a finished run under its own selection rule."""
-    rule = result["selection"]
-    chosen = result["results"][rule]
+    rule = result.selection
+    chosen = result.under(rule)
     title = (
-        f"{result['method']} on {result['dataset']} ({result['backbone']}, seed {result['seed']}), "
-        f"selection: {rule}, step {chosen['step']}"
+        f"{result.method} on {result.dataset} ({result.backbone}, seed {result.seed}), "
+        f"selection: {rule}, step {chosen.step}"
     )
-    return views_table(chosen["views"], title)
+    return views_table(chosen.views, title)
 
 
-def views_table(views: Mapping[str, Any], title: str) -> Table:
+def views_table(views: Views, title: str) -> Table:
     table = Table(title=escape(title), title_justify="left")
     table.add_column("domain")
     for column in ("view", "accuracy", "images", "calibration error"):
         table.add_column(column, justify="left" if column == "view" else "right")
     for view, by_domain in views.items():
-        for domain, summary in by_domain.items():
+        for domain, measured in by_domain.items():
             table.add_row(
                 escape(domain),
-                _TITLES[view],
-                f"{summary['accuracy']:.1%}",
-                str(summary["count"]),
-                f"{summary['ece']:.1%}",
+                VIEWS[view].title,
+                f"{measured.accuracy:.1%}",
+                str(measured.images),
+                f"{measured.calibration_error:.1%}",
             )
     return table

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, NamedTuple
 
+from unseen.records.result import RunResult
+from unseen.records.views import VIEWS, View
 from unseen.reports import notes
 from unseen.reports.gather import (
     BySeed,
     Expected,
     Layout,
     Numbers,
-    Result,
     check_results,
     gather,
     lay_out,
@@ -20,12 +21,6 @@ from unseen.reports.statistics import Estimate, estimate, paired_difference
 from unseen.selection import check_rule
 
 Quantity = Literal["accuracy", "overall", "difference"]
-
-VIEWS: dict[str, str] = {
-    "out_of_domain": "Out-of-domain accuracy",
-    "in_domain": "In-domain accuracy",
-    "known_domain": "Known-domain accuracy",
-}
 
 
 class Column(NamedTuple):
@@ -63,12 +58,12 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     dataset: str
-    view: str
+    view: View
     notes: tuple[str, ...]
 
 
 def build_tables(
-    results: Sequence[Result], rule: str, expected: Expected | None = None
+    results: Sequence[RunResult], rule: str, expected: Expected | None = None
 ) -> list[Table]:
     """A table for each view that was measured; the first method is what others are compared to.
 
@@ -83,27 +78,23 @@ def build_tables(
     for view in VIEWS:
         numbers = gather(results, rule, view, layout)
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
-            tables.append(_build(results[0]["dataset"], view, rule, layout, numbers, apart))
+            tables.append(_build(results[0].dataset, view, rule, layout, numbers, apart))
     about_runs = (notes.adaptation_note(results), notes.unlike_note(results))
     extra = tuple(note for note in about_runs if note)
     return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
-def adapted_rows(results: Sequence[Result]) -> set[tuple[str, str]]:
+def adapted_rows(results: Sequence[RunResult]) -> set[tuple[str, str]]:
     """Methods and backbones that saw the domain they are measured on, beside others that did not:
     they are measured on other images, too, and so never the best of all."""
-    adapted = {
-        (each["method"], each["backbone"])
-        for each in results
-        if each.get("setting") == "adaptation"
-    }
-    everyone = {(each["method"], each["backbone"]) for each in results}
+    adapted = {(each.method, each.backbone) for each in results if each.setting == "adaptation"}
+    everyone = {(each.method, each.backbone) for each in results}
     return adapted if adapted != everyone else set()
 
 
 def _build(
     dataset: str,
-    view: str,
+    view: View,
     rule: str,
     layout: Layout,
     numbers: Numbers,
@@ -115,7 +106,7 @@ def _build(
     rows = _mark_best(_rows(numbers, layout), columns, apart)
     described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
     return Table(
-        title=f"{VIEWS[view]} (%): {', '.join(described)}",
+        title=f"{VIEWS[view].table_title} (%): {', '.join(described)}",
         rule=rule,
         columns=tuple(columns),
         rows=tuple(rows),
@@ -123,7 +114,7 @@ def _build(
         view=view,
         notes=(
             notes.rule_note(rule),
-            notes.view_note(view),
+            VIEWS[view].table_note,
             notes.seeds_note(layout.seeds),
             *_row_notes(view, layout, rows, numbers),
         ),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +12,12 @@ from unseen.data.opening import open_dataset
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator, three_views
+from unseen.records.result import Views
 from unseen.serving.model import Model
 from unseen.training.build import build_images
 
 
-def evaluate(model: Model, data: str | Path | None = None) -> dict[str, Any]:
+def evaluate(model: Model, data: str | Path | None = None) -> Views:
     """The three views on the images of the model's run, or accuracy by domain on other ones.
 
     `data` is a folder `domain/class/*` or a manifest whose classes the model knows; the model is
@@ -41,7 +41,10 @@ def evaluate(model: Model, data: str | Path | None = None) -> dict[str, Any]:
     )
     bf16 = experiment.precision == "bf16"
     with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
-        return three_views(evaluator, method.predict, method.uses_domain, out_of_domain, in_domain)
+        [views] = three_views(
+            evaluator, method.predict, method.uses_domain, out_of_domain, in_domain
+        )
+    return views
 
 
 def _prepare_other(model: Model, data: Path) -> PreparedImages:

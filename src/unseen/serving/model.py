@@ -60,14 +60,9 @@ class Model(Predictor, ModelHubMixin):
         """A finished run with the weights that its selection rule chose."""
         settings, result = folder.read_settings(), folder.read_result()
         experiment = build_experiment(settings, str(folder.settings))
-        try:
-            names = (result["classes"], result["training_domains"])
-            weights = folder.weights(result["selection"])
-            card = model_card(settings, result, read_json(folder.data))
-        except KeyError as error:
-            raise UnseenError(
-                f"{folder.result} is no result of a run: it lacks {error}; train the run again"
-            ) from error
+        names = (list(result.classes), list(result.training_domains))
+        weights = folder.weights(result.selection)
+        card = model_card(settings, result, read_json(folder.data))
         return cls(_trained(experiment, names, weights), experiment, card, device)
 
     @classmethod

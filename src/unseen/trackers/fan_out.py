@@ -11,6 +11,7 @@ from PIL import Image
 
 from unseen.config import as_list
 from unseen.errors import SettingsError, unknown_name
+from unseen.records.result import RunResult
 from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table
 from unseen.trackers.base import Subject, Tracker, named_numbers
@@ -64,10 +65,10 @@ class Trackers:
         values = named_numbers(record)
         self._each(lambda tracker: tracker.numbers(record["step"], values))
 
-    def result(self, result: Mapping[str, Any]) -> None:
-        """The content of result.json: numbers, a table and figures."""
+    def result(self, result: RunResult) -> None:
+        """Numbers, a table and figures."""
         values, rows = final_numbers(result), final_rows(result)
-        self._each(lambda tracker: tracker.numbers(result["steps"], values))
+        self._each(lambda tracker: tracker.numbers(result.steps, values))
         self._each(lambda tracker: tracker.table("result", TABLE_HEADER, rows))
         for name, image in confusion_figures(result):
             self._each(partial(_show, name=name, image=image))

@@ -1,13 +1,13 @@
 """What is sent of a finished run: final numbers, the table of its views, confusion matrices."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from unseen.records.folder import safe_name
+from unseen.records.result import RunResult
 
 TABLE_HEADER = ("view", "domain", "accuracy", "calibration error", "images")
 
@@ -15,46 +15,46 @@ _CELL, _MARGIN, _LETTERS = 34, 90, 12
 _PALE, _FULL = np.array([247, 251, 255]), np.array([8, 48, 107])
 
 
-def final_numbers(result: Mapping[str, Any]) -> dict[str, float]:
+def final_numbers(result: RunResult) -> dict[str, float]:
     """By view and domain, under the run's own selection rule."""
     found: dict[str, float] = {}
-    for view, domains in _views(result).items():
+    for view, domains in result.under(result.selection).views.items():
         if not domains:
             continue
-        for domain, summary in domains.items():
-            found[f"final/{view}/{domain}/accuracy"] = summary["accuracy"]
-            found[f"final/{view}/{domain}/ece"] = summary["ece"]
-        accuracies = [summary["accuracy"] for summary in domains.values()]
+        for domain, each in domains.items():
+            found[f"final/{view}/{domain}/accuracy"] = each.accuracy
+            found[f"final/{view}/{domain}/ece"] = each.calibration_error
+        accuracies = [each.accuracy for each in domains.values()]
         found[f"final/{view}/mean accuracy"] = fmean(accuracies)
         found[f"final/{view}/worst accuracy"] = min(accuracies)
     return found
 
 
-def final_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def final_rows(result: RunResult) -> list[tuple[str, ...]]:
     """Under `TABLE_HEADER`."""
     return [
         (
             view,
             domain,
-            f"{summary['accuracy']:.1%}",
-            f"{summary['ece']:.1%}",
-            str(summary["count"]),
+            f"{each.accuracy:.1%}",
+            f"{each.calibration_error:.1%}",
+            str(each.images),
         )
-        for view, domains in _views(result).items()
-        for domain, summary in domains.items()
+        for view, domains in result.under(result.selection).views.items()
+        for domain, each in domains.items()
     ]
 
 
-def confusion_figures(result: Mapping[str, Any]) -> Iterator[tuple[str, Image.Image]]:
+def confusion_figures(result: RunResult) -> Iterator[tuple[str, Image.Image]]:
     """A matrix for each unseen domain."""
-    for domain, summary in _views(result)["out_of_domain"].items():
+    for domain, each in result.view(result.selection, "out_of_domain").items():
         yield (
             f"confusion-{safe_name(domain)}",
-            draw_confusion(np.array(summary["confusion"]), result["classes"]),
+            draw_confusion(each.confusion, result.classes),
         )
 
 
-def draw_confusion(counts: np.ndarray, classes: list[str]) -> Image.Image:
+def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Image.Image:
     """True classes as rows, answers as columns; the darker, the larger the share of its row."""
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     colours = _PALE + shares[..., None] * (_FULL - _PALE)
@@ -73,7 +73,3 @@ def draw_confusion(counts: np.ndarray, classes: list[str]) -> Image.Image:
         colour = "white" if shares[row, column] > 0.5 else "black"
         draw.text(place, str(count), colour, font, anchor="mm")
     return image
-
-
-def _views(result: Mapping[str, Any]) -> dict[str, Any]:
-    return result["results"][result["selection"]]["views"]

@@ -15,7 +15,7 @@ from unseen.evaluation.protocol import Predict, three_views
 from unseen.methods.base import Method, Progress
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
-from unseen.records.format import FORMAT
+from unseen.records.result import Measured, RuleResult, RunResult, Views
 from unseen.reports.page.arrays import PICTURES
 from unseen.selection import Evaluation, choose
 from unseen.training.build import Images
@@ -31,11 +31,12 @@ def evaluate(state: RunState) -> None:
     The unseen domain is looked at here only under the rule that says so by its name, `oracle`.
     """
     with _predicting(state) as predict:
-        seen = state.evaluator.measure(predict, state.images.roles.validation)
+        [seen] = state.evaluator.measure(predict, state.images.roles.validation)
         peeked = None
         if state.experiment.selection == "oracle":
-            peeked = _accuracies(state.evaluator.measure(predict, state.images.roles.out_of_domain))
-    evaluation = Evaluation(state.step, _accuracies(seen), peeked)
+            [measured] = state.evaluator.measure(predict, state.images.roles.out_of_domain)
+            peeked = accuracies(measured)
+    evaluation = Evaluation(state.step, accuracies(seen), peeked)
     progress = Progress(state.step, state.steps)
     candidate = state.step == state.steps or state.method.may_be_chosen(progress)
     if candidate:
@@ -69,15 +70,15 @@ def evaluation_record(
 
 def write_result(state: RunState) -> None:
     """The three views for every rule, then result.json: the mark of a finished run."""
-    results: dict[str, Any] = {}
-    measured: dict[int, Any] = {}
+    results: dict[str, RuleResult] = {}
+    measured: dict[int, Views] = {}
     for rule in reversed(rules_of(state.experiment)):  # the last step's weights are in memory
         step = choose(rule, state.evaluations)
         if step not in measured:
             if step != state.steps:
                 load_weights(state.folder.weights(rule), state.method)
             measured[step] = _views(state)
-        results[rule] = {"step": step, "views": measured[step]}
+        results[rule] = RuleResult(step=step, views=measured[step])
     if state.log is None:
         return
     seconds = state.seconds
@@ -98,7 +99,7 @@ class Trained(NamedTuple):
 
 
 def write_files(
-    run: Trained, method: Method, results: dict[str, Any], pictures: Mapping[str, np.ndarray]
+    run: Trained, method: Method, results: dict[str, RuleResult], pictures: Mapping[str, np.ndarray]
 ) -> None:
     """All that is written at the end of a run; result.json last."""
     result = _result(run, method, results)
@@ -108,28 +109,27 @@ def write_files(
     if arrays := method.arrays():
         write_arrays(run.folder.arrays, arrays)
     write_card(run.folder, complete_settings(run.experiment), result)
-    write_json(run.folder.result, result)
+    run.folder.write_result(result)
 
 
-def _result(run: Trained, method: Method, results: dict[str, Any]) -> dict[str, Any]:
+def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> RunResult:
     experiment, roles = run.experiment, run.images.roles
-    return {
-        "format": FORMAT,
-        "run": identity(experiment),
-        "dataset": experiment.data.name,
-        "method": experiment.method.name,
-        "backbone": experiment.network.name,
-        "setting": experiment.setting,
-        "seed": experiment.seed,
-        "steps": run.steps,
-        "training_domains": list(roles.training_domains),
-        "unseen_domains": list(roles.unseen_domains),
-        "classes": list(method.task.classes),
-        "data": run.images.prepared.content,
-        "selection": experiment.selection,
-        "remarks": list(method.remarks()),
-        "results": results,
-    }
+    return RunResult(
+        run=identity(experiment),
+        dataset=experiment.data.name,
+        method=experiment.method.name,
+        backbone=experiment.network.name,
+        setting=experiment.setting,
+        seed=experiment.seed,
+        steps=run.steps,
+        training_domains=tuple(roles.training_domains),
+        unseen_domains=tuple(roles.unseen_domains),
+        classes=tuple(method.task.classes),
+        data=run.images.prepared.content,
+        selection=experiment.selection,
+        remarks=tuple(method.remarks()),
+        rules=results,
+    )
 
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:
@@ -137,16 +137,17 @@ def rules_of(experiment: Experiment) -> tuple[str, ...]:
     return ("oracle", "source", "last") if experiment.selection == "oracle" else ("source", "last")
 
 
-def _views(state: RunState) -> dict[str, Any]:
+def _views(state: RunState) -> Views:
     roles = state.images.roles
     with _predicting(state) as predict:
-        return three_views(
+        [views] = three_views(
             state.evaluator,
             predict,
             state.method.uses_domain,
             roles.out_of_domain,
             roles.in_domain,
         )
+    return views
 
 
 @contextmanager
@@ -164,5 +165,5 @@ def _predicting(state: RunState) -> Iterator[Predict]:
         state.module.train()
 
 
-def _accuracies(measured: dict[str, dict[str, Any]]) -> dict[str, float]:
-    return {domain: summary["accuracy"] for domain, summary in measured.items()}
+def accuracies(measured: Measured) -> dict[str, float]:
+    return {domain: result.accuracy for domain, result in measured.items()}

@@ -13,6 +13,7 @@ from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.experiments.plan import Place, Plan, Trial
 from unseen.experiments.run.jobs import Outcome
 from unseen.records.folder import RunFolder, safe_name
+from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.gather import Expected
@@ -122,7 +123,7 @@ def _tables(
         ]
         if not results:
             continue
-        recorded = next(iter(results[0]["results"]))
+        recorded = next(iter(results[0].rules))
         built = build_tables(results, recorded, _expected(plan, dataset))
         gaps = [each for each in missing if each.trial.place.dataset == dataset]
         own = [_named(table, plan, rule, recorded, gaps) for table in built]
@@ -131,11 +132,11 @@ def _tables(
     return tables
 
 
-def _measured(folder: RunFolder, recorded: str, rule: str) -> dict[str, Any]:
+def _measured(folder: RunFolder, recorded: str, rule: str) -> RunResult:
     """A run's result with the one checkpoint that counts."""
     result = folder.read_result()
     name = "oracle" if rule == "oracle" else recorded
-    return {**result, "results": {name: result["results"][recorded]}}
+    return result.model_copy(update={"rules": {name: result.under(recorded)}})
 
 
 def _expected(plan: Plan, dataset: str) -> Expected:
@@ -187,7 +188,7 @@ def _describe_choice(plan: Plan, runs: Path, each: Chosen) -> dict[str, Any]:
     folder = each.trial.folder(runs)
     step = None
     if folder.finished:
-        step = folder.read_result()["results"][each.candidate.recorded]["step"]
+        step = folder.read_result().under(each.candidate.recorded).step
     everyone = [trial.draw for trial in plan.groups[each.trial.place]]
     return {
         "rule": each.rule,

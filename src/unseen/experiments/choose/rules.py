@@ -6,7 +6,7 @@ from the labels of the unseen domain.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.records.folder import RunFolder
@@ -79,14 +79,14 @@ def _by_other_domains(draw: Draw) -> Iterator[Candidate]:
 def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
     """Every checkpoint that was measured."""
     result = draw.run.read_result()
-    for recorded in result["results"]:
-        accuracy = _accuracy(draw.run, recorded, result["unseen_domains"])
+    for recorded in result.rules:
+        accuracy = _accuracy(draw.run, recorded, result.unseen_domains)
         yield Candidate(draw.number, accuracy, recorded)
 
 
 def _accuracy(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
-    measured: Mapping[str, Any] = run.read_result()["results"][recorded]["views"]["out_of_domain"]
-    return fmean(measured[domain]["accuracy"] for domain in domains)
+    measured = run.read_result().view(recorded, "out_of_domain")
+    return fmean(measured[domain].accuracy for domain in domains)
 
 
 _CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from unseen.records.result import DomainResult
 from unseen.reports.figures.panels import Axis, CurvePanel, Figure, HeatPanel, Line
 from unseen.reports.page.accuracy import legend
 from unseen.reports.page.conclusion import Row
@@ -34,7 +35,7 @@ def classes_section(study: Study) -> Section | None:
     parts: list[Part] = []
     for rule in study.rules:
         pooled = list(pool(study, rule))
-        classes = study.results[0]["classes"] if study.results else []
+        classes = study.results[0].classes if study.results else ()
         if pooled:
             parts += _by_class(study, rule, pooled, classes)
             parts += _calibration(study, rule, pooled)
@@ -50,23 +51,22 @@ def classes_section(study: Study) -> Section | None:
 
 
 def pool(study: Study, rule: str) -> Iterator[Pooled]:
-    """For every domain and method, where the records hold confusion matrices."""
-    found: dict[tuple[str, Row], list[dict[str, Any]]] = {}
+    """For every domain and method, where all runs have the same classes."""
+    found: dict[tuple[str, Row], list[DomainResult]] = {}
     for result in study.results:
-        views = result["results"].get(rule, {}).get("views", {})
-        for domain, measured in views.get("out_of_domain", {}).items():
-            if measured.get("confusion") and measured.get("calibration"):
-                row = (result["method"], result["backbone"])
+        if rule in result.rules:
+            row = (result.method, result.backbone)
+            for domain, measured in result.view(rule, "out_of_domain").items():
                 found.setdefault((domain, row), []).append(measured)
     for domain in study.domains:
         for row in study.rows:
             own = found.get((domain, row), [])
-            if own and len({len(each["confusion"]) for each in own}) == 1:
-                kinds = ("count", "confidence", "correct")
-                bins = [[each["calibration"][kind] for kind in kinds] for each in own]
-                confusion = np.sum([each["confusion"] for each in own], axis=0)
-                ece = fmean(each["ece"] for each in own)
-                yield Pooled(row, domain, confusion, np.sum(bins, axis=0), ece)
+            confusions = [each.confusion for each in own]
+            if len({each.shape for each in confusions}) == 1:
+                bins = [each.calibration for each in own]
+                together = np.sum([(b.images, b.confidence, b.correct) for b in bins], axis=0)
+                ece = fmean(each.error for each in bins)
+                yield Pooled(row, domain, np.sum(confusions, axis=0), together, ece)
 
 
 def _by_class(

@@ -51,7 +51,7 @@ def _map(study: Study, run: Run, tsne: bool) -> Figure | None:
         for d, name in enumerate(names)
         if name in study.domains and (domain_of == d).any()
     ]
-    classes = run.result["classes"]
+    classes = run.result.classes
     by_class = [
         Cloud(f"{classes[c]}{', unseen domain' * hollow}", c % 12, places[chosen], hollow)
         for c in np.unique(labels)

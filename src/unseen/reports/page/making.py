@@ -38,7 +38,7 @@ def _run_table(study: Study) -> PageTable:
     rows = []
     for run in study.runs:
         seconds = run.timing.get("seconds")
-        remarks = " ".join((run.result or {}).get("remarks") or ())
+        remarks = " ".join(run.result.remarks if run.result else ())
         steps = run.settings.get("steps")
         state = "finished" if run.result else f"step {run.steps_done} of {steps or '?'}"
         cells = (

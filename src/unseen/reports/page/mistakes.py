@@ -1,6 +1,6 @@
 """For each unseen domain a sheet of the images that a run got wrong with the most confidence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def _sheets(study: Study, run: Run) -> Iterable[Figure]:
     arrays = pictures(run)
     if "mistakes/images" not in arrays or run.result is None:
         return
-    classes = run.result["classes"]
+    classes = run.result.classes
     domains = [str(name) for name in arrays["domains"]]
     for number in np.unique(arrays["mistakes/domain"]):
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
@@ -51,7 +51,7 @@ def _sheets(study: Study, run: Run) -> Iterable[Figure]:
         yield Figure(name, title, about, (panel,), wide=True)
 
 
-def _picture(arrays: Mapping[str, np.ndarray], row: int, classes: list[str]) -> Picture:
+def _picture(arrays: Mapping[str, np.ndarray], row: int, classes: Sequence[str]) -> Picture:
     true = classes[arrays["mistakes/true"][row]]
     called = classes[arrays["mistakes/predicted"][row]]
     confidence = float(arrays["mistakes/confidence"][row])

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from unseen.records.views import VIEWS
 from unseen.reports.figures.panels import Figure
 from unseen.reports.formats import MISSING, cell_text, to_csv, to_latex, to_markdown
-from unseen.reports.tables import VIEWS, Table
+from unseen.reports.tables import Table
 
 
 class PageCell(NamedTuple):
@@ -89,7 +90,7 @@ def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) ->
             cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
         rows.append(PageRow(tuple(cells), tags, color))
     return PageTable(
-        VIEWS[table.view],
+        VIEWS[table.view].table_title,
         ("method", *(column.name for column in table.columns)),
         tuple(rows),
         table.notes,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from unseen.atomic import read_json
 from unseen.errors import UnseenError
 from unseen.records.folder import RunFolder
+from unseen.records.result import RunResult
 from unseen.records.run_list import find_runs
 from unseen.reports.gather import column_name
 
@@ -24,7 +25,7 @@ class Run:
     folder: RunFolder
     settings: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
-    result: Mapping[str, Any] | None
+    result: RunResult | None
     label: str
     environment: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
@@ -52,13 +53,17 @@ class Run:
 
     @property
     def unseen_domains(self) -> tuple[str, ...]:
-        source = self.result or self.images
-        return tuple(source.get("unseen_domains") or self.settings["data"]["unseen_domain"])
+        if self.result:
+            return self.result.unseen_domains
+        known = self.images.get("unseen_domains") or self.settings["data"]["unseen_domain"]
+        return tuple(known)
 
     @property
     def training_domains(self) -> tuple[str, ...]:
-        source = self.result or self.images
-        return tuple(source.get("training_domains") or self.settings["data"]["training_domains"])
+        if self.result:
+            return self.result.training_domains
+        known = self.images.get("training_domains") or self.settings["data"]["training_domains"]
+        return tuple(known)
 
     @property
     def column(self) -> str:
@@ -81,7 +86,7 @@ class Run:
         """The method's own statistics at the step that the run's rule chose, or at the newest."""
         if not self.evaluations:
             return {}
-        step = self.result["results"][self.rule]["step"] if self.result else self.steps_done
+        step = self.result.under(self.rule).step if self.result else self.steps_done
         chosen = [record for record in self.evaluations if record["step"] == step]
         return (chosen or self.evaluations)[-1].get("statistics") or {}
 

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from unseen import catalog
+from unseen.records.result import RunResult
+from unseen.records.views import View
 from unseen.reports.gather import Expected, Layout, Numbers, gather, lay_out
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
@@ -55,13 +57,17 @@ class Study:
         return [run for run in self.runs if run.result is None]
 
     @cached_property
-    def results(self) -> list[dict[str, Any]]:
+    def results(self) -> list[RunResult]:
         """Of the finished runs, under their labels."""
-        return [{**run.result, "method": run.label} for run in self.runs if run.result is not None]
+        return [
+            run.result.model_copy(update={"method": run.label})
+            for run in self.runs
+            if run.result is not None
+        ]
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        recorded = {rule for result in self.results for rule in result["results"]}
+        recorded = {rule for result in self.results for rule in result.rules}
         return tuple(rule for rule in RULES if rule in recorded)
 
     @cached_property
@@ -82,7 +88,7 @@ class Study:
     def tables(self, rule: str) -> list[Table]:
         return build_tables(self.results, rule, self.expected)
 
-    def numbers(self, rule: str, view: str) -> Numbers:
+    def numbers(self, rule: str, view: View) -> Numbers:
         return gather(self.results, rule, view, self.layout)
 
     def row_name(self, row: tuple[str, str]) -> str:

@@ -12,8 +12,9 @@ from unseen.data.roles import Roles
 from unseen.evaluation.protocol import Evaluator, Predict, three_views
 from unseen.methods.base import Method
 from unseen.records.log import MetricsLog
+from unseen.records.result import RuleResult, Views
 from unseen.selection import Evaluation, choose
-from unseen.training.measuring import Trained, evaluation_record, rules_of, write_files
+from unseen.training.measuring import Trained, accuracies, evaluation_record, rules_of, write_files
 from unseen.training.pictures import draw
 from unseen.training.stacked.methods import Tensors
 from unseen.training.stacked.runs import Stack, StackedRun
@@ -55,15 +56,15 @@ def evaluate(stack: Stack, step: int) -> None:
     stack.method.template.eval()
     for judged in _judged(stack, learning):
         seen = judged.evaluator.measure(judged.predict, judged.roles.validation)
-        peeked = {}
+        peeked = None
         if stack.shared.selection == "oracle":
             peeked = judged.evaluator.measure(judged.predict, judged.roles.out_of_domain)
         for place, number in enumerate(judged.numbers):
             run = stack.runs[number]
             if run.error is not None:
                 continue
-            unseen = _accuracies(peeked, place) or None
-            evaluation = Evaluation(step, _accuracies(seen, place), unseen)
+            unseen = accuracies(peeked[place]) if peeked else None
+            evaluation = Evaluation(step, accuracies(seen[place]), unseen)
             run.evaluations.append(evaluation)
             statistics = _statistics(stack, number, learning)
             run.records.append(evaluation_record(evaluation, True, statistics))
@@ -86,7 +87,7 @@ def _keep(stack: Stack, learning: Tensors, preferred: dict[str, list[int]]) -> N
 
 def write_results(stack: Stack) -> None:
     """The three views for every rule, then the files of every run; result.json last."""
-    results: list[dict[str, Any]] = [{} for _ in stack.runs]
+    results: list[dict[str, Views]] = [{} for _ in stack.runs]
     stack.method.template.eval()
     for rule in reversed(rules_of(stack.shared)) if stack.going_on else ():
         for judged in _judged(stack, stack.kept[rule]):
@@ -98,7 +99,7 @@ def write_results(stack: Stack) -> None:
                 judged.roles.in_domain,
             )
             for place, number in enumerate(judged.numbers):
-                results[number][rule] = _of_one(views, place)
+                results[number][rule] = views[place]
     share = (time.monotonic() - stack.started) / len(stack.runs)
     for run in stack.runs:
         _write_records(run)
@@ -109,7 +110,8 @@ def write_results(stack: Stack) -> None:
         method = _stand_for(stack, number, stack.kept[run.experiment.selection])
         trained = Trained(run.experiment, run.folder, run.images, stack.steps, share)
         found = {
-            rule: {"step": chosen[rule], "views": views} for rule, views in results[number].items()
+            rule: RuleResult(step=chosen[rule], views=views)
+            for rule, views in results[number].items()
         }
         write_files(trained, method, found, draw(method, stack.feed, run.images))
 
@@ -147,17 +149,6 @@ def _statistics(stack: Stack, number: int, learning: Tensors) -> dict[str, Any]:
 
 def _detached(tensors: Tensors) -> Tensors:
     return {name: tensor.detach() for name, tensor in tensors.items()}
-
-
-def _accuracies(measured: dict[str, Any], place: int) -> dict[str, float]:
-    return {domain: summaries[place]["accuracy"] for domain, summaries in measured.items()}
-
-
-def _of_one(views: dict[str, Any], place: int) -> dict[str, Any]:
-    return {
-        view: {domain: summaries[place] for domain, summaries in measured.items()}
-        for view, measured in views.items()
-    }
 
 
 def _mean(values: Any) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from unseen.records.views import VIEWS
 from unseen.reports.figures.panels import (
     Axis,
     Bar,
@@ -102,7 +103,7 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
 
 def phase_boundary(run: Run) -> float:
     """The step after which phase 2 begins."""
-    steps = run.result["steps"] if run.result else run.settings["steps"] or run.steps_done
+    steps = run.result.steps if run.result else run.settings["steps"] or run.steps_done
     return round(steps * run.settings["method"].get("phase_share", 0.5))
 
 
@@ -171,10 +172,10 @@ def summary_text(studies: Iterable[Study]) -> str:
 def _summary(study: Study, run: Run, arrays: Mapping[str, np.ndarray]) -> Iterable[str]:
     yield f"{study.title}: {run.label} ({run.backbone}), {run.column} unseen, seed {run.seed}"
     if run.result is not None:
-        for view, by_domain in run.result["results"][run.rule]["views"].items():
+        for view, by_domain in run.result.under(run.rule).views.items():
             for domain, measured in by_domain.items():
-                share = f"{100 * measured['accuracy']:.1f} % of {measured['count']} images"
-                yield f"  {view.replace('_', ' ')}, {domain}: {share}"
+                share = f"{100 * measured.accuracy:.1f} % of {measured.images} images"
+                yield f"  {VIEWS[view].title}, {domain}: {share}"
     for name, values in arrays.items():
         if values.ndim != 2:
             continue

@@ -205,10 +205,8 @@ def _mean_iou(runs: list[Run], kind: str) -> float:
 
 
 def _accuracy(runs: list[Run]) -> float:
-    views = [
-        run.result["results"][run.rule]["views"]["out_of_domain"] for run in runs if run.result
-    ]
-    return 100 * fmean(fmean(each["accuracy"] for each in view.values()) for view in views)
+    means = [run.result.mean(run.rule, "out_of_domain") for run in runs if run.result]
+    return 100 * fmean(mean for mean in means if mean is not None)
 
 
 def domain_color(study: Study, domain: str) -> int:

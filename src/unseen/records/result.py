@@ -1,0 +1,175 @@
+"""The result of a run: what was counted, by selection rule, view and domain. No torch.
+
+result = RunFolder(path).read_result()
+for domain, measured in result.view("source", "out_of_domain").items():
+    print(domain, measured.accuracy, measured.confusion)
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationError,
+    ValidationInfo,
+    computed_field,
+)
+
+from unseen.atomic import read_json, write_json
+from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.records.arrays import Array
+from unseen.records.confusion import Confusion, ConfusionFile
+from unseen.records.format import FORMAT
+from unseen.records.views import VIEWS, View
+
+CONFUSIONS = "confusions.npz"
+"""Lies beside result.json."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+
+class Calibration(_Record):
+    """Equal bins of confidence from 0 to 1."""
+
+    images: tuple[int, ...]
+    confidence: tuple[float, ...]
+    """Summed over the images of a bin."""
+    correct: tuple[int, ...]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean gap between confidence and accuracy, weighted by
+        how many images a bin holds."""
+        gaps = (abs(c - right) for c, right in zip(self.confidence, self.correct, strict=True))
+        return sum(gaps) / sum(self.images)
+
+
+def _from_file(value: Any, info: ValidationInfo) -> Any:
+    path: Any = info.context
+    return Confusion(stored=(path, value)) if isinstance(value, int) else value
+
+
+def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
+    file: Any = info.context
+    return file.add(confusion)
+
+
+class DomainResult(_Record):
+    """Answers on the images of one domain. All measures derive from counts."""
+
+    images: int = Field(gt=0)
+    correct: int = Field(ge=0)
+    calibration: Calibration
+    counts: Annotated[Confusion, BeforeValidator(_from_file), PlainSerializer(_to_file)] = Field(
+        alias="confusion"
+    )
+
+    @classmethod
+    def counted(cls, confusion: Array, calibration: Calibration) -> "DomainResult":
+        return cls(
+            images=int(confusion.sum()),
+            correct=int(confusion.trace()),
+            calibration=calibration,
+            confusion=Confusion(confusion),
+        )
+
+    @computed_field
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.images
+
+    @computed_field
+    @property
+    def calibration_error(self) -> float:
+        return self.calibration.error
+
+    @property
+    def confusion(self) -> Array:
+        """`[classes, classes]`: images of a true class (row) that were called each class."""
+        return self.counts.read()
+
+    @property
+    def recall(self) -> Array:
+        """Share of each class's images that were recognised; NaN for a class without images."""
+        confusion = self.confusion
+        total = confusion.sum(axis=1)
+        unknown = np.full(len(total), np.nan)
+        return np.divide(confusion.diagonal(), total, out=unknown, where=total > 0)
+
+
+Measured = dict[str, DomainResult]
+"""By domain."""
+Views = dict[View, Measured]
+
+
+class RuleResult(_Record):
+    """The checkpoint that a selection rule chose."""
+
+    step: int
+    views: Views
+
+
+class RunResult(_Record):
+    """The content of result.json."""
+
+    run: str
+    """The identity of the run's settings."""
+    dataset: str
+    method: str
+    backbone: str
+    setting: Literal["generalization", "adaptation"]
+    seed: int
+    steps: int
+    training_domains: tuple[str, ...]
+    unseen_domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    data: str
+    """Digest of all images."""
+    selection: str
+    """The rule that counts for this run."""
+    remarks: tuple[str, ...] = ()
+    rules: dict[str, RuleResult]
+
+    def under(self, rule: str) -> RuleResult:
+        if rule not in self.rules:
+            raise SettingsError(unknown_name("selection rule of this run", rule, self.rules))
+        return self.rules[rule]
+
+    def view(self, rule: str, name: View) -> Mapping[str, DomainResult]:
+        """By domain."""
+        if name not in VIEWS:
+            raise SettingsError(unknown_name("view", name, VIEWS))
+        return self.under(rule).views.get(name, {})
+
+    def mean(self, rule: str, view: View) -> float | None:
+        """Accuracy, every domain counting the same; None where the view has no domain."""
+        measured = self.view(rule, view)
+        return fmean(each.accuracy for each in measured.values()) if measured else None
+
+
+def read_result(path: Path) -> RunResult:
+    try:
+        return RunResult.model_validate(read_json(path), context=path.with_name(CONFUSIONS))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UnseenError(
+            f"{path} is damaged: {where}: {error.errors()[0]['msg']}; train the run again"
+        ) from error
+
+
+def write_result(path: Path, result: RunResult) -> None:
+    """The arrays first: a result that is there is whole."""
+    file = ConfusionFile()
+    content = result.model_dump(mode="json", by_alias=True, context=file)
+    file.write(path.with_name(CONFUSIONS))
+    write_json(path, {"format": FORMAT, **content})
