@@ -186,7 +186,7 @@ def test_progress_reaches_the_end(tree: Path) -> None:
 
 
 def test_no_room_on_the_disk(tree: Path) -> None:
-    with pytest.raises(DataError, match=r"need .* GB and .* left; set UNSEEN_CACHE"):
+    with pytest.raises(DataError, match=r"needs .* GB and .* left; set UNSEEN_CACHE"):
         prepare(folder(tree, cache="decoded"), 4_000_000)
 
 

@@ -28,9 +28,7 @@ class PixelScale(NamedTuple):
 
 def to_input(images: Tensor, scale: PixelScale) -> Tensor:
     """Pixels 0..255 (uint8) as a network wants them; no augmentation."""
-    mean = torch.tensor(scale.mean, device=images.device) * 255
-    std = torch.tensor(scale.std, device=images.device) * 255
-    return images.to(torch.float32).sub_(mean[:, None, None]).div_(std[:, None, None])
+    return _scaled(images.to(torch.float32), scale)
 
 
 def augment(images: Tensor, keys: Tensor, settings: AugmentSettings, scale: PixelScale) -> Tensor:
@@ -41,10 +39,14 @@ def augment(images: Tensor, keys: Tensor, settings: AugmentSettings, scale: Pixe
         pixels = _crop_and_flip(pixels, draws[:, :5], settings)
     if settings.jitter > 0 or settings.grayscale > 0:
         pixels = _recolour(pixels, draws[:, 5:], settings)
-    mean = torch.tensor(scale.mean, device=images.device) * 255
-    std = torch.tensor(scale.std, device=images.device) * 255
-    pixels = pixels.sub_(mean[:, None, None]).div_(std[:, None, None])
-    return pixels.contiguous(memory_format=torch.channels_last)
+    return _scaled(pixels, scale).contiguous(memory_format=torch.channels_last)
+
+
+def _scaled(pixels: Tensor, scale: PixelScale) -> Tensor:
+    """In place."""
+    mean = torch.tensor(scale.mean, device=pixels.device) * 255
+    std = torch.tensor(scale.std, device=pixels.device) * 255
+    return pixels.sub_(mean[:, None, None]).div_(std[:, None, None])
 
 
 def _crop_and_flip(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tensor:
@@ -94,4 +96,4 @@ def _hue_matrix(turns: Tensor) -> Tensor:
     rotation[:, 0, 0] = 1
     rotation[:, 1, 1] = rotation[:, 2, 2] = cos
     rotation[:, 1, 2], rotation[:, 2, 1] = -sin, sin
-    return torch.linalg.inv(to_yiq) @ rotation @ to_yiq
+    return torch.inverse(to_yiq) @ rotation @ to_yiq

@@ -1,4 +1,4 @@
-"""Prepared images on disk: whole or not at all, and never believed without a look."""
+"""Prepared images on disk: complete or absent, and checked whenever they are opened."""
 
 import io
 import os
@@ -7,8 +7,9 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,10 +41,9 @@ def cache_folder() -> Path:
 def read_if_whole(file: Path) -> dict[str, Any]:
     """What a small file in the cache holds; nothing, if it is missing or damaged."""
     try:
-        value = read_json(file)
-    except (UnseenError, OSError):
+        return dict(read_json(file))
+    except (UnseenError, OSError, TypeError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def encode(pixels: np.ndarray, form: Form) -> bytes:
@@ -99,7 +99,7 @@ class EncodedReader:
 
 
 class Builder:
-    """Collects prepared images in a folder of its own, which appears in the cache when whole."""
+    """Collects prepared images in a folder of its own, which enters the cache once complete."""
 
     def __init__(self, folder: Path, form: Form, size: int) -> None:
         self.final = folder
@@ -119,7 +119,7 @@ class Builder:
         self.offsets.append(self.offsets[-1] + len(data))
 
     def finish(self, left_out: dict[str, str]) -> None:
-        """Everything reaches the disk, then the manifest, then the name that is looked for."""
+        """Everything reaches the disk, then the manifest, then the final name."""
         _sync(self._stream)
         self._stream.close()
         if self.form == "encoded":
@@ -157,7 +157,7 @@ class Builder:
 
 
 def open_stored(folder: Path) -> Stored | None:
-    """The cache in this folder; None when there is none, or when it is not whole."""
+    """The cache in this folder; None when there is none, or when it is incomplete."""
     manifest = read_if_whole(folder / MANIFEST)
     try:
         if manifest["version"] != PREPARATION_VERSION:
@@ -173,7 +173,7 @@ def open_stored(folder: Path) -> Stored | None:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Deletes what interrupted builders left behind, but nothing of a builder at work."""
+    """Delete what interrupted builders left behind, but nothing that is still being built."""
     for folder in parent.glob(f"{BUILDING}*"):
         builder = re.fullmatch(r"(.+)-(\d+)-[0-9a-f]{8}(-damaged)?", folder.name[len(BUILDING) :])
         dead = builder and builder[1] == socket.gethostname() and not _is_running(int(builder[2]))
@@ -181,15 +181,22 @@ def remove_leftovers(parent: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Raises DataError when the disk has no room for so many bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
+@contextmanager
+def writing_to(folder: Path, needed: int) -> Generator[None]:
+    """For whoever writes so many bytes there: a full or read-only disk is a DataError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise DataError(
+                f"the cache needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB "
+                f"left; set UNSEEN_CACHE to a folder on a larger disk, or data.cache=encoded"
+            )
+        yield
+    except OSError as error:
         raise DataError(
-            f"the prepared images need {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB "
-            f"left; set UNSEEN_CACHE to a folder on a larger disk, or data.cache=encoded"
-        )
+            f"the cache {folder} cannot be written ({error}); set UNSEEN_CACHE to another folder"
+        ) from error
 
 
 def _sync(stream: Any) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -123,10 +124,17 @@ class Dataset(ABC):
         self.config = config
         self.root = root
 
-    @abstractmethod
     def index(self) -> Index:
-        """All images with labels, domains and splits, in a fixed order. Raises DataError. It is
-        asked for more than once: keep it."""
+        """All images with labels, domains and splits; built when first asked for."""
+        return self._index
+
+    @cached_property
+    def _index(self) -> Index:
+        return self.build_index()
+
+    @abstractmethod
+    def build_index(self) -> Index:
+        """The images in a fixed order. Raises DataError saying what is missing or wrong."""
 
     @abstractmethod
     def read(self, position: int) -> Image.Image:

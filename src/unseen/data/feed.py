@@ -44,13 +44,13 @@ class Feed:
 
         def read(step: int) -> tuple[Tensor, ...]:
             rows, domains, places = sampler.positions(step, rank, world_size)
-            labels = torch.from_numpy(self.images.index.labels[rows])
+            labels = torch.as_tensor(self.images.index.labels[rows])
             if sampler.target_size:
                 target_rows, target_places = sampler.target_positions(step, rank, world_size)
                 rows = np.concatenate([rows, target_rows])
                 places = np.concatenate([places, target_places])
-            keys = image_keys(seed, step, torch.from_numpy(places))
-            about = (torch.from_numpy(domains), torch.from_numpy(rows), step_key(seed, step))
+            keys = image_keys(seed, step, torch.as_tensor(places))
+            about = (torch.as_tensor(domains), torch.as_tensor(rows), step_key(seed, step))
             return self.images.batch(rows), keys, labels, *about
 
         for images, keys, labels, domains, rows, key in _ahead(read, steps, self.process.device):
@@ -66,7 +66,7 @@ class Feed:
         """Images as they are, with labels; each process gets every `world_size`-th image, which
         may be none at all."""
         own = rows[self.process.rank :: self.process.world_size]
-        labels = torch.from_numpy(self.images.index.labels[own]).to(self.process.device)
+        labels = torch.as_tensor(self.images.index.labels[own]).to(self.process.device)
         for start, images in zip(range(0, len(own), BATCH), self.unlabelled(own), strict=True):
             yield images, labels[start : start + BATCH]
 

@@ -34,13 +34,12 @@ class FileDataset(Dataset):
     def _found(self) -> tuple[Index, Path]:
         return self.find()
 
-    def index(self) -> Index:
+    def build_index(self) -> Index:
         return self._found[0]
 
     def path(self, position: int) -> Path:
         """Where an image lies."""
-        index, folder = self._found
-        return folder / index.names[position]
+        return self._found[1] / self.index().names[position]
 
     def read(self, position: int) -> Image.Image:
         return open_image(self.content(position), self.index().names[position])

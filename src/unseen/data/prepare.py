@@ -18,11 +18,11 @@ from unseen.data.cache import (
     Form,
     Stored,
     cache_folder,
-    check_space,
     encode,
     open_stored,
     read_if_whole,
     remove_leftovers,
+    writing_to,
 )
 from unseen.data.dataset import Dataset, Index
 from unseen.data.images import to_square
@@ -34,6 +34,10 @@ ProgressCallback = Callable[[str, int, int], None]
 CHUNK = 256
 
 Result = TypeVar("Result")
+
+
+def _say_nothing(doing: str, done: int, total: int) -> None:
+    pass
 
 
 class PreparedImages:
@@ -51,14 +55,14 @@ class PreparedImages:
 
     def batch(self, positions: np.ndarray) -> torch.Tensor:
         """uint8 [n, 3, size, size], channels last in memory."""
-        return torch.from_numpy(self._read(positions)).permute(0, 3, 1, 2)
+        return torch.as_tensor(self._read(positions)).permute(0, 3, 1, 2)
 
 
 def prepare(
     dataset: Dataset, size: int, progress: ProgressCallback | None = None
 ) -> PreparedImages:
     """The dataset's prepared images, from the cache or made now."""
-    report = progress or (lambda doing, done, total: None)
+    report = progress or _say_nothing
     index = dataset.index()
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
@@ -70,16 +74,10 @@ def prepare(
         remove_leftovers(folder.parent)
     stored = open_stored(folder)
     if stored is None:
-        try:
-            _build(dataset, index, Builder(folder, form, size), report)
-        except OSError as error:
-            raise DataError(
-                f"the cache {folder.parent} cannot be written ({error}); "
-                f"UNSEEN_CACHE=DIR chooses another folder"
-            ) from error
+        _build(dataset, index, Builder(folder, form, size), report)
         stored = open_stored(folder)
     if stored is None:
-        raise DataError(f"the cache {folder} changes while it is read; try again")
+        raise DataError(f"the cache {folder} changed while it was read; try again")
     _check_left_out(dataset, stored.left_out)
     if stored.left_out:
         index = index.keep(np.array([name not in stored.left_out for name in index.names]))
@@ -133,7 +131,7 @@ def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) ->
 
 
 def _build(dataset: Dataset, index: Index, builder: Builder, report: ProgressCallback) -> None:
-    """Decodes, resizes and stores every image; stops where bad images are to stop it."""
+    """Decode, resize and store every image; bad ones are left out, or stop it if so set."""
 
     def make(position: int) -> bytes | str:
         try:
@@ -142,9 +140,8 @@ def _build(dataset: Dataset, index: Index, builder: Builder, report: ProgressCal
             return str(error)
 
     bytes_each = builder.size**2 * 3 if builder.form == "decoded" else builder.size**2 // 4
-    check_space(builder.final.parent, len(index) * bytes_each)
     left_out: dict[str, str] = {}
-    with builder:
+    with writing_to(builder.final.parent, len(index) * bytes_each), builder:
         made = _in_threads(make, len(index), "decoding", report)
         for name, image in zip(index.names, made, strict=True):
             if isinstance(image, bytes):
@@ -164,7 +161,7 @@ def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
         more = f"\n  ... and {len(left_out) - 20} more" if len(left_out) > 20 else ""
         raise DataError(
             f"{len(left_out)} images cannot be used:{reasons}{more}\n"
-            f"Mend or remove them, or leave them out: data.bad_images=skip"
+            f"Repair or remove them, or train without them: data.bad_images=skip"
         )
 
 

@@ -33,9 +33,8 @@ class Sampler:
             self._pools = list(zip(positions, domains, strict=True))
         self._share = self.batch_size // len(self._pools)
         self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
-        self._order = lru_cache(maxsize=2 * len(self._pools))(
-            lambda pool, epoch, size: np.random.default_rng((seed, pool, epoch)).permutation(size)
-        )
+        self._seed = seed
+        self._order = lru_cache(maxsize=2 * len(self._pools))(self._permutation)
 
     def positions(
         self, step: int, rank: int = 0, world_size: int = 1
@@ -44,7 +43,9 @@ class Sampler:
 
         Every process gets images of every domain; together they get the batch of one process.
         """
-        rows, domains, places = [], [], []
+        rows: list[np.ndarray] = []
+        domains: list[np.ndarray] = []
+        places: list[np.ndarray] = []
         for pool, (positions, domain_of) in enumerate(self._pools):
             places_here = np.arange(rank, self._share, world_size)
             chosen = self._draw(pool, len(positions), step * self._share + places_here)
@@ -55,7 +56,7 @@ class Sampler:
 
     def block(self, steps: range) -> np.ndarray:
         """`[steps, batch]`: image positions of neighbouring steps at once, for a single process."""
-        parts = []
+        parts: list[np.ndarray] = []
         for pool, (positions, _) in enumerate(self._pools):
             numbers = np.arange(steps.start * self._share, steps.stop * self._share)
             chosen = positions[self._draw(pool, len(positions), numbers)]
@@ -70,6 +71,9 @@ class Sampler:
         pool = len(self._pools)
         chosen = self._draw(pool, len(self._target), step * self.target_size + places)
         return self._target[chosen], self.batch_size + places
+
+    def _permutation(self, pool: int, epoch: int, size: int) -> np.ndarray:
+        return np.random.default_rng((self._seed, pool, epoch)).permutation(size)
 
     def _draw(self, pool: int, size: int, numbers: np.ndarray) -> np.ndarray:
         """Which of `size` images come at these places of a pool's endless, shuffled sequence;

@@ -1,4 +1,4 @@
-"""What the frozen part of a network makes of every image: computed once, shared by all runs."""
+"""Features of every image from the frozen part of a network: computed once, shared by all runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from unseen.atomic import atomic_file
-from unseen.data.cache import cache_folder, check_space
+from unseen.data.cache import cache_folder, writing_to
 from unseen.data.dataset import Index
-from unseen.errors import DataError
 
 
 class StoredFeatures:
@@ -20,7 +19,7 @@ class StoredFeatures:
         self._values = values
 
     def batch(self, positions: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(self._values[positions])
+        return torch.as_tensor(self._values[positions])
 
 
 def features_file(key: str) -> Path:
@@ -29,7 +28,7 @@ def features_file(key: str) -> Path:
 
 
 def open_features(key: str, index: Index, shape: tuple[int, ...]) -> StoredFeatures | None:
-    """None when they were not computed yet, or when the file is not whole."""
+    """None when they were not computed yet, or when the file is incomplete."""
     try:
         values = np.load(features_file(key), mmap_mode="r")
     except (OSError, ValueError):
@@ -42,19 +41,13 @@ def open_features(key: str, index: Index, shape: tuple[int, ...]) -> StoredFeatu
 def write_features(
     key: str, count: int, shape: tuple[int, ...], parts: Iterator[np.ndarray]
 ) -> None:
-    """Part by part into a file that appears when it is whole."""
+    """Part by part, into a file that appears once it is complete."""
     file = features_file(key)
-    check_space(file.parent, 4 * count * int(np.prod(shape)))
-    try:
-        with atomic_file(file) as temporary:
-            values = np.lib.format.open_memmap(temporary, "w+", np.float32, (count, *shape))
-            done = 0
-            for part in parts:
-                values[done : done + len(part)] = part
-                done += len(part)
-            values.flush()
-    except OSError as error:
-        raise DataError(
-            f"the cache {file.parent} cannot be written ({error}); "
-            f"UNSEEN_CACHE=DIR chooses another folder"
-        ) from error
+    needed = 4 * count * int(np.prod(shape))
+    with writing_to(file.parent, needed), atomic_file(file) as temporary:
+        values = np.lib.format.open_memmap(temporary, "w+", np.float32, (count, *shape))
+        done = 0
+        for part in parts:
+            values[done : done + len(part)] = part
+            done += len(part)
+        values.flush()

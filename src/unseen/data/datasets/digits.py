@@ -2,12 +2,12 @@
 
 import colorsys
 import hashlib
-from functools import cache, cached_property
-from typing import Any, ClassVar
+from functools import cache
+from typing import ClassVar, cast
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits, load_sample_images
+from sklearn import datasets as bundled  # pyright: ignore[reportMissingTypeStubs]
 
 from unseen.data.dataset import Dataset, Index, held_out
 
@@ -21,11 +21,7 @@ class Digits(Dataset):
 
     needs_root: ClassVar[bool] = False
 
-    def index(self) -> Index:
-        return self._index
-
-    @cached_property
-    def _index(self) -> Index:
+    def build_index(self) -> Index:
         labels, domain_of = (values.copy() for values in _digits()[:2])
         names = tuple(
             f"{DOMAINS[domain]}/{label}/{number:04d}"
@@ -54,10 +50,10 @@ class Digits(Dataset):
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labels, domains and pictures: always the same, so they are made once in a process."""
-    bunch: Any = load_digits()
-    labels = np.asarray(bunch["target"], dtype=np.int64)
+    bunch = cast(dict[str, np.ndarray], bundled.load_digits())
+    labels = bunch["target"].astype(np.int64)
     domain_of = _deal_out(labels)
-    return labels, domain_of, _render(np.asarray(bunch["images"]), domain_of)
+    return labels, domain_of, _render(bunch["images"], domain_of)
 
 
 def _deal_out(labels: np.ndarray) -> np.ndarray:
@@ -71,7 +67,7 @@ def _deal_out(labels: np.ndarray) -> np.ndarray:
 
 def _render(drawings: np.ndarray, domain_of: np.ndarray) -> np.ndarray:
     """uint8 [N, 32, 32, 3]; the random parts depend on the digit's number alone."""
-    photographs = [np.asarray(photo) for photo in load_sample_images()["images"]]
+    photographs = cast(dict[str, list[np.ndarray]], bundled.load_sample_images())["images"]
     images = np.empty((len(drawings), SIZE, SIZE, 3), dtype=np.uint8)
     for number, (drawing, domain) in enumerate(zip(drawings, domain_of, strict=True)):
         ink = _enlarge(drawing)
@@ -101,9 +97,8 @@ def _enlarge(drawing: np.ndarray) -> np.ndarray:
 
 
 def _patch(photographs: list[np.ndarray], random: np.random.Generator) -> np.ndarray:
-    photograph = photographs[random.integers(len(photographs))]
-    top = random.integers(photograph.shape[0] - SIZE + 1)
-    left = random.integers(photograph.shape[1] - SIZE + 1)
+    photograph = photographs[int(random.integers(len(photographs)))]
+    top, left = (int(random.integers(int(side) - SIZE + 1)) for side in photograph.shape[:2])
     return photograph[top : top + SIZE, left : left + SIZE].astype(np.float64)
 
 

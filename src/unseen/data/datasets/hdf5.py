@@ -48,7 +48,7 @@ class HDF5(Dataset):
         self._lock = threading.Lock()
         self._open_files: dict[Path, Any] = {}
 
-    def index(self) -> Index:
+    def build_index(self) -> Index:
         return self._found[0]
 
     @cached_property
@@ -101,7 +101,7 @@ class HDF5(Dataset):
 
     def _parts(self) -> list[Part]:
         root = existing_folder(self.root, LAYOUT)
-        parts = []
+        parts: list[Part] = []
         for file in sorted(root.iterdir()):
             domain, _, part = file.stem.rpartition("_")
             if file.suffix.lower() in SUFFIXES and domain and part in PARTS:

@@ -50,7 +50,7 @@ class MNIST(Dataset):
 
     folder_name: ClassVar[str | None] = "MNIST"
 
-    def index(self) -> Index:
+    def build_index(self) -> Index:
         digits = self._digits
         return Index(
             CLASSES,

@@ -37,7 +37,7 @@ class MNISTM(Dataset):
         super().__init__(config, root)
         self._decoded: dict[Path, np.ndarray] = {}
 
-    def index(self) -> Index:
+    def build_index(self) -> Index:
         digits, photographs = self._digits, self._photographs
         splits = digits.splits(self.config.validation_share, self.config.split_seed)
         remarks = ()
