@@ -8,10 +8,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from unseen.records.arrays import write_arrays
+from unseen.reports.figures.drawing import fitted
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks
-from unseen.reports.figures.svg import fitted
+from unseen.reports.figures.svg import to_svg
 from unseen.reports.page.features import principal_axes, unit_square
 from unseen.reports.page.methods.masks import mask_tensors, sorted_units
 from unseen.reports.page.runs import load_runs
@@ -52,7 +53,7 @@ def test_strips_tell_the_counts_of_the_weights_file(make_run, tmp_path) -> None:
     (run,), _ = load_runs(tmp_path / "runs")
     kept = mask_tensors(run)["fc"]
     assert kept.tolist() == [[True, True, False, False], [True, False, False, True]]
-    drawn = str(draw(StripPanel("fc", ("photo", "cartoon"), sorted_units(kept))))
+    drawn = to_svg(draw(StripPanel("fc", ("photo", "cartoon"), sorted_units(kept))))
     assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in drawn
     assert "1 units in photo only" in drawn
 
@@ -97,7 +98,7 @@ def test_without_importance_runs_there_is_no_summary(make_run, tmp_path) -> None
 
 
 def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
-    drawn = str(draw(CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0)))
+    drawn = to_svg(draw(CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0)))
     assert drawn.count("<circle") == 4
     for text, shade in ((".50", "shade h10"), ("-1.00", "shade h20 negative"), (".25", "shade h5")):
         assert f">{text}</text>" in drawn

@@ -1,13 +1,12 @@
-"""Any panel as part of a page."""
+"""Any panel as a drawing."""
 
 from collections.abc import Callable
 from typing import Any
 
-from markupsafe import Markup
-
 from unseen.reports.figures import curves, grids, panels, rows
+from unseen.reports.figures.drawing import Drawing
 
-_DRAW: dict[type, Callable[[Any], Markup]] = {
+_DRAW: dict[type, Callable[[Any], Drawing]] = {
     panels.BarPanel: rows.draw_bars,
     panels.DotPanel: rows.draw_dots,
     panels.CurvePanel: curves.draw_curves,
@@ -19,6 +18,5 @@ _DRAW: dict[type, Callable[[Any], Markup]] = {
 }
 
 
-def draw(panel: panels.Panel) -> Markup:
-    """`<svg>`; for sheets of images plain HTML."""
+def draw(panel: panels.Panel) -> Drawing:
     return _DRAW[type(panel)](panel)

@@ -1,107 +1,85 @@
-"""Figures as PNG, SVG and PDF files for a paper, drawn by matplotlib on white."""
+"""Figures as PNG, SVG and PDF files for a paper: panels side by side on white."""
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from unseen.atomic import atomic_file
-from unseen.reports.figures import panels
-from unseen.reports.figures.paper_panels import (
-    bars,
-    circles,
-    clouds,
-    curves,
-    dots,
-    heat,
-    legend_handles,
-    plain,
-    sheet,
-    strips,
+from unseen.reports.figures.drawing import (
+    LETTER,
+    WIDTH,
+    Circle,
+    Curve,
+    Drawing,
+    Group,
+    Rect,
+    Shape,
+    Text,
 )
+from unseen.reports.figures.layout import draw
+from unseen.reports.figures.panels import Figure, Key, Panel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
-FORMATS = ("png", "svg", "pdf")
-_STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,  # letters stay letters
-    "svg.fonttype": "none",
-    "svg.hashsalt": "unseen",
-}
-_NO_DATE = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None, "ModDate": None}}
-
-_DRAW: dict[type, Callable[[Any, Any], None]] = {
-    panels.BarPanel: bars,
-    panels.DotPanel: dots,
-    panels.CurvePanel: curves,
-    panels.ScatterPanel: clouds,
-    panels.HeatPanel: heat,
-    panels.StripPanel: strips,
-    panels.CirclePanel: circles,
-    panels.SheetPanel: sheet,
-}
+_GAP, _MARGIN = 20, 8
+_TITLE = 22  # pixels that a panel's title takes
+_KEY = 18  # and a row of its legend
 
 
-def write_figures(figures: Iterable[panels.Figure], folder: Path) -> list[Path]:
+def write_figures(figures: Iterable[Figure], folder: Path) -> list[Path]:
     """Each figure in three formats, named by what it shows; equal figures make equal files."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
+    from unseen.reports.figures.matplotlib import write_drawing
 
-    paths = []
-    with mpl.rc_context(_STYLE):
-        for figure in figures:
-            canvas = Canvas(layout="constrained")
-            _fill(canvas, figure)
-            canvas.draw_without_rendering()  # places everything; once is enough
-            canvas.set_layout_engine("none")
-            for kind in FORMATS:
-                path = folder / f"{figure.name}.{kind}"
-                with atomic_file(path) as part:
-                    canvas.savefig(part, format=kind, dpi=200, metadata=_NO_DATE[kind])
-                paths.append(path)
-    return paths
+    drawings = {figure.name: arranged(figure) for figure in figures}
+    return [
+        path for name, drawing in drawings.items() for path in write_drawing(drawing, folder / name)
+    ]
 
 
-def _fill(canvas: "Canvas", figure: panels.Figure) -> None:
-    columns = min(len(figure.panels), 1 if figure.wide else 3)
-    rows = math.ceil(len(figure.panels) / columns)
-    width = 7.0 if figure.wide or columns == 3 else 2.6 * columns + 0.4
-    canvas.set_size_inches(width, 0.6 + rows * max(map(_height, figure.panels)))
-    axes = canvas.subplots(rows, columns, squeeze=False).flatten()
-    for axis, panel in zip(axes, figure.panels, strict=False):
-        _DRAW[type(panel)](axis, panel)
-        axis.set_title(plain(panel.title), loc="left")
-    for axis in axes[len(figure.panels) :]:
-        axis.set_axis_off()
-    _add_legend(canvas, figure.legend)
+def arranged(figure: Figure) -> Drawing:
+    """All panels in one drawing, two in a row, the legend below."""
+    cells = [_cell(panel) for panel in figure.panels]
+    across = 1 if figure.wide else min(2, len(cells))
+    shapes: list[Shape] = []
+    top = 0.0
+    for start in range(0, len(cells), across):
+        row = cells[start : start + across]
+        shapes += [
+            Group(cell.shapes, at=(number * (WIDTH + _GAP), top)) for number, cell in enumerate(row)
+        ]
+        top += max(cell.height for cell in row) + _GAP
+    width = max(across * (WIDTH + _GAP) - _GAP, *(cell.width for cell in cells))
+    legend = list(_legend(figure.legend, width, top))
+    height = max([top - _GAP, *(text.y + 6 for text in legend if isinstance(text, Text))])
+    everything = Group((*shapes, *legend), at=(_MARGIN, _MARGIN))
+    return Drawing(width + 2 * _MARGIN, height + 2 * _MARGIN, "figure", figure.title, (everything,))
 
 
-def _height(panel: panels.Panel) -> float:
-    """Inches of a panel a third of a page wide."""
-    match panel:
-        case panels.BarPanel():
-            return 0.55 + 0.2 * len(panel.bars)
-        case panels.DotPanel():
-            return 0.55 + 0.2 * len(panel.rows)
-        case panels.StripPanel():
-            return 0.5 + 0.25 * len(panel.domains)
-        case panels.HeatPanel():
-            return 0.9 + min(0.22 * len(panel.rows), 2.4)
-        case panels.SheetPanel():
-            return 0.5 + 0.75 * math.ceil(len(panel.pictures) / 8)
-        case panels.CirclePanel():
-            return 2.2 * panel.values.shape[0] / panel.values.shape[1] + 0.3
-    return 1.9
+def _cell(panel: Panel) -> Drawing:
+    """A panel below its title and its own legend."""
+    drawing = draw(panel)
+    keys = list(_legend(getattr(panel, "keys", ()), drawing.width, _TITLE))
+    top = max([_TITLE, *(text.y + 8 for text in keys if isinstance(text, Text))])
+    title = Text(0, 12, panel.title, "title")
+    shapes = (title, *keys, Group(drawing.shapes, at=(0, top)))
+    return Drawing(drawing.width, top + drawing.height, "", panel.title, shapes)
 
 
-def _add_legend(canvas: "Canvas", keys: tuple[panels.Key, ...]) -> None:
-    handles = legend_handles(keys)
-    if handles:
-        canvas.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+def _legend(keys: Iterable[Key], width: float, top: float) -> Iterator[Shape]:
+    """As many entries in a row as there is room for."""
+    x, y = 0.0, top + 10
+    for key in keys:
+        needed = 28 + len(key.label) * LETTER
+        if x and x + needed > width:
+            x, y = 0.0, y + _KEY
+        yield _sample(key, x, y - 4)
+        yield Text(x + 28, y, key.label, "label")
+        x += needed + 14
+
+
+def _sample(key: Key, x: float, y: float) -> Group:
+    match key.style:
+        case "area":
+            return Group((Rect(x + 4, y - 5, 14, 10, "fill"),), color=key.color)
+        case "line" | "dashed":
+            look = "curve dashed" if key.style == "dashed" else "curve"
+            return Group((Curve(((x, y), (x + 22, y)), ""),), look, key.color)
+        case "dot" | "hollow":
+            look = "fill" if key.style == "dot" else "hollow"
+            return Group((Circle(x + 11, y, 4, look),), color=key.color)

@@ -1,129 +1,122 @@
 """Horizontal bars and rows of dots: labels on the left, the number on the right."""
 
-from markupsafe import Markup
+from collections.abc import Iterator
 
-from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow
-from unseen.reports.figures.scales import Scale, short, ticks
-from unseen.reports.figures.svg import (
+from unseen.reports.figures.drawing import (
     LETTER,
     WIDTH,
+    Circle,
     Drawing,
+    Group,
+    Line,
+    Rect,
+    Shape,
+    Text,
     described,
     fitted,
     label_width,
-    tagged,
 )
+from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow
+from unseen.reports.figures.scales import Scale, short, ticks
 
 _ROW = 24
 _TOP = 6
 _FOOT = 20
 
 
-def draw_bars(panel: BarPanel) -> Markup:
+def draw_bars(panel: BarPanel) -> Drawing:
     told = "; ".join(f"{bar.label} {bar.text or 'no result'}" for bar in panel.bars)
-    drawing, scale = _frame(
-        [bar.label for bar in panel.bars],
-        [bar.text for bar in panel.bars],
-        panel.axis,
-        described(panel.title, told),
-        "bars",
+    scale = _scale(panel.bars, panel.axis)
+    rows = (
+        Group(tuple(_bar(bar, scale, _TOP + number * _ROW)), "row", bar.color, bar.tags)
+        for number, bar in enumerate(panel.bars)
     )
-    for number, bar in enumerate(panel.bars):
-        drawing.begin(class_=f"row c{bar.color}", data_tags=tagged(bar.tags))
-        _bar(drawing, bar, scale, _TOP + number * _ROW)
-        drawing.end()
-    return drawing.finish()
+    shapes = (*_frame(panel.bars, panel.axis, scale), *rows)
+    return _drawing(panel, len(panel.bars), "bars", told, shapes)
 
 
-def draw_dots(panel: DotPanel) -> Markup:
+def draw_dots(panel: DotPanel) -> Drawing:
     told = "; ".join(
         f"{row.label} {row.text or ', '.join(f'{m.name} {m.value:.1f}' for m in row.marks)}"
         for row in panel.rows
     )
-    drawing, scale = _frame(
-        [row.label for row in panel.rows],
-        [row.text for row in panel.rows],
-        panel.axis,
-        described(panel.title, told),
-        "dots",
-    )
+    scale = _scale(panel.rows, panel.axis)
+    shapes = list(_frame(panel.rows, panel.axis, scale))
     if panel.zero:
-        bottom = _TOP + len(panel.rows) * _ROW
-        drawing.line(scale(0), _TOP, scale(0), bottom, "zero")
+        shapes.append(Line(scale(0), _TOP, scale(0), _TOP + len(panel.rows) * _ROW, "zero"))
     for number, row in enumerate(panel.rows):
-        drawing.begin(class_=f"row c{row.color}", data_tags=tagged(row.tags))
-        _dots(drawing, row, scale, _TOP + number * _ROW)
-        drawing.end()
-    return drawing.finish()
+        dots = tuple(_dots(row, scale, _TOP + number * _ROW))
+        shapes.append(Group(dots, "row", row.color, row.tags))
+    return _drawing(panel, len(panel.rows), "dots", told, tuple(shapes))
 
 
-def _frame(
-    labels: list[str], texts: list[str], axis: Axis, description: str, kind: str
-) -> tuple[Drawing, Scale]:
-    left = label_width(labels, 128)
-    right = max((len(text) for text in texts), default=0) * LETTER + 8
-    height = _TOP + len(labels) * _ROW + _FOOT + (12 if axis.label else 0)
-    drawing = Drawing(WIDTH, height, description, kind)
-    scale = Scale(axis.low, axis.high, left, WIDTH - max(right, 12))
-    bottom = _TOP + len(labels) * _ROW
+def _drawing(
+    panel: BarPanel | DotPanel, rows: int, kind: str, told: str, shapes: tuple[Shape, ...]
+) -> Drawing:
+    height = _TOP + rows * _ROW + _FOOT + (12 if panel.axis.label else 0)
+    return Drawing(WIDTH, height, kind, described(panel.title, told), shapes)
+
+
+def _scale(rows: tuple[Bar, ...] | tuple[DotRow, ...], axis: Axis) -> Scale:
+    left = label_width((row.label for row in rows), 128)
+    right = max((len(row.text) for row in rows), default=0) * LETTER + 8
+    return Scale(axis.low, axis.high, left, WIDTH - max(right, 12))
+
+
+def _frame(rows: tuple[Bar, ...] | tuple[DotRow, ...], axis: Axis, scale: Scale) -> Iterator[Shape]:
+    bottom = _TOP + len(rows) * _ROW
     for tick in ticks(axis, 4):
-        drawing.line(scale(tick), _TOP, scale(tick), bottom, "grid")
-        drawing.text(scale(tick), bottom + 14, short(tick), "tick", "middle")
+        yield Line(scale(tick), _TOP, scale(tick), bottom, "grid")
+        yield Text(scale(tick), bottom + 14, short(tick), "tick", "middle")
     if axis.label:
-        drawing.text((left + scale.end) / 2, height - 4, axis.label, "tick", "middle")
-    for number, label in enumerate(labels):
+        middle = (scale.start + scale.end) / 2
+        yield Text(middle, bottom + _FOOT + 8, axis.label, "tick", "middle")
+    for number, row in enumerate(rows):
         y = _TOP + number * _ROW + _ROW / 2 + 4
-        drawing.text(left - 6, y, fitted(label, left - 6), "label", "end", tip=label)
-    return drawing, scale
+        name = fitted(row.label, scale.start - 6)
+        yield Text(scale.start - 6, y, name, "label", "end", row.label)
 
 
-def _bar(drawing: Drawing, bar: Bar, scale: Scale, top: float) -> None:
+def _bar(bar: Bar, scale: Scale, top: float) -> Iterator[Shape]:
     middle = top + _ROW / 2
     if bar.value is None:
-        drawing.text(scale.start + 4, middle + 4, "no result", "tick")
+        yield Text(scale.start + 4, middle + 4, "no result", "tick")
         return
     length = max(scale(bar.value) - scale.start, 0.5)
     tip = f"{bar.label}: {bar.text}"
-    if len(bar.points) > 1:
-        tip += " (" + ", ".join(f"{point:.1f}" for point in bar.points) + ")"
-    drawing.shape(
-        "rect", tip, x=scale.start, y=top + 4, width=length, height=_ROW - 8, rx=2, class_="fill"
-    )
+    points = bar.points if len(bar.points) > 1 else ()
+    if points:
+        tip += " (" + ", ".join(f"{point:.1f}" for point in points) + ")"
+    yield Rect(scale.start, top + 4, length, _ROW - 8, "fill", tip)
     if bar.half_width is not None:
-        _whisker(drawing, scale, bar.value, bar.half_width, middle)
-    if len(bar.points) > 1:
-        for point in bar.points:
-            drawing.shape("circle", cx=scale(point), cy=middle, r=1.8, class_="seed")
-    drawing.text(scale.end + 6, middle + 4, bar.text, "value", tip=tip)
+        yield from _whisker(scale, bar.value, bar.half_width, middle, "whisker")
+    for point in points:
+        yield Circle(scale(point), middle, 1.8, "seed")
+    yield Text(scale.end + 6, middle + 4, bar.text, "value", tip=tip)
 
 
-def _dots(drawing: Drawing, row: DotRow, scale: Scale, top: float) -> None:
+def _dots(row: DotRow, scale: Scale, top: float) -> Iterator[Shape]:
     middle = top + _ROW / 2
     if len(row.marks) > 1:
         ends = [scale(mark.value) for mark in row.marks]
-        drawing.line(min(ends), middle, max(ends), middle, "joined")
+        yield Line(min(ends), middle, max(ends), middle, "joined")
     for mark in row.marks:
+        spread = ""
         if mark.half_width is not None:
-            _whisker(drawing, scale, mark.value, mark.half_width, middle)
-        spread = f" ± {mark.half_width:.1f}" if mark.half_width is not None else ""
-        drawing.shape(
-            "circle",
-            f"{row.label}, {mark.name}: {mark.value:.1f}{spread}",
-            cx=scale(mark.value),
-            cy=middle,
-            r=5,
-            class_="hollow" if mark.hollow else "fill",
-        )
-    drawing.text(scale.end + 6, middle + 4, row.text, "value")
+            yield from _whisker(scale, mark.value, mark.half_width, middle, "whisker own")
+            spread = f" ± {mark.half_width:.1f}"
+        tip = f"{row.label}, {mark.name}: {mark.value:.1f}{spread}"
+        yield Circle(scale(mark.value), middle, 5, "hollow" if mark.hollow else "fill", tip)
+    yield Text(scale.end + 6, middle + 4, row.text, "value")
 
 
 def _whisker(
-    drawing: Drawing, scale: Scale, value: float, half_width: float, middle: float
-) -> None:
+    scale: Scale, value: float, half_width: float, middle: float, look: str
+) -> Iterator[Line]:
     """Cut at the edge of the axis, and then without its cap."""
     low, high = scale(value - half_width), scale(value + half_width)
     start, end = max(low, scale.start), min(high, scale.end)
-    drawing.line(start, middle, end, middle, "whisker")
+    yield Line(start, middle, end, middle, look)
     for place, inside in ((start, low >= scale.start), (end, high <= scale.end)):
         if inside:
-            drawing.line(place, middle - 4, place, middle + 4, "whisker")
+            yield Line(place, middle - 4, place, middle + 4, look)

@@ -1,85 +1,120 @@
-"""Shapes of an SVG that takes its colours from the page, in light and in dark."""
+"""Drawings as SVG in the page, which gives each look its colours, in light and in dark."""
 
-from collections.abc import Iterable
+import base64
+import io
+import json
+from collections.abc import Mapping
 
+import numpy as np
 from markupsafe import Markup
 
-WIDTH = 340  # of a panel; the page shows it near this size, so that letters keep theirs
-LETTER = 5.9  # mean width of a letter at 11 px
+from unseen.reports.figures.drawing import (
+    Circle,
+    Curve,
+    Dots,
+    Drawing,
+    Group,
+    Image,
+    Line,
+    Rect,
+    Shade,
+    Shape,
+    Text,
+)
+
 _STEPS = 20  # shades of a heat map in page.css
 
 
-class Drawing:
-    """Collects shapes; every text and attribute is escaped."""
-
-    def __init__(self, width: float, height: float, description: str, kind: str) -> None:
-        self._parts = [
-            Markup(
-                '<svg class="{}" role="img" aria-label="{}" viewBox="0 0 {} {}" '
-                'preserveAspectRatio="xMidYMid meet">'
-            ).format(kind, description, _number(width), _number(height))
-        ]
-
-    def shape(self, tag: str, tip: str = "", **attributes: object) -> None:
-        """An element without text; `tip` shows when one points at it."""
-        inner = Markup("<title>{}</title>").format(tip) if tip else ""
-        self._parts.append(Markup("<{0}{1}>{2}</{0}>").format(tag, _written(attributes), inner))
-
-    def text(self, x: float, y: float, text: str, *classes: str, tip: str = "") -> None:
-        inner = Markup("<title>{}</title>").format(tip) if tip else ""
-        place = _written({"x": x, "y": y, "class_": " ".join(classes) or None})
-        self._parts.append(Markup("<text{}>{}{}</text>").format(place, text, inner))
-
-    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-        self.shape("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
-
-    def begin(self, **attributes: object) -> None:
-        self._parts.append(Markup("<g{}>").format(_written(attributes)))
-
-    def end(self) -> None:
-        self._parts.append(Markup("</g>"))
-
-    def finish(self) -> Markup:
-        return Markup("").join([*self._parts, Markup("</svg>")])
+def to_svg(drawing: Drawing) -> Markup:
+    """Every text and attribute is escaped."""
+    size = f"0 0 {_number(drawing.width)} {_number(drawing.height)}"
+    head = Markup(
+        '<svg class="{}" role="img" aria-label="{}" viewBox="{}" '
+        'preserveAspectRatio="xMidYMid meet">'
+    ).format(drawing.kind, drawing.description, size)
+    return Markup("").join([head, *map(_shape, drawing.shapes), Markup("</svg>")])
 
 
-def tagged(tags: Iterable[str]) -> str | None:
-    """Marks what the page's run chooser can hide."""
-    return " ".join(tags) or None
+def _shape(shape: Shape) -> Markup:
+    match shape:
+        case Rect(x, y, width, height, look, tip, rounding):
+            place = {"x": x, "y": y, "width": width, "height": height, "rx": rounding}
+            return _element("rect", place, look, tip)
+        case Circle(x, y, radius, look, tip):
+            return _element("circle", {"cx": x, "cy": y, "r": radius}, look, tip)
+        case Line(x1, y1, x2, y2, look):
+            return _element("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2}, look)
+        case Curve(points, tip):
+            path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+            return _element("path", {"d": path}, "", tip)
+        case Dots(_, _, look, tip):
+            return _element("path", {"d": _circles(shape)}, look, tip)
+        case Image(x, y, size, pixels, tip):
+            place = {"x": x, "y": y, "width": size, "height": size, "href": embedded(pixels)}
+            return _element("image", place, "", tip)
+        case Text():
+            return _text(shape)
+        case Group():
+            return _group(shape)
 
 
-def fitted(text: str, width: float) -> str:
-    """As much of a text as there is room for: its middle goes, for names differ at either end."""
-    room = max(int(width / LETTER), 3)
-    if len(text) <= room:
-        return text
-    end = (room - 1) // 2
-    return text[: room - 1 - end] + "…" + text[len(text) - end :]
+def _text(text: Text) -> Markup:
+    look = text.look if text.anchor == "start" else f"{text.look} {text.anchor}"
+    turned = f"translate({text.x:.1f} {text.y:.1f}) rotate({text.angle:g})" if text.angle else None
+    place = {"transform": turned} if turned else {"x": text.x, "y": text.y}
+    return _element("text", place, look, text.tip, text.text)
 
 
-def label_width(labels: Iterable[str], most: float) -> float:
-    return min(max((len(label) for label in labels), default=0) * LETTER + 8, most)
+def _group(group: Group) -> Markup:
+    """Values travel along for the page's read-out."""
+    values = [[round(step, 3), float(f"{value:.4g}")] for step, value in group.values]
+    x, y = group.at
+    color = "" if group.color is None else f" c{group.color}"
+    about = {
+        "data-tags": " ".join(group.tags) or None,
+        "data-label": group.label or None,
+        "data-values": json.dumps(values, separators=(",", ":")) if values else None,
+        "transform": f"translate({x:g} {y:g})" if x or y else None,
+        "style": f"--number: {group.letters:.1f}px" if group.letters else None,
+    }
+    inner = Markup("").join(map(_shape, group.shapes))
+    return _element("g", about, group.look + color, inner=inner)
 
 
-def shade(strength: float) -> str:
-    """The classes of a shade between the page's paper (0) and its full colour (1)."""
-    return f"shade h{round(min(max(strength, 0.0), 1.0) * _STEPS)}"
+def _circles(dots: Dots) -> str:
+    """All circles as one path: a tenth of the size of single elements."""
+    r = dots.radius
+    turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"
+    return "".join(f"M{x - r:.1f} {y:.1f}{turn}" for x, y in dots.points)
 
 
-def _written(attributes: dict[str, object]) -> Markup:
-    parts = []
-    for name, value in attributes.items():
-        if value is None:
-            continue
-        text = _number(value) if isinstance(value, float | int) else value
-        parts.append(Markup(' {}="{}"').format(Markup(name.rstrip("_").replace("_", "-")), text))
-    return Markup("").join(parts)
+def _element(
+    tag: str, attributes: Mapping[str, object], look: str | Shade, tip: str = "", inner: str = ""
+) -> Markup:
+    """`tip` shows when one points at it."""
+    if isinstance(look, Shade):
+        step = round(min(max(look.strength, 0.0), 1.0) * _STEPS)
+        look = f"shade h{step} negative" if look.negative else f"shade h{step}"
+    written = Markup("").join(
+        Markup(' {}="{}"').format(name, _number(value) if isinstance(value, float | int) else value)
+        for name, value in {**attributes, "class": look.strip() or None}.items()
+        if value is not None
+    )
+    title = Markup("<title>{}</title>").format(tip) if tip else ""
+    return Markup("<{0}{1}>{2}{3}</{0}>").format(tag, written, inner, title)
 
 
 def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def described(title: str, rest: str) -> str:
-    """The text for those who do not see the figure."""
-    return f"{title}: {rest}" if title else rest
+def embedded(pixels: np.ndarray) -> str:
+    """An image as a data: address; JPEG for photographs, PNG for what is small anyway."""
+    from PIL import Image as Pillow
+
+    out = io.BytesIO()
+    small = pixels.shape[0] <= 40
+    image = Pillow.fromarray(pixels)
+    image.save(out, "PNG", optimize=True) if small else image.save(out, "JPEG", quality=82)
+    kind = "png" if small else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"

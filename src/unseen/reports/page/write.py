@@ -14,6 +14,7 @@ from unseen.errors import UnseenError
 from unseen.records.run_list import read_run_list
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import Figure
+from unseen.reports.figures.svg import embedded, to_svg
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import Conclusion, conclude
@@ -118,7 +119,8 @@ def render(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["kind"] = lambda part: type(part).__name__
-    environment.filters["draw"] = draw
+    environment.filters["svg"] = lambda panel: to_svg(draw(panel))
+    environment.filters["embedded"] = embedded
     recorded = [each for each in RULES if any(each in c.study.rules for c in chapters)]
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     content: dict[str, Any] = {
