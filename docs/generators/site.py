@@ -22,6 +22,7 @@ OUTSIDE = {
     "examples/README.md": "examples.md",
 }
 """Files of the repository, and the pages of the site that show them."""
+_CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -49,7 +50,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             shown = OUTSIDE.get(str(target)) or str(target).removeprefix("docs/")
         return relpath(shown, str(PurePosixPath(here).parent))
 
-    return _LINK.sub(link, markdown)
+    # in code within tables, | is escaped for readers of the repository, but not for the site
+    plain = _CODE_IN_TABLE.sub(lambda code: code[0].replace("\\|", "|"), markdown)
+    return _LINK.sub(link, plain)
 
 
 def _examples() -> str:
