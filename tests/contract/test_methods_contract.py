@@ -10,7 +10,8 @@ from unseen import catalog
 from unseen.config import NetworkSettings, OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
-from unseen.methods.base import Method, Progress, TrainingImages
+from unseen.methods.base import Method, Progress
+from unseen.methods.kinds import DomainAware, SurveyingMethod, TrainingImages
 from unseen.networks.backbones import build_network
 from unseen.training.checkpoints import (
     Checkpoint,
@@ -26,12 +27,12 @@ FORMS = {  # of a method and its setting; a frozen part where the method asks fo
     **{
         name: "generalization"
         for name in catalog.METHODS
-        if catalog.load("method", name).target_images not in {"required", "surveyed"}
+        if catalog.load("method", name).traits.target_images not in {"required", "surveyed"}
     },
     **{
         f"{name}, adaptation": "adaptation"
         for name in catalog.METHODS
-        if catalog.load("method", name).target_images != "unused"
+        if catalog.load("method", name).traits.target_images != "unused"
     },
 }
 methods = pytest.mark.parametrize("form", FORMS)
@@ -51,7 +52,8 @@ def make(form: str, seed: int = 0) -> Method:
     # ten-wide layers, four deep, need more than the few steps made here
     wider = {"width": 64, "depth": 2} if name == "importance" else {}
     method = kind(network, TASK._replace(target=target), kind.Config(name=name, **wider))
-    method.remember(method.survey(training_images()))
+    if isinstance(method, SurveyingMethod):
+        method.use_survey(method.survey(training_images()))
     return method
 
 
@@ -154,8 +156,10 @@ def test_state_survives_a_checkpoint_bit_for_bit(form: str, pause: int, tmp_path
     save_checkpoint(file, first, first_optimizer, Checkpoint(pause, 0, [], 0.0))
     steps(form, first, first_optimizer, range(pause, 10), total=10)
     second = make(form, seed=99)
-    if form.startswith("reweighting"):  # what the survey found is kept in a file of its own
-        second.remember(make(form).survey(training_images()))
+    if isinstance(second, SurveyingMethod):  # what it found is kept in a file of its own
+        first_survey = make(form)
+        assert isinstance(first_survey, SurveyingMethod)
+        second.use_survey(first_survey.survey(training_images()))
     second_optimizer = build_optimizer(second, OptimizerSettings(lr=1e-2, weight_decay=1e-2))
     about = load_checkpoint(file, second, second_optimizer)
     assert about is not None
@@ -176,7 +180,7 @@ def test_predictions_are_class_scores_and_repeatable(form: str) -> None:
         assert torch.equal(unknown, method.predict(images))
     assert unknown.shape == (len(images), len(TASK.classes))
     assert all(scores.shape == unknown.shape for scores in known)
-    assert method.uses_domain != all(torch.equal(scores, unknown) for scores in known)
+    assert isinstance(method, DomainAware) != all(torch.equal(scores, unknown) for scores in known)
 
 
 @methods
@@ -229,7 +233,7 @@ def test_what_only_training_needs_exists(name: str) -> None:
     form = next(form for form in FORMS if form.partition(",")[0] == name)
     method = make(form)
     parts = {key.partition(".")[0] for key in method.state_dict()}
-    assert set(method.training_only) <= parts
+    assert set(method.traits.training_only) <= parts
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)
@@ -244,4 +248,4 @@ def test_the_folder_is_the_list_of_methods() -> None:
     import unseen.methods
 
     files = {p.stem for p in Path(unseen.methods.__path__[0]).glob("*.py")}
-    assert files - {"__init__", "base"} == set(catalog.METHODS)
+    assert files - {"__init__", "base", "kinds", "building_blocks"} == set(catalog.METHODS)

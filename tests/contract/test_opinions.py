@@ -6,7 +6,7 @@ from tests.contract.test_methods_contract import TASK, batch
 
 from unseen import catalog
 from unseen.config import NetworkSettings
-from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.networks.backbones import build_network
 
 FORMS = [
@@ -21,7 +21,7 @@ FORMS = [
 ]
 
 
-def make(name: str, options: dict[str, str]) -> Method:
+def make(name: str, options: dict[str, str]) -> DomainAware:
     torch.manual_seed(0)
     network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(TASK.classes))
     kind = catalog.load("method", name)
@@ -45,6 +45,9 @@ def test_opinions_are_the_answers_for_known_domains(name: str, options: dict[str
     unknown = method.predict(images)
     is_mean = torch.allclose(found.mean(dim=0), unknown, rtol=1e-4, atol=1e-5)
     assert method.averages_opinions == is_mean
+    scores, same = method.scores_and_opinions(images)
+    torch.testing.assert_close(scores, unknown, rtol=1e-4, atol=1e-4)
+    assert torch.equal(same, found)
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)

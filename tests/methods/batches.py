@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import image_keys, step_key
+from unseen.methods.base import Method
 
 
 def batch_of(
@@ -36,3 +37,10 @@ def gradients(value: Tensor, module: nn.Module) -> list[Tensor]:
         value, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
     )
     return list(found)
+
+
+def assert_new(method: Method, *layers: nn.Module) -> None:
+    """These layers and no others have the rate of new ones."""
+    groups = [group["params"] for group in method.parameter_groups() if group.get("new")]
+    expected = [id(parameter) for layer in layers for parameter in layer.parameters()]
+    assert [id(parameter) for group in groups for parameter in group] == expected

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.methods.batches import assert_new
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -159,7 +160,7 @@ def test_batch_norm_is_written_once_by_images_as_they_are() -> None:
     assert norm.num_batches_tracked == 1
     torch.testing.assert_close(norm.running_mean, expected.running_mean)
     assert method.domain_network[0][1].num_batches_tracked == 1
-    assert list(method.new_layers()) == [network.stage("fc"), method.domain_network[-1]]
+    assert_new(method, network.stage("fc"), method.domain_network[-1])
 
 
 def test_the_domain_network_starts_as_an_independent_copy() -> None:

@@ -242,10 +242,10 @@ def test_an_earlier_site_is_where_the_reversal_acts() -> None:
 
 
 def test_a_frozen_network_up_to_the_site_is_remarked_on() -> None:
-    assert make().remarks() == ()
+    assert make().remarks == ()
     network = tiny_network()
     network.freeze("fc2")
-    (remark,) = DANN(network, ADAPTATION, DANN.Config(name="dann")).remarks()
+    (remark,) = DANN(network, ADAPTATION, DANN.Config(name="dann")).remarks
     assert "nothing before 'fc2' learns" in remark
     with pytest.raises(SettingsError, match="lies in the frozen part"):
         DANN(network, ADAPTATION, DANN.Config(name="dann", site="fc1"))
@@ -271,4 +271,4 @@ def test_prediction_is_the_network_alone() -> None:
     method = make().eval()
     images = batch_of().images
     assert torch.equal(method.predict(images), method.network(images))
-    assert method.training_only == ("discriminator",)
+    assert method.traits.training_only == ("discriminator",)

@@ -14,7 +14,8 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys
 from unseen.errors import SettingsError
-from unseen.methods.base import Progress, joint_images
+from unseen.methods.base import Progress
+from unseen.methods.building_blocks import joint_images
 from unseen.methods.dsn import (
     BANDWIDTHS,
     DSN,
@@ -332,7 +333,7 @@ def test_prediction_uses_the_shared_encoder_and_the_classifier_alone() -> None:
     method = make().eval()
     images = batch_of().images
     expected = method.network(images)
-    for name in method.training_only:
+    for name in method.traits.training_only:
         delattr(method, name)
     assert torch.equal(method.predict(images), expected)
     assert {name.split(".")[0] for name, _ in method.named_parameters()} == {"network"}

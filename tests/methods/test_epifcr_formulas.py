@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.methods.batches import batch_of
+from tests.methods.batches import assert_new, batch_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -215,7 +215,7 @@ def test_prediction_is_the_aggregation_networks_alone() -> None:
     kept = {
         name: tensor
         for name, tensor in method.state_dict().items()
-        if name.partition(".")[0] not in EpiFCR.training_only
+        if name.partition(".")[0] not in EpiFCR.traits.training_only
     }
     assert all(name.startswith("network.") for name in kept)
     with torch.no_grad():
@@ -278,5 +278,5 @@ def test_new_classifiers_share_the_rate_of_new_layers() -> None:
     network.new_stages = ("fc2",)
     method = make(network)
     expected = [network.stage("fc2"), *(tail[-1] for tail in method.domain_classifiers)]
-    assert list(method.new_layers()) == expected
-    assert list(make().new_layers()) == []
+    assert_new(method, *expected)
+    assert_new(make())

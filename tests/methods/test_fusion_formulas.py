@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.methods.batches import assert_new
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -152,12 +153,12 @@ def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
 
 def test_only_layers_without_pretrained_weights_are_new() -> None:
     method = make()
-    assert list(method.new_layers()) == [method.branch]
+    assert_new(method, method.branch)
     stages = {"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)}
     network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
     network.new_stages = ("fc",)
     method = Fusion(network, TASK, Fusion.Config(name="fusion"))
-    assert list(method.new_layers()) == [*(head[0] for head in method.heads), method.branch]
+    assert_new(method, *(head[0] for head in method.heads), method.branch)
 
 
 def test_the_trunk_runs_once() -> None:

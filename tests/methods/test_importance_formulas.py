@@ -85,6 +85,7 @@ def set_changes(method: Importance, by_domain: list[list[float]]) -> None:
 
 def end_first_phase(method: Importance) -> None:
     method.after_update(Progress(STEPS // 2 - 1, STEPS))
+    method.preparing = False  # as the next step makes it
 
 
 def test_normalisation_is_over_all_layers_and_each_row() -> None:
@@ -130,7 +131,7 @@ def test_union_takes_what_is_important_to_some_domain() -> None:
 
 def test_sixty_percent_of_all_tracked_weights_are_important_not_of_each_layer() -> None:
     method = make()
-    run(method, range(10))
+    run(method, range(11))
     assert method.important.sum() == 180  # of 3 × 10 × 10
     by_layer = [layer["important"] for layer in method.statistics()["layers"].values()]
     assert sum(by_layer) / 3 == pytest.approx(0.6)
@@ -257,9 +258,10 @@ def test_the_rate_in_force_is_recorded() -> None:
     method = make()
     assert method.statistics() == {"phase": 1}
     optimizer = run(method, range(10))
+    assert method.statistics() == {"phase": 1}
+    step(method, optimizer, 10)
     assert method.statistics()["layers"]["layer2"]["unimportant_rate"] == pytest.approx(0.1)
-    for number in range(10, 12):
-        step(method, optimizer, number)
+    step(method, optimizer, 11)
     found = method.statistics()
     assert (found["phase"], list(found["layers"])) == (2, ["layer2", "layer3", "layer4"])
     assert found["layers"]["layer4"]["unimportant_rate"] == pytest.approx(0.09)
@@ -297,7 +299,7 @@ def test_a_resume_on_either_side_of_the_boundary_changes_nothing(stop: int, tmp_
         step(second, other, number)
     expected, found = first.state_dict(), second.state_dict()
     assert [n for n in expected if not torch.equal(expected[n], found[n])] == []
-    assert first.second_phase
+    assert not first.preparing
 
 
 def test_a_model_holds_the_second_network_alone(tmp_path) -> None:
@@ -308,14 +310,21 @@ def test_a_model_holds_the_second_network_alone(tmp_path) -> None:
     load_weights(tmp_path / "m", fresh)
     images = batch_of([0, 1]).images
     assert torch.equal(fresh.predict(images), method.predict(images))
-    kept = [n for n in method.state_dict() if n.partition(".")[0] not in method.training_only]
-    assert {name.partition(".")[0] for name in kept} == {"network", "classifier", "second_phase"}
+    kept = [
+        n for n in method.state_dict() if n.partition(".")[0] not in method.traits.training_only
+    ]
+    assert {name.partition(".")[0] for name in kept} == {"network", "classifier", "_extra_state"}
 
 
 def test_only_the_second_phase_is_a_candidate() -> None:
+    """After step 10 the second network has not made a step yet."""
     method = make()
-    chances = [method.may_be_chosen(Progress(number, STEPS)) for number in (1, 9, 10, 11, 20)]
-    assert chances == [False, False, False, True, True]
+    optimizer = build_optimizer(method, OptimizerSettings())
+    candidates = []
+    for number in range(STEPS):
+        step(method, optimizer, number)
+        candidates.append(not method.preparing)
+    assert candidates == [False] * 10 + [True] * 10
 
 
 def test_arrays_are_complete_and_say_what_happened() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.methods import batches
+from tests.methods.batches import assert_new
 from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
@@ -27,6 +28,9 @@ from unseen.training.optimizers import build_optimizer
 
 PHASE_1, PHASE_2 = Progress(3, 10), Progress(4, 10)
 batch_of = partial(batches.batch_of, dtype=torch.float64)
+
+
+TASK = Task(("a", "b", "c"), ("k", "l"))
 
 
 def make(domains: int = 2, seed: int = 0, **settings) -> MetaReg:
@@ -217,7 +221,7 @@ def test_a_checkpoint_carries_regulariser_heads_and_phase(pause: int, tmp_path: 
     save_checkpoint(file, first, first_optimizer, Checkpoint(pause, 0, [], 0.0))
     second, second_optimizer = with_optimizer(seed=5)
     load_checkpoint(file, second, second_optimizer)
-    assert bool(second.final) == (pause > 4)
+    assert second.preparing == (pause <= 4)
     images = batch_of(BALANCED).images
     assert torch.equal(first.predict(images), second.predict(images))
     train(first, first_optimizer, range(pause, 10))
@@ -254,8 +258,7 @@ def test_meta_share_places_the_change_of_phase(share: float, steps: int, first: 
     phases = []
     for step in range(steps):
         method.loss(batch_of(BALANCED), Progress(step, steps))
-        phases.append(bool(method.final))
-        assert method.may_be_chosen(Progress(step + 1, steps)) == bool(method.final)
+        phases.append(not method.preparing)
     assert phases == [step >= first for step in range(steps)]
 
 
@@ -282,16 +285,17 @@ def test_two_devices_compute_what_one_does(
 
 def test_coefficients_have_their_own_rate_and_no_decay() -> None:
     method = make(meta_lr=0.5)
-    (group,) = method.parameter_groups()
+    group = method.parameter_groups()[0]
     assert group["params"] == list(method.coefficients)
     assert (group["lr"], group["weight_decay"]) == (0.5, 0.0)
 
 
 def test_heads_are_as_new_as_the_classifier_they_are_copied_from() -> None:
-    method = make()
-    assert list(method.new_layers()) == []
-    method.network.new_stages = ("fc",)
-    assert list(method.new_layers()) == [method.network.stage("fc"), *method.heads]
+    assert_new(make())
+    network = make().network
+    network.new_stages = ("fc",)
+    method = MetaReg(network, TASK, MetaReg.Config(name="metareg"))
+    assert_new(method, network.stage("fc"), *method.heads)
 
 
 def test_one_domain_has_no_pair() -> None:

@@ -13,7 +13,8 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods import reweighting
-from unseen.methods.base import Progress, TrainingImages
+from unseen.methods.base import Progress
+from unseen.methods.kinds import TrainingImages
 from unseen.methods.reweighting import (
     Reweighting,
     effective_sample_size,
@@ -79,7 +80,7 @@ def clouds(distance: float, n: int = 600, n_target: int = 300) -> tuple[Tensor, 
 def surveyed(distance: float, **values) -> tuple[Reweighting, Tensor]:
     source, target = clouds(distance)
     method = on_rows(**values)
-    method.remember(method.survey(training_images(source, torch.arange(len(source)), target)))
+    method.use_survey(method.survey(training_images(source, torch.arange(len(source)), target)))
     return method, source
 
 
@@ -113,7 +114,7 @@ def test_equal_distributions_leave_nothing_to_correct() -> None:
     found = method.statistics()
     assert found["auc"] == pytest.approx(0.5, abs=0.06)
     assert found["effective_sample_size"] > 0.9 * len(source)
-    (remark,) = method.remarks()
+    (remark,) = method.remarks
     assert "AUC is 0." in remark
     assert "of 600 images" in remark
 
@@ -123,7 +124,7 @@ def test_without_overlap_there_is_a_warning_that_names_what_helps(values: dict[s
     method, source = surveyed(12.0, **values)
     found = method.statistics()
     assert found["auc"] > 0.99
-    warning = method.remarks()[1]
+    warning = method.remarks[1]
     assert "source and cartoon hardly overlap" in warning
     assert "method.temper=0.5" in warning
     assert ("method.regularisation=100" in warning) == ("classifier" not in values)
@@ -198,8 +199,7 @@ def test_effective_sample_size_by_hand() -> None:
 
 def test_the_loss_is_the_mean_of_weighted_cross_entropies() -> None:
     method = make()
-    found = {"positions": torch.tensor([2, 5, 9]), "weights": torch.tensor([0.5, 2.0, 0.25])}
-    method.remember(found)
+    method.positions, method.weights = torch.tensor([2, 5, 9]), torch.tensor([0.5, 2.0, 0.25])
     images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     batch = batch_of(images, torch.tensor([9, 2, 5, 9]))
     each = nn.functional.cross_entropy(method.network(images), batch.labels, reduction="none")
@@ -214,7 +214,7 @@ def test_weights_find_their_images_in_any_order() -> None:
     source, target = clouds(1.0)
     positions = torch.randperm(600, generator=torch.Generator().manual_seed(3)) * 7
     method = on_rows()
-    method.remember(method.survey(training_images(source, positions, target)))
+    method.use_survey(method.survey(training_images(source, positions, target)))
     plain, _ = surveyed(1.0)
     torch.testing.assert_close(method._weights_of(positions), plain.weights)
 
@@ -225,7 +225,7 @@ def test_an_image_without_a_weight_stops_the_run(position: int) -> None:
     batch = batch_of(torch.zeros(1, 3, 16, 16), torch.tensor([position]))
     with pytest.raises(UnseenError, match="knows 0 of them"):
         method.loss(batch, Progress(0, 1))
-    method.remember({"positions": torch.tensor([2, 5]), "weights": torch.ones(2)})
+    method.positions, method.weights = torch.tensor([2, 5]), torch.ones(2)
     with pytest.raises(UnseenError, match="knows 2 of them"):
         method.loss(batch, Progress(0, 1))
 
@@ -241,7 +241,7 @@ def test_the_survey_leaves_the_network_as_it_is() -> None:
     assert method.network.training
     assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
     assert not any(tensor.requires_grad for tensor in found.values())
-    method.remember(found)
+    method.use_survey(found)
     assert list(method.state_dict()) == list(before)  # weights are kept with the run, not the model
 
 
@@ -257,7 +257,7 @@ def test_records_are_complete() -> None:
     assert arrays["histogram_counts"].sum() == 600
     assert len(arrays["histogram_edges"]) == len(arrays["histogram_counts"]) + 1
     assert found["histogram"]["counts"] == arrays["histogram_counts"].tolist()
-    assert (make().statistics(), make().arrays(), make().remarks()) == ({}, {}, ())
+    assert (make().statistics(), make().arrays(), make().remarks) == ({}, {}, ())
 
 
 def test_a_regression_that_does_not_converge_is_a_remark_not_a_warning(monkeypatch) -> None:
@@ -271,7 +271,7 @@ def test_a_regression_that_does_not_converge_is_a_remark_not_a_warning(monkeypat
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         method, _ = surveyed(1.0)
-    assert method.remarks()[-1].startswith("the logistic regression did not converge")
+    assert method.remarks[-1].startswith("the logistic regression did not converge")
 
 
 def test_stored_features_and_tokens_serve_as_well() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from unseen.data.batch import Task
 from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.recipe_files import build_experiment
 from unseen.serving.model import Model
 from unseen.training.build import build_method
@@ -50,7 +51,7 @@ def spread(method: Method) -> None:
         for layer in method.modules():
             if isinstance(layer, nn.Linear) and layer.out_features == len(CLASSES):
                 layer.register_forward_hook(lambda each, _, scores: seen.update({each: scores}))
-        method.opinions(images) if method.uses_domain else method.predict(images)
+        method.opinions(images) if isinstance(method, DomainAware) else method.predict(images)
         for layer, scores in seen.items():
             assert isinstance(layer, nn.Linear)
             factor = 1 / scores.std(dim=0)

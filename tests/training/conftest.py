@@ -20,7 +20,7 @@ WATCHED = '''
 import torch
 from torch import nn
 from unseen.methods.aggregate import Aggregate
-from unseen.methods.base import with_gradients
+from unseen.methods.building_blocks import with_gradients
 from unseen.networks.stages import ImageInput, Network
 
 calls = []
@@ -29,15 +29,8 @@ calls = []
 class Watched(Aggregate):
     """Writes down what is called when; its gradient is made by hand."""
 
-    synced = ("seen",)
-
-    def __init__(self, network, task, config):
-        super().__init__(network, task, config)
-        self.register_buffer("seen", torch.zeros(()))
-
     def loss(self, batch, progress):
         calls.append(("loss", progress.step, progress.steps))
-        self.seen.fill_(batch.images.shape[0])
         losses = super().loss(batch, progress)
         params = list(self.parameters())
         grads = [torch.full_like(p, 0.5) for p in params]
@@ -45,7 +38,7 @@ class Watched(Aggregate):
 
     def edit_gradients(self, progress):
         gradients = {p.grad.unique().item() for p in self.parameters()}
-        calls.append(("edit_gradients", progress.step, gradients, self.seen.item()))
+        calls.append(("edit_gradients", progress.step, gradients))
         for p in self.parameters():
             p.grad.fill_(1.0)
 

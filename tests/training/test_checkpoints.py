@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from unseen.errors import UnseenError
+from unseen.methods.base import Traits
 from unseen.training.checkpoints import (
     Checkpoint,
     load_checkpoint,
@@ -29,11 +30,11 @@ class Trap:
 
 
 class Linear(nn.Linear):
-    training_only = ()
+    traits = Traits()
 
 
 class Holding(nn.Sequential):
-    training_only = ("1",)
+    traits = Traits(training_only=("1",))
 
 
 def adam(method: nn.Module) -> torch.optim.Optimizer:

@@ -74,7 +74,7 @@ def test_stored_or_recomputed_makes_no_difference(
              {"crop_scale": 1, "flip": 0, "jitter": 0, "grayscale": 0}.items()}  # fmt: skip
     experiment = tiny("digits/multihead", network__freeze_until="fc1", **plain)
     stored = run_tiny(experiment, tmp_path / "stored")
-    monkeypatch.setattr(MultiHead, "needs_pixels", True)
+    monkeypatch.setattr(MultiHead, "traits", MultiHead.traits._replace(needs_pixels=True))
     recomputed = run_tiny(experiment, tmp_path / "recomputed")
     first, second = (load_file(run.weights("last")) for run in (stored, recomputed))
     for name, tensor in first.items():

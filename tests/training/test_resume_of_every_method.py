@@ -13,7 +13,9 @@ from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, save
 
 ADAPTING = [
-    name for name in catalog.METHODS if catalog.load("method", name).target_images == "optional"
+    name
+    for name in catalog.METHODS
+    if catalog.load("method", name).traits.target_images == "optional"
 ]
 FORMS = [(name, None) for name in catalog.METHODS] + [(name, "adaptation") for name in ADAPTING]
 

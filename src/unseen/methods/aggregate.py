@@ -7,11 +7,12 @@ cross-entropy over all images of the batch.
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.building_blocks import classification
 
 
 class Aggregate(Method):
-    stackable = True
+    traits = Traits(stackable=True)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         loss, accuracy = classification(self.network(batch.images), batch.labels)

@@ -13,7 +13,6 @@ means the same for all batch sizes, and are clipped element by element, as in th
 """
 
 import math
-from collections.abc import Iterable
 from typing import Annotated
 
 import torch
@@ -22,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import accuracy
 from unseen.networks.stages import Network
 from unseen.networks.statistics import statistics_kept
 from unseen.search import LogUniform, Uniform
@@ -43,7 +43,7 @@ class CrossGrad(Method):
         """Largest absolute value of a gradient's elements: a step moves no number further than
         ε times this."""
 
-    training_only = ("domain_network",)
+    traits = Traits(training_only=("domain_network",))
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -71,8 +71,8 @@ class CrossGrad(Method):
             "loss": task + domain,
             "task": task.detach(),
             "domain": domain.detach(),
-            "accuracy": (scores.argmax(dim=1) == batch.labels).float().mean(),
-            "domain_accuracy": (domain_scores.argmax(dim=1) == batch.domains).float().mean(),
+            "accuracy": accuracy(scores, batch.labels),
+            "domain_accuracy": accuracy(domain_scores, batch.domains),
         }
 
     def _moved(self, x: Tensor, losses: Tensor, step: float) -> Tensor:
@@ -83,5 +83,5 @@ class CrossGrad(Method):
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         return self.network(images)
 
-    def new_layers(self) -> Iterable[nn.Module]:
-        return [*super().new_layers(), self.domain_network[-1]]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [*super().parameter_groups(), new_layers(self.domain_network[-1])]

@@ -12,24 +12,16 @@ entropy of target predictions (VADA, Shu et al.; ICLR 2018).
 """
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import (
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
-    check_domains,
-    classification,
-    joint_images,
-)
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import check_domains, classification, joint_images
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 from unseen.search import Choice, LogUniform
@@ -61,14 +53,18 @@ class DANN(Method):
         discriminator_lr: float | None = Field(default=None, gt=0)
         """Learning rate of the discriminator; empty: the optimizer's."""
 
-    target_images = "optional"
-    training_only = ("discriminator",)
+    traits = Traits(target_images="optional", training_only=("discriminator",))
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         self.site = network.in_order([config.site or network.head])[0]
         _check(task, config)
+        if self.site == network.frozen_until:
+            self.remarks = (
+                f"nothing before '{self.site}' learns, so the discriminator changes nothing: set "
+                "an earlier network.freeze_until or a later method.site",
+            )
         width = math.prod(network.input_shapes[self.site])
         if config.condition == "class":
             width *= len(task.classes)
@@ -120,21 +116,9 @@ class DANN(Method):
         return self.network(images)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        if self.config.discriminator_lr is None:
-            return []
-        params = list(self.discriminator.parameters())
-        return [{"params": params, "lr": self.config.discriminator_lr}]
-
-    def new_layers(self) -> Iterable[nn.Module]:
-        return [*super().new_layers(), self.discriminator]
-
-    def remarks(self) -> tuple[str, ...]:
-        if self.site != self.network.frozen_until:
-            return ()
-        return (
-            f"nothing before '{self.site}' learns, so the discriminator changes nothing: set an "
-            "earlier network.freeze_until or a later method.site",
-        )
+        discriminator = new_layers(self.discriminator)
+        discriminator["lr"] = self.config.discriminator_lr
+        return [*super().parameter_groups(), discriminator]
 
 
 def _check(task: Task, config: DANN.Config) -> None:

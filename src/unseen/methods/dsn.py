@@ -12,7 +12,6 @@ domain. Predictions need E_c and G alone.
 """
 
 import math
-from collections.abc import Iterable
 from itertools import combinations
 from typing import Annotated, Literal
 
@@ -23,10 +22,9 @@ from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import (
-    Losses,
-    Method,
-    Progress,
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import (
+    by_own_group,
     check_domains,
     classification,
     joint_images,
@@ -63,9 +61,11 @@ class DSN(Method):
         reconstruction_size: int = Field(default=32, ge=8)
         """Side in pixels at which images are given to private encoders and rebuilt, at most."""
 
-    target_images = "optional"
-    needs_pixels = True
-    training_only = ("private_encoders", "decoder", "discriminator")
+    traits = Traits(
+        target_images="optional",
+        needs_pixels=True,
+        training_only=("private_encoders", "decoder", "discriminator"),
+    )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -74,7 +74,7 @@ class DSN(Method):
             check_domains(
                 task, "dsn", "has no target to separate from the sources (setting=adaptation)"
             )
-        self.width = width = math.prod(network.input_shapes[network.head])
+        width = math.prod(network.input_shapes[network.head])
         self.size = min(config.reconstruction_size, network.image_size)
         n_groups = 2 if task.target else len(task.domains)
         self.private_encoders = nn.ModuleList(_encoder(self.size, width) for _ in range(n_groups))
@@ -90,7 +90,7 @@ class DSN(Method):
         task_loss, accuracy = classification(scores[: len(batch.labels)], batch.labels)
         shared = features.flatten(1).float()
         small = functional.interpolate(images, size=self.size, mode="bilinear", antialias=True)
-        private = self._private(small, groups)
+        private = by_own_group(self.private_encoders, small, groups).float()
         reconstruction = reconstruction_loss(small, self.decoder(shared + private).float())
         # orthogonality and MMD are about all rows of a domain, not about single images
         all_shared, all_private, all_groups = map(across_devices.gather, (shared, private, groups))
@@ -115,17 +115,6 @@ class DSN(Method):
             "accuracy": accuracy,
         }
 
-    def _private(self, small: Tensor, groups: Tensor) -> Tensor:
-        """h_p of each image, by the encoder of its own group."""
-        codes = small.new_zeros(len(small), self.width)
-        for group, encoder in enumerate(self.private_encoders):
-            rows = (groups == group).nonzero().squeeze(1)
-            if len(rows):
-                codes = codes.index_copy(0, rows, encoder(small[rows]).float())
-            else:  # in a pooled batch; its weights still take part, with gradient zero
-                codes = codes + 0.0 * sum(p.sum() for p in encoder.parameters())
-        return codes
-
     def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
         """Equation 7 behind a gradient reversal. In the warm-up the discriminator learns already,
         and the shared code does not yet heed it. In adaptation both sides count equally."""
@@ -138,9 +127,9 @@ class DSN(Method):
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         return self.network(images)
 
-    def new_layers(self) -> Iterable[nn.Module]:
-        added = [self.private_encoders, self.decoder, self.discriminator]
-        return [*super().new_layers(), *added]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        added = new_layers(self.private_encoders, self.decoder, self.discriminator)
+        return [*super().parameter_groups(), added]
 
 
 def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
@@ -155,8 +144,8 @@ def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
 def difference_loss(shared: Tensor, private: Tensor, groups: Tensor) -> Tensor:
     """Equation 5, ‖H_cᵀ H_p‖² as in the authors' code: columns centred, rows of length one, mean
     over the entries; mean over the groups that are there."""
-    parts = []
-    for group in groups.unique():
+    parts: list[Tensor] = []
+    for group in groups.bincount().nonzero():
         rows = groups == group
         mine = [_centred_unit_rows(codes[rows]) for codes in (shared, private)]
         parts.append((mine[0].T @ mine[1]).square().mean())
@@ -170,7 +159,7 @@ def _centred_unit_rows(codes: Tensor) -> Tensor:
 def mmd_loss(codes: Tensor, groups: Tensor) -> Tensor:
     """Equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over pairs,
     zero where there is no pair."""
-    parts = [codes[groups == group] for group in groups.unique()]
+    parts = [codes[groups == group] for group in groups.bincount().nonzero()]
     pairs = [discrepancy(a, b, BANDWIDTHS) for a, b in combinations(parts, 2)]
     if not pairs:
         return 0.0 * codes.sum()

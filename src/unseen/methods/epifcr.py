@@ -14,7 +14,6 @@ All sums are divided by the number of images in the batch, so with balanced batc
 paper's loss divided by the number of domains: its λ keep their meaning.
 """
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import torch
@@ -26,7 +25,8 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, check_domains, classification
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import by_own_group, check_domains, classification
 from unseen.networks.stages import Network
 from unseen.networks.statistics import statistics_kept
 from unseen.search import LogUniform
@@ -48,18 +48,15 @@ class EpiFCR(Method):
         warm_up: float = Field(default=1 / 6, ge=0, le=1)
         """Share of the run before the episodes begin; until then all networks learn plainly."""
 
-    training_only = ("domain_features", "domain_classifiers", "random_classifier")
+    traits = Traits(training_only=("domain_features", "domain_classifiers", "random_classifier"))
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         self.split = network.in_order([config.split or network.head])[0]
         self._check()
-        self._classifier_is_new = network.head in network.new_stages
         self.domain_features = nn.ModuleList(self._features() for _ in task.domains)
-        self.domain_classifiers = nn.ModuleList(
-            network.clone_tail(self.split) for _ in task.domains
-        )
+        self.domain_classifiers = network.clone_tails(self.split, len(task.domains))
         self.random_classifier = network.clone_tail(self.split).requires_grad_(False)
         for layer in self.random_classifier.modules():
             # a new classifier starts near zero, and would pass no gradient on to the features
@@ -86,7 +83,10 @@ class EpiFCR(Method):
         features = self.network.run(x, until=self.split)
         scores = self.network.run(features, since=self.split)
         task_loss, accuracy = classification(scores, batch.labels)
-        domain_loss = self._domain_loss(x, batch)
+        pairs = zip(self.domain_features, self.domain_classifiers, strict=True)
+        own_networks = nn.ModuleList(nn.Sequential(*pair) for pair in pairs)
+        own_scores = by_own_group(own_networks, x, batch.domains)
+        domain_loss = functional.cross_entropy(own_scores, batch.labels)
         if progress.ratio < self.config.warm_up:
             epi_f = epi_c = epi_r = torch.zeros_like(task_loss)
         else:
@@ -105,23 +105,10 @@ class EpiFCR(Method):
             "accuracy": accuracy,
         }
 
-    def _domain_loss(self, x: Tensor, batch: DomainBatch) -> Tensor:
-        """Each image through the network of its own domain."""
-        # a pooled batch may lack a domain; its network still takes part, with gradient zero
-        networks = [*self.domain_features.parameters(), *self.domain_classifiers.parameters()]
-        total = 0.0 * torch.stack([p.sum() for p in networks if p.requires_grad]).sum()
-        for domain in range(batch.n_domains):
-            rows = _rows(batch, domain)
-            if len(rows):
-                features = self.domain_features[domain](x[rows])
-                scores = self.domain_classifiers[domain](features)
-                total = total + _share(scores, rows, batch)
-        return total
-
     def _episodes(self, x: Tensor, features: Tensor, batch: DomainBatch) -> tuple[Tensor, Tensor]:
         """Epi-F and Epi-C for the pair of this step."""
         of, partner = draw_pair(batch.step_key, batch.n_domains)
-        rows = _rows(batch, of)
+        rows = (batch.domains == of).nonzero().squeeze(1)
         if len(rows) == 0:
             nothing = features.new_zeros(())
             return nothing, nothing
@@ -136,9 +123,8 @@ class EpiFCR(Method):
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         return self.network(images)
 
-    def new_layers(self) -> Iterable[nn.Module]:
-        classifiers = [list(tail.children())[-1] for tail in self.domain_classifiers]
-        return [*super().new_layers(), *(classifiers if self._classifier_is_new else [])]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [*super().parameter_groups(), new_layers(*self.domain_classifiers.new_layers())]
 
 
 def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:
@@ -146,10 +132,6 @@ def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:
     number = int(uniform(step_key, 1, _PAIR_STREAM).item() * n_domains * (n_domains - 1))
     first, second = divmod(number, n_domains - 1)
     return first, second + (second >= first)
-
-
-def _rows(batch: DomainBatch, domain: int) -> Tensor:
-    return (batch.domains == domain).nonzero().squeeze(1)
 
 
 def _share(scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:

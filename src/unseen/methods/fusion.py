@@ -11,7 +11,6 @@ Training minimises the cross-entropy of z with the class plus that of w with the
 """
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import torch
@@ -20,12 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import classification
+from unseen.methods.kinds import DomainAware
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
 
 
-class Fusion(Method):
+class Fusion(DomainAware):
     class Config(Method.Config):
         agnostic_share: Annotated[float, Uniform(0, 1)] = Field(default=0.25, ge=0, le=1)
         """α, the part of the score in which all classifiers count the same."""
@@ -36,15 +37,14 @@ class Fusion(Method):
         fuse: Literal["logits", "probabilities"] = "logits"
         """What is averaged: the classifiers' scores (the paper), or their probabilities."""
 
-    uses_domain = True
-    stackable = True
+    traits = Traits(stackable=True)
+    averages_opinions = False
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         head = network.head
-        self._classifier_is_new = head in network.new_stages
-        self.heads = nn.ModuleList(network.clone_tail(head) for _ in task.domains)
+        self.heads = network.clone_tails(head, len(task.domains))
         width = math.prod(network.input_shapes[head])
         self.branch = nn.Sequential(nn.Flatten(), nn.Linear(width, len(task.domains)))
         network.cut(head)
@@ -92,6 +92,5 @@ class Fusion(Method):
         certain = torch.eye(len(self.heads), dtype=scores.dtype, device=scores.device)
         return torch.stack([self._fused(scores, weights) for weights in certain.unsqueeze(1)])
 
-    def new_layers(self) -> Iterable[nn.Module]:
-        classifiers = [list(head.children())[-1] for head in self.heads]
-        return [*(classifiers if self._classifier_is_new else []), self.branch]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [new_layers(*self.heads.new_layers(), self.branch)]

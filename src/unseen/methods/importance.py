@@ -22,12 +22,14 @@ from torch.nn import functional
 from unseen.config import as_list
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, classification
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import classification
+from unseen.methods.kinds import TwoPhases
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
 
 
-class Importance(Method):
+class Importance(TwoPhases):
     class Config(Method.Config):
         width: int = Field(default=10, ge=1)
         """Units of each hidden layer."""
@@ -50,8 +52,10 @@ class Importance(Method):
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights stay as they are."""
 
-    training_only = (
-        *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
+    traits = Traits(
+        training_only=(
+            *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
+        )
     )
     config: Config
     initial: Tensor
@@ -59,7 +63,6 @@ class Importance(Method):
     important: Tensor
     rate: Tensor
     phase_steps: Tensor
-    second_phase: Tensor
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
@@ -81,61 +84,57 @@ class Importance(Method):
         self.register_buffer("important", torch.zeros_like(self.initial, dtype=torch.bool))
         self.register_buffer("rate", torch.tensor(1.0))
         self.register_buffer("phase_steps", torch.zeros(3, dtype=torch.int64))
-        self.register_buffer("second_phase", torch.tensor(False))
         self._before = self.second_initial
 
     def _tracked_weights(self, network: nn.Sequential) -> list[Tensor]:
         linear = _linear_layers(network)
         return [linear[number - 1].weight for number in self.tracked]
 
-    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """Cross-entropy, a mean over images; in phase 1 each through its own domain's network."""
-        features = self.network.start(batch.images).flatten(1)
-        if _in_first_phase(self.config, progress):
-            scores = self._by_own_domain(features, batch.domains)
-            waiting = self.classifier
-        else:
-            scores, waiting = self.classifier(features), self.domain_networks
-        loss, accuracy = classification(scores, batch.labels)
-        idle = torch.stack([parameter.sum() for parameter in waiting.parameters()]).sum()
-        return {"loss": loss + 0.0 * idle, "accuracy": accuracy}
+    def boundary(self, steps: int) -> int:
+        return _boundary(self.config, steps)
 
-    def _by_own_domain(self, features: Tensor, domains: Tensor) -> Tensor:
-        """One product over all domains; a domain with fewer images is filled up with zeros."""
+    def idle_parameters(self) -> Iterable[nn.Parameter]:
+        return (self.classifier if self.preparing else self.domain_networks).parameters()
+
+    def first_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """Each image through its own domain's network: one product over all domains, in which a
+        domain with fewer images is filled up with zeros."""
+        features, domains = self.network.start(batch.images).flatten(1), batch.domains
         one_hot = functional.one_hot(domains, len(self.task.domains))
         place = one_hot.cumsum(dim=0).gather(1, domains[:, None]).squeeze(1) - 1
         longest = int(place.max()) + 1
         stacked = features.new_zeros(len(self.task.domains), longest, features.shape[1])
         stacked[domains, place] = features
-        return self.domain_networks(stacked)[domains, place]
+        scores = self.domain_networks(stacked)[domains, place]
+        loss, accuracy = classification(scores, batch.labels)
+        return {"loss": loss, "accuracy": accuracy}
+
+    def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """All images through the classifier, whose weights before the update are put aside."""
+        self._before = _flat(self._tracked_weights(self.classifier))
+        features = self.network.start(batch.images).flatten(1)
+        loss, accuracy = classification(self.classifier(features), batch.labels)
+        return {"loss": loss, "accuracy": accuracy}
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         features = self.network.start(images).flatten(1)
-        if self.second_phase:
+        if not self.preparing:
             return self.classifier(features)
         stacked = features.expand(len(self.task.domains), *features.shape)
         return self.domain_networks(stacked).mean(dim=0)
 
-    def edit_gradients(self, progress: Progress) -> None:
-        """Who waits gets no update; in phase 2 the weights before the update are put aside."""
-        first = _in_first_phase(self.config, progress)
-        for parameter in (self.classifier if first else self.domain_networks).parameters():
-            parameter.grad = None
-        if not first:
-            self._before = _flat(self._tracked_weights(self.classifier))
-
     @torch.no_grad()
     def after_update(self, progress: Progress) -> None:
-        if not _in_first_phase(self.config, progress):
+        boundary = self.boundary(progress.steps)
+        if progress.step >= boundary:
             self._hold_back(unimportant_rate(self.config, progress))
-        elif not _in_first_phase(self.config, Progress(progress.step + 1, progress.steps)):
+        elif progress.step + 1 == boundary:
             changes, share = self._changes(), self.config.important_share
             union = self.config.aggregation == "union"
             masks = top_share(changes if union else changes.sum(dim=0, keepdim=True), share)
             self.important.copy_(masks.any(dim=0))
             self.rate.fill_(self.config.unimportant_rate)
-            self.phase_steps.copy_(torch.tensor([0, progress.step + 1, progress.steps]))
-            self.second_phase.fill_(True)
+            self.phase_steps.copy_(torch.tensor([0, boundary, progress.steps]))
 
     def _hold_back(self, rate: float) -> None:
         """Of the step that was just taken, unimportant weights keep this share."""
@@ -156,21 +155,18 @@ class Importance(Method):
 
     def _by_layer(self, values: Tensor) -> dict[str, Tensor]:
         shapes = [weight.shape for weight in self._tracked_weights(self.classifier)]
-        parts = values.split([shape.numel() for shape in shapes])
+        parts = torch.split(values, [shape.numel() for shape in shapes])
         return {
             f"layer{number}": part.view(shape)
             for number, part, shape in zip(self.tracked, parts, shapes, strict=True)
         }
 
-    def may_be_chosen(self, progress: Progress) -> bool:
-        return progress.step > _boundary(self.config, progress.steps)
-
-    def new_layers(self) -> Iterable[nn.Module]:
-        return [self.domain_networks, self.classifier]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [new_layers(self.domain_networks, self.classifier)]
 
     def statistics(self) -> dict[str, Any]:
         """In phase 2, by tracked layer: share of important weights, and the rate of the others."""
-        if not self.second_phase:
+        if self.preparing:
             return {"phase": 1}
         rate = self.rate.item()
         layers = {
@@ -265,12 +261,8 @@ def tracked_layers(config: Importance.Config) -> list[int]:
 
 
 def _boundary(config: Importance.Config, steps: int) -> int:
-    """The first step of phase 2; each phase has at least one."""
-    return max(1, min(steps - 1, round(config.phase_share * steps)))
-
-
-def _in_first_phase(config: Importance.Config, progress: Progress) -> bool:
-    return progress.step < _boundary(config, progress.steps)
+    """The first step of phase 2; each phase has at least one, in a run of two or more."""
+    return min(steps - 1, max(1, round(config.phase_share * steps)))
 
 
 def _feed_forward(sizes: list[int]) -> nn.Sequential:

@@ -19,16 +19,16 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.methods.base import (
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.building_blocks import (
+    by_own_group,
     check_domains,
     classification,
     gradient_step,
+    inactive,
     with_gradients,
 )
+from unseen.methods.kinds import TwoPhases
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
 
@@ -37,7 +37,7 @@ _PAIR_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 Weights = dict[str, Tensor]
 
 
-class MetaReg(Method):
+class MetaReg(TwoPhases):
     class Config(Method.Config):
         meta_share: Annotated[float, Uniform(0.2, 0.6)] = Field(default=0.4, ge=0, lt=1)
         """Share of the run that learns the regulariser; the rest trains the final classifier."""
@@ -48,35 +48,23 @@ class MetaReg(Method):
         meta_lr: Annotated[float, LogUniform(1e-5, 1e-2)] = Field(default=1e-4, gt=0)
         """Learning rate of the coefficients φ."""
 
-    training_only = ("heads", "coefficients")
+    traits = Traits(training_only=("heads", "coefficients"))
     config: Config
-    final: Tensor
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         check_domains(task, "metareg", "learns from pairs of training domains")
-        self.heads = nn.ModuleList(network.clone_tail(network.head) for _ in task.domains)
+        self.heads = network.clone_tails(network.head, len(task.domains))
         first = matrices(self.heads[0].parameters())
         self.coefficients = nn.ParameterList(torch.zeros_like(weight) for weight in first)
-        self.register_buffer("final", torch.tensor(False))  # whether a step of phase 2 was made
 
-    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        self.final.fill_(not self._prepares(progress))
-        features = self.network.run(batch.images, until=self.network.head)
-        losses = self._phase_2(features, batch) if self.final else self._phase_1(features, batch)
-        # what this phase does not train takes part without a say (see edit_gradients)
-        idle = torch.stack([parameter.sum() for parameter in self._idle(progress)]).sum()
-        return losses | {"loss": losses["loss"] + 0.0 * idle}
+    def boundary(self, steps: int) -> int:
+        return min(round(self.config.meta_share * steps), steps - 1)
 
-    def _prepares(self, progress: Progress) -> bool:
-        """Whether a step belongs to phase 1; the last step of a run never does."""
-        preparing = round(self.config.meta_share * progress.steps)
-        return progress.step < min(preparing, progress.steps - 1)
-
-    def _phase_1(self, features: Tensor, batch: DomainBatch) -> Losses:
+    def first_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """Cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-gradient."""
-        each = torch.stack([head(features) for head in self.heads])
-        own = each[batch.domains, torch.arange(len(features), device=features.device)]
+        features = self.network.run(batch.images, until=self.network.head)
+        own = by_own_group(self.heads, features, batch.domains)
         task, accuracy = classification(own, batch.labels)
         meta, gradients = self.meta_gradient(features.detach(), batch)
         return {
@@ -88,7 +76,8 @@ class MetaReg(Method):
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
         """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
-        a, b = uniform(batch.step_key, batch.n_domains, _PAIR_STREAM)[0].argsort()[:2].tolist()
+        order = uniform(batch.step_key, batch.n_domains, _PAIR_STREAM)[0].argsort()
+        a, b = int(order[0]), int(order[1])
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
             regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())
@@ -101,7 +90,7 @@ class MetaReg(Method):
         part = batch.domains == domain
         count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
         if not part.any():
-            return 0.0 * torch.stack([value.sum() for value in beta.values()]).sum()
+            return inactive(beta.values())
         head = self.heads[domain]
         copies = {name: buffer.clone() for name, buffer in head.named_buffers()}
         scores = functional_call(head, beta | copies, (features[part],))
@@ -112,11 +101,10 @@ class MetaReg(Method):
         pairs = zip(self.coefficients, matrices(weights), strict=True)
         return torch.stack([(phi * weight.abs()).sum() for phi, weight in pairs]).sum()
 
-    def _phase_2(self, features: Tensor, batch: DomainBatch) -> Losses:
-        """All images through the new head; φ has come to rest (see edit_gradients)."""
-        head = self.network.head
-        task, accuracy = classification(self.network.run(features, since=head), batch.labels)
-        penalty = self._penalty(self.network.stage(head).parameters())
+    def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """All images through the new head; φ no longer changes."""
+        task, accuracy = classification(self.network(batch.images), batch.labels)
+        penalty = self._penalty(self.network.stage(self.network.head).parameters())
         return {
             "loss": task + penalty,
             "task": task.detach(),
@@ -124,32 +112,24 @@ class MetaReg(Method):
             "accuracy": accuracy,
         }
 
-    def _idle(self, progress: Progress) -> list[nn.Parameter]:
-        """Parameters that the current phase does not train."""
-        if self._prepares(progress):
+    def idle_parameters(self) -> list[nn.Parameter]:
+        if self.preparing:
             return list(self.network.stage(self.network.head).parameters())
         return [*self.heads.parameters(), *self.coefficients]
 
-    def edit_gradients(self, progress: Progress) -> None:
-        """Without a gradient the optimizer leaves a parameter alone, its weight decay included."""
-        for parameter in self._idle(progress):
-            parameter.grad = None
-
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        if self.final:
+        if not self.preparing:
             return self.network(images)
         features = self.network.run(images, until=self.network.head)
         return torch.stack([head(features) for head in self.heads]).mean(dim=0)
 
-    def may_be_chosen(self, progress: Progress) -> bool:
-        return not self._prepares(Progress(progress.step - 1, progress.steps))
-
     def parameter_groups(self) -> list[ParameterGroup]:
-        return [{"params": list(self.coefficients), "lr": self.config.meta_lr, "weight_decay": 0.0}]
-
-    def new_layers(self) -> Iterable[nn.Module]:
-        heads = self.heads if self.network.head in self.network.new_stages else []
-        return [*super().new_layers(), *heads]
+        coefficients: ParameterGroup = {
+            "params": list(self.coefficients),
+            "lr": self.config.meta_lr,
+            "weight_decay": 0.0,
+        }
+        return [coefficients, *super().parameter_groups(), new_layers(*self.heads.new_layers())]
 
     def statistics(self) -> dict[str, Any]:
         """How strong the regulariser is, and what share of it drives weights up."""

@@ -21,7 +21,8 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, check_domains, gradient_step
+from unseen.methods.base import Losses, Method, Progress
+from unseen.methods.building_blocks import check_domains, gradient_step
 from unseen.networks.stages import Network
 from unseen.search import LogUniform
 
@@ -94,4 +95,4 @@ class MLDG(Method):
 
 def _differentiable_twice() -> AbstractContextManager[Any]:
     """Attention by plain products: its fused kernels have no second derivative."""
-    return sdpa_kernel(SDPBackend.MATH)
+    return sdpa_kernel(SDPBackend.MATH)  # pyright: ignore[reportUnknownVariableType]

@@ -7,6 +7,10 @@ Training minimises the mean of w_i · CE_i. The classifier is fitted once, befor
 an image's probability always comes from a classifier that has not seen it.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# scikit-learn has no types
+
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,7 +23,9 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.methods.base import Losses, Method, Progress, TrainingImages
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.building_blocks import accuracy
+from unseen.methods.kinds import SurveyingMethod, TrainingImages
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
 
@@ -30,7 +36,7 @@ _SEPARABLE_AUC = 0.99
 _SMALLEST_SHARE = 0.05
 
 
-class Reweighting(Method):
+class Reweighting(SurveyingMethod):
     class Config(Method.Config):
         features: Literal["network", "pixels"] = "network"
         """What the domain classifier sees: the classifier's input of the network as it starts, or
@@ -48,7 +54,7 @@ class Reweighting(Method):
         clip: Annotated[float, LogUniform(2, 50)] = Field(default=10.0, gt=1)
         """Most that one image counts, in average images."""
 
-    target_images = "surveyed"
+    traits = Traits(target_images="surveyed")
     config: Config
     positions: Tensor
     weights: Tensor
@@ -85,7 +91,7 @@ class Reweighting(Method):
         return {"positions": place[order]} | _summary(odds[order.numpy()], judged, self.config)
 
     def _features(self, batches: Iterable[Tensor]) -> np.ndarray:
-        rows = []
+        rows: list[Tensor] = []
         for images in batches:
             if self.config.features == "pixels":
                 rows.append(_compact(images, _GRID))
@@ -93,10 +99,11 @@ class Reweighting(Method):
                 rows.append(_compact(self.network.run(images, until=self.network.head), 1))
         return torch.cat(rows).float().cpu().numpy()
 
-    def remember(self, found: Mapping[str, Tensor]) -> None:
+    def use_survey(self, found: Mapping[str, Tensor]) -> None:
         device = self.weights.device
         self._found = {name: value.cpu() for name, value in found.items()}
         self.positions, self.weights = found["positions"].to(device), found["weights"].to(device)
+        self.remarks = self._remarks()
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
@@ -105,7 +112,7 @@ class Reweighting(Method):
         return {
             "loss": (weights * each).mean(),
             "unweighted": each.detach().mean(),
-            "accuracy": (scores.detach().argmax(dim=1) == batch.labels).float().mean(),
+            "accuracy": accuracy(scores, batch.labels),
         }
 
     def _weights_of(self, positions: Tensor) -> Tensor:
@@ -122,9 +129,7 @@ class Reweighting(Method):
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         return self.network(images)
 
-    def remarks(self) -> tuple[str, ...]:
-        if not self._found:
-            return ()
+    def _remarks(self) -> tuple[str, ...]:
         found, n = self._numbers(), len(self.weights)
         size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]
         told = [
@@ -239,14 +244,14 @@ def _summary(log_odds: np.ndarray, judged: Judged, config: Reweighting.Config) -
     weights = bounded / bounded.mean()
     counts, edges = np.histogram(weights, bins=_BINS, range=(0, weights.max()))
     return {
-        "weights": torch.from_numpy(weights).float(),
+        "weights": torch.as_tensor(weights).float(),
         "auc": torch.tensor(judged.auc),
         "converged": torch.tensor(judged.converged),
         "effective_sample_size": torch.tensor(effective_sample_size(weights)),
         "unclipped_sample_size": torch.tensor(effective_sample_size(raw)),
         "share_clipped": torch.tensor((raw > limit).mean()),
-        "histogram_counts": torch.from_numpy(counts),
-        "histogram_edges": torch.from_numpy(edges),
+        "histogram_counts": torch.as_tensor(counts),
+        "histogram_edges": torch.as_tensor(edges),
     }
 
 

@@ -131,6 +131,11 @@ class Network(nn.Module):
         stages = {_key(name): copy.deepcopy(self.stages[_key(name)]) for name in self.tail(since)}
         return Tail(stages, self.batch_norm_frozen)
 
+    def clone_tails(self, since: str, number: int) -> "Tails":
+        """Several of them, that remember which of their stages are new."""
+        new = [_key(name) for name in self.tail(since) if name in self.new_stages]
+        return Tails((self.clone_tail(since) for _ in range(number)), new)
+
     def cut(self, since: str) -> None:
         """Drop the stages from `since` on; `forward` then gives the activation at that site."""
         if since == self.names[0]:
@@ -252,6 +257,18 @@ class Tail(nn.Sequential):
         if self.batch_norm_frozen:
             _hold_batch_norm(self)
         return self
+
+
+class Tails(nn.ModuleList):
+    """Copies of the same last stages, for example one for each domain."""
+
+    def __init__(self, tails: Iterable[Tail], new: list[str]) -> None:
+        super().__init__(tails)
+        self._new = new
+
+    def new_layers(self) -> list[nn.Module]:
+        """The copies of the network's `new_stages`."""
+        return [tail.get_submodule(key) for tail in self for key in self._new]
 
 
 def _key(name: str) -> str:

@@ -42,7 +42,7 @@ def evaluate(model: Model, data: str | Path | None = None) -> Views:
     bf16 = experiment.precision == "bf16"
     with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
         [views] = three_views(
-            evaluator, method.predict, method.uses_domain, out_of_domain, in_domain
+            evaluator, method.predict, model.has_opinions, out_of_domain, in_domain
         )
     return views
 

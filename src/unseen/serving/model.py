@@ -15,12 +15,12 @@ from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
 from unseen.serving.devices import choose_device
 from unseen.serving.export.metadata import are_names
 from unseen.serving.predictor import Answers, Predictor
-from unseen.serving.scores import scores_and_opinions
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_weights, save_weights
 
@@ -46,7 +46,7 @@ class Model(Predictor, ModelHubMixin):
         self.classes = list(method.task.classes)
         self.domains = list(method.task.domains)
         self.image_size = method.network.image_size
-        self.has_opinions = method.uses_domain
+        self.has_opinions = isinstance(method, DomainAware)
         self.scale = PixelScale(method.network.mean, method.network.std)
 
     def __repr__(self) -> str:
@@ -143,10 +143,10 @@ class Model(Predictor, ModelHubMixin):
     def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
         images = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
         inputs = to_input(images, self.scale)
-        if not opinions:
+        if not opinions or not isinstance(self.method, DomainAware):
             scores = self.method.predict(inputs, domain)
             return Answers(scores.softmax(dim=1).cpu().numpy(), None)
-        scores, each = scores_and_opinions(self.method, inputs)
+        scores, each = self.method.scores_and_opinions(inputs)
         if domain is not None:
             scores = each[domain]
         by_image = each.transpose(0, 1).softmax(dim=2)
@@ -193,7 +193,7 @@ def _trained(experiment: Experiment, names: tuple[list[str], list[str]], weights
 
 
 def _without_training_parts(method: Method) -> Method:
-    for name in method.training_only:
+    for name in method.traits.training_only:
         if hasattr(method, name):
             delattr(method, name)
     return method

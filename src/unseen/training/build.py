@@ -79,7 +79,7 @@ def _check_share(name: str, number: int, devices: int) -> None:
 
 def looks_at_target(experiment: Experiment) -> bool:
     """Whether this run's batches hold unlabelled target images."""
-    wish = catalog.load("method", experiment.method.name).target_images
+    wish = catalog.load("method", experiment.method.name).traits.target_images
     if wish in {"required", "surveyed"} and experiment.setting == "generalization":
         raise SettingsError(
             f"the method '{experiment.method.name}' needs unlabelled images of the target domain; "

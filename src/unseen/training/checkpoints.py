@@ -41,7 +41,7 @@ def for_prediction(method: Method) -> dict[str, Tensor]:
     return {
         name: tensor
         for name, tensor in method.state_dict().items()
-        if name.partition(".")[0] not in method.training_only
+        if name.partition(".")[0] not in method.traits.training_only
     }
 
 

@@ -76,9 +76,6 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.process.rank)
     losses: Losses = state.module(batch, progress)
     state.fabric.backward(losses["loss"])
-    for name in state.method.synced:
-        buffer = state.method.get_buffer(name)
-        buffer.copy_(over_devices(state.fabric, buffer, "sum") / state.process.world_size)
     state.method.edit_gradients(progress)
     if state.experiment.clip_gradient is not None:
         parameters = state.method.parameters()

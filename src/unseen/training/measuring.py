@@ -12,7 +12,8 @@ from unseen.atomic import link_file, write_json
 from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
 from unseen.evaluation.protocol import Predict, three_views
-from unseen.methods.base import Method, Progress
+from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
 from unseen.records.result import Measured, RuleResult, RunResult, Views
@@ -37,8 +38,7 @@ def evaluate(state: RunState) -> None:
             [measured] = state.evaluator.measure(predict, state.images.roles.out_of_domain)
             peeked = accuracies(measured)
     evaluation = Evaluation(state.step, accuracies(seen), peeked)
-    progress = Progress(state.step, state.steps)
-    candidate = state.step == state.steps or state.method.may_be_chosen(progress)
+    candidate = not state.method.preparing
     if candidate:
         state.evaluations.append(evaluation)
     if state.log is None:
@@ -127,7 +127,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         classes=tuple(method.task.classes),
         data=run.images.prepared.content,
         selection=experiment.selection,
-        remarks=tuple(method.remarks()),
+        remarks=tuple(method.remarks),
         rules=results,
     )
 
@@ -143,7 +143,7 @@ def _views(state: RunState) -> Views:
         [views] = three_views(
             state.evaluator,
             predict,
-            state.method.uses_domain,
+            isinstance(state.method, DomainAware),
             roles.out_of_domain,
             roles.in_domain,
         )

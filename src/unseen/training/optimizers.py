@@ -1,7 +1,7 @@
 """Optimizers and learning-rate schedules, from settings."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The method's own groups first, then new layers, then everything else."""
-    groups: list[dict[str, Any]] = [dict(group) for group in complete_groups(method, settings)]
+    groups: list[dict[str, Any]] = [group._asdict() for group in complete_groups(method, settings)]
     if settings.name == "sgd":  # fused, it fails on parameters that start to learn in a later phase
         return torch.optim.SGD(groups, settings.lr, settings.momentum, nesterov=settings.nesterov)
     fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
@@ -22,24 +22,28 @@ def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.
     return kind(groups, settings.lr, fused=fused)
 
 
-def complete_groups(method: Method, settings: OptimizerSettings) -> list[ParameterGroup]:
+class CompleteGroup(NamedTuple):
+    """Parameters that share their rates."""
+
+    params: list[nn.Parameter]
+    lr: float
+    weight_decay: float
+
+
+def complete_groups(method: Method, settings: OptimizerSettings) -> list[CompleteGroup]:
     """All parameters that learn, each in one group, with rates that were not given filled in."""
     taken: set[nn.Parameter] = set()
 
-    def group(params: list[nn.Parameter], lr: float, weight_decay: float) -> ParameterGroup:
-        params = [p for p in params if p.requires_grad and p not in taken]
+    def complete(group: ParameterGroup) -> CompleteGroup:
+        params = [p for p in group["params"] if p.requires_grad and p not in taken]
         taken.update(params)
-        return {"params": params, "lr": lr, "weight_decay": weight_decay}
+        lr, decay = group.get("lr"), group.get("weight_decay")
+        if lr is None:
+            lr = settings.lr * (settings.new_layers_lr_factor if group.get("new") else 1.0)
+        return CompleteGroup(params, lr, settings.weight_decay if decay is None else decay)
 
-    lr, decay = settings.lr, settings.weight_decay
-    groups = [
-        group(g["params"], g.get("lr", lr), g.get("weight_decay", decay))
-        for g in method.parameter_groups()
-    ]
-    new = [p for layer in method.new_layers() for p in layer.parameters()]
-    groups.append(group(new, lr * settings.new_layers_lr_factor, decay))
-    groups.append(group(list(method.parameters()), lr, decay))
-    return [g for g in groups if g["params"]]
+    groups = [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]
+    return [group for group in map(complete, groups) if group.params]
 
 
 def schedule_factor(

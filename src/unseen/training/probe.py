@@ -11,6 +11,7 @@ from rich.console import Console
 
 from unseen.config import Experiment
 from unseen.data.roles import Roles
+from unseen.methods.kinds import DomainAware
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
 from unseen.training.loop import train_step
@@ -59,7 +60,7 @@ def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> Probe:
     finally:
         if state.log is not None:
             state.log.close()
-    views = _images_in_views(state.images.roles, state.method.uses_domain)
+    views = _images_in_views(state.images.roles, isinstance(state.method, DomainAware))
     validated = sum(map(len, state.images.roles.validation.values()))
     return Probe(setup, step, evaluation, 2 * evaluation * views / validated)
 

@@ -36,7 +36,7 @@ from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkp
 from unseen.training.display import Display
 from unseen.training.features import stored_features
 from unseen.training.optimizers import RateSchedule, build_optimizer
-from unseen.training.surveys import look_around
+from unseen.training.surveys import run_survey
 
 
 @dataclass
@@ -95,7 +95,7 @@ def assemble(
     folder = RunFolder(path)
     remember_images(fabric, folder, images)
     feed = _feed(fabric, experiment, images, method, display)
-    look_around(fabric, folder, method, feed, images.roles, display)
+    run_survey(fabric, folder, method, feed, images.roles, display)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
     module, optimizer = fabric.setup(method, optimizer)
     log = None
@@ -125,7 +125,7 @@ def _feed(
     network = method.network
     scale = PixelScale(network.mean, network.std)
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
-    if network.frozen_until is None or method.needs_pixels:
+    if network.frozen_until is None or method.traits.needs_pixels:
         return Feed(images.prepared, scale, process)
     report = display.preparing
     features = stored_features(fabric, images.prepared, network, experiment.network, report)

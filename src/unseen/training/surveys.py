@@ -11,26 +11,27 @@ from unseen.data.batch import DomainBatch
 from unseen.data.feed import BATCH, Feed, Process
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
-from unseen.methods.base import Method, TrainingImages
+from unseen.methods.base import Method
+from unseen.methods.kinds import SurveyingMethod, TrainingImages
 from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import load_tensors, save_tensors
 from unseen.training.display import Display
 
 
-def look_around(
+def run_survey(
     fabric: Fabric, folder: RunFolder, method: Method, feed: Feed, roles: Roles, display: Display
 ) -> None:
-    """The first process looks, once in the life of a run; all of them remember what it found."""
-    if type(method).survey is not Method.survey:
+    """Once in the life of a run, in the first process; all of them use what it found."""
+    if isinstance(method, SurveyingMethod):
         if not folder.survey.is_file():
             if fabric.is_global_zero:
                 alone = Feed(feed.images, feed.scale, Process(fabric.device))
                 save_tensors(folder.survey, method.survey(_training_images(alone, roles)))
             fabric.barrier()
         found = load_tensors(folder.survey)
-        method.remember({name: tensor.to(fabric.device) for name, tensor in found.items()})
+        method.use_survey({name: tensor.to(fabric.device) for name, tensor in found.items()})
     if fabric.is_global_zero:
-        for remark in method.remarks():
+        for remark in method.remarks:
             display.line(remark)
 
 

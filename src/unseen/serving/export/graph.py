@@ -11,10 +11,10 @@ from unseen.config import identity
 from unseen.data.augment import PixelScale, to_input
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.serving.export.metadata import FORMAT, UNKNOWN, About
 from unseen.serving.export.resize import to_squares
 from unseen.serving.model import Model
-from unseen.serving.scores import scores_and_opinions
 
 
 def describe(model: Model) -> About:
@@ -54,8 +54,10 @@ class WithDomains(Plain):
     """Also takes `domain`, the number of the training domain or -1, and gives `opinions`
     [n, domains, classes]."""
 
+    method: DomainAware
+
     def forward(self, images: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        scores, opinions = scores_and_opinions(self.method, self.inputs(images))
+        scores, opinions = self.method.scores_and_opinions(self.inputs(images))
         known = opinions.index_select(0, domain.clamp(min=0).reshape(1)).squeeze(0)
         chosen = torch.where(domain < 0, scores, known)
         return chosen.softmax(dim=1), opinions.transpose(0, 1).softmax(dim=2)
@@ -68,8 +70,9 @@ def trace(method: Method) -> ExportedProgram:
     arguments: tuple[Any, ...] = (images,)
     shapes: tuple[Any, ...] = (sizes,)
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
-    graph = WithDomains(plain) if method.uses_domain else Plain(plain)
-    if method.uses_domain:
+    graph = Plain(plain)
+    if isinstance(plain, DomainAware):
+        graph = WithDomains(plain)
         arguments, shapes = (images, torch.tensor(UNKNOWN)), (sizes, {})
     try:
         with torch.no_grad():

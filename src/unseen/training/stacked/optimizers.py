@@ -31,10 +31,10 @@ def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
     groups = complete_groups(method, settings)
     lr, decay = {}, {}
     for group in groups:
-        for parameter in group["params"]:
-            lr[names[parameter]] = group.get("lr", settings.lr)
-            decay[names[parameter]] = group.get("weight_decay", settings.weight_decay)
-    return Rates(lr, decay, groups[-1].get("lr", settings.lr))
+        for parameter in group.params:
+            lr[names[parameter]] = group.lr
+            decay[names[parameter]] = group.weight_decay
+    return Rates(lr, decay, groups[-1].lr)
 
 
 class StackedOptimizer:

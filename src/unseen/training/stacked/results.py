@@ -11,6 +11,7 @@ from unseen.atomic import link_file
 from unseen.data.roles import Roles
 from unseen.evaluation.protocol import Evaluator, Predict, three_views
 from unseen.methods.base import Method
+from unseen.methods.kinds import DomainAware
 from unseen.records.log import MetricsLog
 from unseen.records.result import RuleResult, Views
 from unseen.selection import Evaluation, choose
@@ -94,7 +95,7 @@ def write_results(stack: Stack) -> None:
             views = three_views(
                 judged.evaluator,
                 judged.predict,
-                stack.method.template.uses_domain,
+                isinstance(stack.method.template, DomainAware),
                 judged.roles.out_of_domain,
                 judged.roles.in_domain,
             )

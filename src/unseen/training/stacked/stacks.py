@@ -15,6 +15,7 @@ from unseen.data.opening import OpenDatasets
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
+from unseen.methods.kinds import SurveyingMethod
 from unseen.networks.stages import BATCH_NORMS, DROPOUTS
 from unseen.records.folder import RunBusy, RunFolder
 from unseen.training.build import build_method, build_sampler, count_steps
@@ -33,7 +34,7 @@ _COPIES = 8
 """Of a run's tensors and of its batch: gradients, moments, preferred weights, activations."""
 _NUMBERS = ("method", "optimizer", "schedule", "augment")
 """Sections in which runs of a stack may differ by numbers with a fraction."""
-_OWN_STEPS = ("edit_gradients", "after_update", "survey", "may_be_chosen")
+_OWN_STEPS = ("edit_gradients", "after_update")
 """What a method may do between steps, which a stack does not."""
 
 
@@ -139,8 +140,9 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         experiment.precision == "32",
         not experiment.compile,
         experiment.selection != "oracle" or experiment.data.unseen_domain,
-        kind.stackable and not kind.needs_pixels,
+        kind.traits.stackable and not kind.traits.needs_pixels,
         all(getattr(kind, name) is getattr(Method, name) for name in _OWN_STEPS),
+        not issubclass(kind, SurveyingMethod),
     )
     if not all(fits):
         return None

@@ -1,0 +1,82 @@
+"""Mathematics that several methods share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task
+from unseen.errors import SettingsError
+
+
+def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy, and the share of right answers."""
+    return functional.cross_entropy(scores, labels), accuracy(scores, labels)
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
+    """The share of right answers."""
+    return (scores.detach().argmax(dim=1) == labels).float().mean()
+
+
+def check_domains(task: Task, method: str, purpose: str) -> None:
+    """Refuse a single training domain where the method lives on the difference between two."""
+    if len(task.domains) < 2:
+        raise SettingsError(
+            f"{method} {purpose}: it needs two training domains or more, found one "
+            f"({', '.join(task.domains)}); train on more domains, or use method.name=aggregate"
+        )
+
+
+def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:
+    """All images of a step, for one pass (batch norm then sees both sides), and the group of each:
+    in adaptation source 0 and target 1, else its domain."""
+    if task.target is None:
+        return batch.images, batch.domains
+    assert batch.target is not None
+    sides = (torch.zeros_like(batch.domains), batch.domains.new_ones(len(batch.target)))
+    return torch.cat([batch.images, batch.target]), torch.cat(sides)
+
+
+def by_own_group(modules: nn.ModuleList, x: Tensor, groups: Tensor) -> Tensor:
+    """Each row of `x` through the module of its own group (a domain, a side).
+
+    A pooled batch may lack a group; its module still takes part, with gradient zero.
+    """
+    rows = [(groups == group).nonzero().squeeze(1) for group in range(len(modules))]
+    found = [module(x[own]) for module, own in zip(modules, rows, strict=True) if len(own)]
+    in_order = torch.cat(found)[torch.cat(rows).argsort()]
+    return in_order + inactive(modules.parameters())
+
+
+def inactive(parameters: Iterable[Tensor]) -> Tensor:
+    """Zero, through which parameters that are not used now still get a gradient: zero."""
+    return 0.0 * torch.stack([p.sum() for p in parameters]).sum()
+
+
+def gradient_step(
+    loss: Tensor, weights: Mapping[str, Tensor], lr: float, differentiable: bool
+) -> dict[str, Tensor]:
+    """Weights one plain step down the loss of the whole batch, also where devices share it.
+
+    Gradients can be taken through the result; `differentiable`: through the step's own, too.
+    """
+    values = list(weights.values())
+    found = torch.autograd.grad(
+        loss, values, retain_graph=True, create_graph=differentiable, materialize_grads=True
+    )
+    # one exchange for all: its counterpart in backward comes before any gradient is ready
+    gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
+    parts = torch.split(gradient, [value.numel() for value in values])
+    return {
+        name: value - lr * part.view(value.shape)
+        for (name, value), part in zip(weights.items(), parts, strict=True)
+    }
+
+
+def with_gradients(params: Sequence[nn.Parameter], grads: Sequence[Tensor]) -> Tensor:
+    """A scalar whose gradient by `params` is exactly `grads`; its value is zero."""
+    terms = [((p - p.detach()) * g.detach()).sum() for p, g in zip(params, grads, strict=True)]
+    return torch.stack(terms).sum()
