@@ -22,9 +22,8 @@ from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.loop import train_step
-from unseen.training.stacked.runs import assemble_stack
-from unseen.training.stacked.stacks import train_together
-from unseen.training.stacked.training import training_steps
+from unseen.training.stacked.stack import assemble_stack
+from unseen.training.stacked.train import train_together, training_steps
 from unseen.training.state import assemble
 
 DRAWS = 20

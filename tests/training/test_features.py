@@ -15,7 +15,7 @@ from unseen.data.stored_features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
 from unseen.records.folder import RunFolder
-from unseen.training import features
+from unseen.training import first_pass
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -34,7 +34,7 @@ def test_they_are_computed_once_and_shared(
     (file,) = cache.iterdir()
     values = np.load(file)
     assert values.shape == (1797, 512)
-    monkeypatch.setattr(features, "_compute", None)  # would fail if it were called
+    monkeypatch.setattr(first_pass, "_compute", None)  # would fail if it were called
     run_tiny(tiny("digits/multihead", network__freeze_until="fc1"), tmp_path / "second")
     run_tiny(
         tiny(network__freeze_until="fc1", data__unseen_domain="plain", steps=4), tmp_path / "third"

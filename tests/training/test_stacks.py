@@ -26,9 +26,10 @@ from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.interruptions import Interrupted, StopFlag
-from unseen.training.stacked import results, stacks, training
-from unseen.training.stacked.stacks import RunsFailed, stackable_groups, train_together
-from unseen.training.stacked.weights import WeightsMould
+from unseen.training.stacked import groups, results, train
+from unseen.training.stacked.groups import stackable_groups
+from unseen.training.stacked.results import WeightsWriter
+from unseen.training.stacked.train import RunsFailed, train_together
 
 Build = Callable[..., Experiment]
 SIX = [  # two of them see the same batches
@@ -230,16 +231,16 @@ def test_shared_weights_are_not_stacked(heads: Build, monkeypatch: pytest.Monkey
 
     pair = [heads(seed=seed) for seed in (0, 1)]
     assert len(stackable_groups(pair)) == 1
-    monkeypatch.setattr(stacks, "build_method", tied)
+    monkeypatch.setattr(groups, "build_method", tied)
     assert len(stackable_groups(pair)) == 2
 
 
 def test_groups_fit_the_memory(heads: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has 66,954 numbers that learn and 6 x 512 in a batch; 8 copies of 4 bytes each."""
     runs = [heads(seed=seed) for seed in range(7)]
-    monkeypatch.setattr(stacks, "MEMORY", 3 * 4 * 8 * (66_954 + 6 * 512))
+    monkeypatch.setattr(groups, "MEMORY", 3 * 4 * 8 * (66_954 + 6 * 512))
     assert [len(group) for group in stackable_groups(runs)] == [3, 3, 1]
-    monkeypatch.setattr(stacks, "LARGEST", 2)
+    monkeypatch.setattr(groups, "LARGEST", 2)
     assert [len(group) for group in stackable_groups(runs)] == [2, 2, 2, 1]
 
 
@@ -319,7 +320,7 @@ def test_a_signal_stops_a_stack(
 
     experiments = [heads(seed=seed) for seed in range(2)]
     with monkeypatch.context() as patch:
-        patch.setattr(training, "stop_requests", told_to_stop)
+        patch.setattr(train, "stop_requests", told_to_stop)
         with pytest.raises(Interrupted, match="stopped at step 1 of runs that train together"):
             together(experiments, tmp_path)
     assert not (tmp_path / "0" / "metrics.jsonl").exists()
@@ -345,12 +346,12 @@ def test_rules_that_chose_the_same_step_share_a_file(heads: Build, tmp_path: Pat
         assert not first.weights("last").samefile(second.weights("last"))
 
 
-def test_a_mould_makes_the_file_that_saving_makes(heads: Build, tmp_path: Path) -> None:
+def test_weight_files_are_those_that_saving_makes(heads: Build, tmp_path: Path) -> None:
     task = Task(tuple("0123456789"), ("a", "b"))
     first, second = (build_method(heads("digits/dmg", seed=seed), task) for seed in (0, 1))
     save_weights(tmp_path / "saved", second)
-    WeightsMould(first).cast(tmp_path / "cast", second.state_dict())
-    assert (tmp_path / "cast").read_bytes() == (tmp_path / "saved").read_bytes()
+    WeightsWriter(first).write(tmp_path / "written", second.state_dict())
+    assert (tmp_path / "written").read_bytes() == (tmp_path / "saved").read_bytes()
 
 
 def test_counts_of_many_models_are_those_of_each() -> None:

@@ -45,6 +45,6 @@ def make_jobs(errands: Iterable[Errand], together: bool) -> list[Job]:
 def _groups(experiments: Sequence[Experiment], together: bool) -> list[tuple[Experiment, ...]]:
     if not together:
         return [(experiment,) for experiment in experiments]
-    from unseen.training.stacked.stacks import stackable_groups
+    from unseen.training.stacked.groups import stackable_groups
 
     return stackable_groups(experiments)

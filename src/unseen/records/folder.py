@@ -48,6 +48,7 @@ class RunFolder:
         self.timing = path / "timing.json"
         self.survey = path / "survey.safetensors"
         self.arrays = path / "arrays.npz"
+        self.pictures = path / "pictures.npz"
         self.result = path / "result.json"
         self.checkpoint = path / "checkpoint.safetensors"
         self.failure = path / "failure.json"

@@ -36,11 +36,12 @@ def build_task(dataset: Dataset, experiment: Experiment) -> Task:
 def build_method(experiment: Experiment, task: Task) -> Method:
     """Network and method with their first weights, which depend on the seed alone."""
     torch.manual_seed(experiment.seed)
-    return put_to_use(build_network(experiment.network, len(task.classes)), experiment, task)
+    network = build_network(experiment.network, len(task.classes))
+    return build_method_on(network, experiment, task)
 
 
-def put_to_use(network: Network, experiment: Experiment, task: Task) -> Method:
-    """The method on a network that was just built: its own first weights are drawn after it."""
+def build_method_on(network: Network, experiment: Experiment, task: Task) -> Method:
+    """The method on a network that was just built; its own first weights are drawn afterwards."""
     if experiment.compile:
         network.compile_stages()
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
@@ -50,13 +51,14 @@ def put_to_use(network: Network, experiment: Experiment, task: Task) -> Method:
 def build_images(
     dataset: Dataset, experiment: Experiment, size: int, report: ProgressCallback | None = None
 ) -> Images:
-    """Open (or first make) the prepared images at the network's input size."""
+    """The prepared images at the network's input size, made now if need be."""
     prepared = prepare(dataset, size, report)
     return Images(prepared, choose_roles(prepared.index, experiment.data, experiment.setting))
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
-    """Every device gets as many images: only so is the mean of their gradients the batch's."""
+    """Every device gets equally many images: only then is the mean of their gradients that of the
+    whole batch."""
     per_domain = experiment.images_per_domain
     _check_share("images_per_domain", per_domain, experiment.devices.number)
     target = None
@@ -72,7 +74,7 @@ def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
 def _check_share(name: str, number: int, devices: int) -> None:
     if number % devices:
         raise SettingsError(
-            f"{name}={number} cannot be shared out equally among "
+            f"{name}={number} cannot be divided equally among "
             f"{devices} devices; choose a multiple of {devices}"
         )
 

@@ -1,12 +1,13 @@
-"""Ctrl-C and SIGTERM end a run after the current step, with its state saved."""
+"""Why a run ends early: by Ctrl-C or SIGTERM, its state saved after a step, or by divergence."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from unseen.config import Experiment
 from unseen.errors import UnseenError
 
 
@@ -16,7 +17,7 @@ class Interrupted(UnseenError):
     def __init__(self, folder: Path, step: int, signal_number: int) -> None:
         super().__init__(
             f"stopped at step {step}; everything is saved.\n"
-            f"Go on with the same command, or with: unseen train {folder}"
+            f"Continue with the same command, or with: unseen train {folder}"
         )
         self.folder = folder
         self.step = step
@@ -34,7 +35,7 @@ class StopFlag:
 
 @contextmanager
 def stop_requests() -> Iterator[StopFlag]:
-    """While this is open, a first signal sets the flag; a second Ctrl-C ends at once."""
+    """Within this context, a first signal sets the flag; a second Ctrl-C ends at once."""
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag  # only the main thread can be told of signals
@@ -52,3 +53,23 @@ def stop_requests() -> Iterator[StopFlag]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def loss_diverged(
+    experiment: Experiment, folder: Path, step: int, record: Mapping[str, float]
+) -> UnseenError:
+    parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
+    return _diverged(experiment, folder, f"the loss is not finite at step {step} ({parts})")
+
+
+def weights_diverged(experiment: Experiment, folder: Path, step: int) -> UnseenError:
+    """An infinite gradient spoils the weights a step before the loss shows it."""
+    return _diverged(experiment, folder, f"the weights are not finite after step {step}")
+
+
+def _diverged(experiment: Experiment, folder: Path, what: str) -> UnseenError:
+    return UnseenError(
+        f"{what}.\nMost often the learning rate is too high: try optimizer.lr="
+        f"{experiment.optimizer.lr / 10:g} or clip_gradient=1. "
+        f"The last good checkpoint stays in {folder}."
+    )

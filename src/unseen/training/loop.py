@@ -13,9 +13,14 @@ from unseen.data.opening import OpenDatasets
 from unseen.methods.base import Losses, Progress
 from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
-from unseen.training.divergence import loss_is_lost, weights_are_lost
-from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
-from unseen.training.measuring import evaluate, write_result
+from unseen.training.interruptions import (
+    Interrupted,
+    StopFlag,
+    loss_diverged,
+    stop_requests,
+    weights_diverged,
+)
+from unseen.training.measuring import validate, write_result
 from unseen.training.state import RunState, assemble, over_devices, save
 from unseen.training.tracking import tracked
 
@@ -58,11 +63,11 @@ def fit(state: RunState, stop: StopFlag, end: int) -> None:
         last = state.step == state.steps
         _watch(state, losses, last)
         if last or state.step % experiment.evaluate_every == 0:
-            evaluate(state)
+            validate(state)
         signal_number = _agree_to_stop(state, stop)
         pause = state.step == end or signal_number
         if pause or state.step % experiment.checkpoint_every == 0:
-            _stop_if_weights_are_lost(state)
+            _stop_if_weights_diverged(state)
             save(state)
         if signal_number and state.step < end:
             raise Interrupted(state.folder.path, state.step, signal_number)
@@ -102,7 +107,7 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
     values = torch.stack([value.detach().float() for value in losses.values()])
     values = over_devices(state.fabric, values, "sum") / state.process.world_size
     record = dict(zip(losses, values.tolist(), strict=True))
-    _stop_if_not_finite(state, record)
+    _stop_if_loss_diverged(state, record)
     if due and state.log is not None:
         lr = state.optimizer.param_groups[-1]["lr"]
         state.log.write({"step": state.step, **record, "lr": lr})
@@ -110,16 +115,16 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
         state.display.step(state.step, record["loss"])
 
 
-def _stop_if_not_finite(state: RunState, record: dict[str, float]) -> None:
+def _stop_if_loss_diverged(state: RunState, record: dict[str, float]) -> None:
     """The record is that of all devices, so all of them stop."""
     if not math.isfinite(record["loss"]):
-        raise loss_is_lost(state.experiment, state.folder.path, state.step, record)
+        raise loss_diverged(state.experiment, state.folder.path, state.step, record)
 
 
-def _stop_if_weights_are_lost(state: RunState) -> None:
+def _stop_if_weights_diverged(state: RunState) -> None:
     finite = [parameter.isfinite().all() for parameter in state.method.parameters()]
     if not torch.stack(finite).all():
-        raise weights_are_lost(state.experiment, state.folder.path, state.step)
+        raise weights_diverged(state.experiment, state.folder.path, state.step)
 
 
 def _agree_to_stop(state: RunState, stop: StopFlag) -> int:

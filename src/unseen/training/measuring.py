@@ -17,7 +17,6 @@ from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
 from unseen.records.result import Measured, RuleResult, RunResult, Views
-from unseen.reports.page.arrays import PICTURES
 from unseen.selection import Evaluation, choose
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
@@ -25,7 +24,7 @@ from unseen.training.pictures import draw
 from unseen.training.state import RunState
 
 
-def evaluate(state: RunState) -> None:
+def validate(state: RunState) -> None:
     """Accuracy on the source validation images; weights that a rule now prefers are kept, unless
     the method is in a phase that only prepares.
 
@@ -89,7 +88,7 @@ def write_result(state: RunState) -> None:
 
 
 class Trained(NamedTuple):
-    """A run that is through with training."""
+    """A run whose training is done."""
 
     experiment: Experiment
     folder: RunFolder
@@ -105,7 +104,7 @@ def write_files(
     result = _result(run, method, results)
     timing = {"seconds": run.seconds, "seconds_per_step": run.seconds / run.steps}
     write_json(run.folder.timing, timing)
-    write_arrays(run.folder.path / PICTURES, pictures)
+    write_arrays(run.folder.pictures, pictures)
     if arrays := method.arrays():
         write_arrays(run.folder.arrays, arrays)
     write_card(run.folder, complete_settings(run.experiment), result)

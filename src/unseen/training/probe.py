@@ -15,7 +15,7 @@ from unseen.methods.kinds import DomainAware
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
 from unseen.training.loop import train_step
-from unseen.training.measuring import evaluate
+from unseen.training.measuring import validate
 from unseen.training.state import RunState, assemble
 
 _WARM_UP = 1
@@ -55,7 +55,7 @@ def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> Probe:
         setup = time.monotonic() - started
         step = _time_steps(state)
         started = time.monotonic()
-        evaluate(state)
+        validate(state)
         evaluation = time.monotonic() - started
     finally:
         if state.log is not None:

@@ -34,9 +34,8 @@ from unseen.training.build import (
 )
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
-from unseen.training.features import stored_features
+from unseen.training.first_pass import run_survey, stored_features
 from unseen.training.optimizers import RateSchedule, build_optimizer
-from unseen.training.surveys import run_survey
 
 
 @dataclass
@@ -121,7 +120,7 @@ def assemble(
 def _feed(
     fabric: Fabric, experiment: Experiment, images: Images, method: Method, display: Display
 ) -> Feed:
-    """Pixels; or what the frozen part of the network makes of them, where that is all it takes."""
+    """Pixels; or stored features, where the method needs no more than those."""
     network = method.network
     scale = PixelScale(network.mean, network.std)
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
@@ -155,7 +154,7 @@ def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> 
 
 
 def remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
-    """Write down which images a run was started with; it goes on only with the same ones."""
+    """Record which images a run was started with; it can only go on with the same ones."""
     if not folder.data.is_file():
         if fabric.is_global_zero:
             write_json(folder.data, describe_images(images))

@@ -76,7 +76,7 @@ def _train(experiments: list[Experiment], folders: list[RunFolder], until: int |
 
     from unseen.training.display import Display
     from unseen.training.execute import execute
-    from unseen.training.stacked.stacks import train_together
+    from unseen.training.stacked.train import train_together
 
     with Display(Console(quiet=True), 1, "") as display:
         if len(experiments) == 1:

@@ -7,15 +7,13 @@ import numpy as np
 
 from unseen.reports.page.runs import Run
 
-PICTURES = "pictures.npz"
-
 
 def method_arrays(run: Run) -> dict[str, np.ndarray]:
     return _read(run.folder.arrays)
 
 
 def pictures(run: Run) -> dict[str, np.ndarray]:
-    return _read(run.folder.path / PICTURES)
+    return _read(run.folder.pictures)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -1,13 +1,16 @@
-"""Measuring many runs as one, and writing for each of them what a run by itself writes."""
+"""Measuring many runs at once, and writing the files that each run would write by itself."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
-from unseen.atomic import link_file
+from unseen.atomic import atomic_file, link_file
 from unseen.data.roles import Roles
 from unseen.evaluation.protocol import Evaluator, Predict, three_views
 from unseen.methods.base import Method
@@ -15,14 +18,41 @@ from unseen.methods.kinds import DomainAware
 from unseen.records.log import MetricsLog
 from unseen.records.result import RuleResult, Views
 from unseen.selection import Evaluation, choose
+from unseen.training.checkpoints import for_prediction
 from unseen.training.measuring import Trained, accuracies, evaluation_record, rules_of, write_files
 from unseen.training.pictures import draw
-from unseen.training.stacked.methods import Tensors
-from unseen.training.stacked.runs import Stack, StackedRun
-from unseen.training.stacked.weights import WeightsMould
+from unseen.training.stacked.method import Tensors
+from unseen.training.stacked.stack import Stack, StackedRun
+
+_LENGTH = 8  # bytes of a safetensors file that give the length of its header
 
 
-class _Judged(NamedTuple):
+class WeightsWriter:
+    """Weight files of runs that share most of their tensors, the same bytes as `save_weights`.
+
+    The file is built in memory once; each run puts its own tensors in their places.
+    """
+
+    def __init__(self, method: Method) -> None:
+        tensors = {name: tensor.contiguous() for name, tensor in for_prediction(method).items()}
+        self._content = bytearray(save(tensors, metadata={}))
+        start = _LENGTH + int.from_bytes(self._content[:_LENGTH], "little")
+        header = json.loads(self._content[_LENGTH:start])
+        self._places = {
+            name: slice(*(start + offset for offset in header[name]["data_offsets"]))
+            for name in tensors
+        }
+
+    def write(self, path: Path, own: Mapping[str, Tensor]) -> None:
+        """Write the file of one run; tensors that prediction does not need are left out."""
+        for name in own.keys() & self._places.keys():
+            data = own[name].cpu().contiguous().numpy().tobytes()
+            self._content[self._places[name]] = data
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(self._content)
+
+
+class _Cohort(NamedTuple):
     """Runs with the same training and unseen domains, which are measured on the same images."""
 
     numbers: list[int]
@@ -31,7 +61,7 @@ class _Judged(NamedTuple):
     predict: Predict
 
 
-def _judged(stack: Stack, tensors: Tensors) -> Iterator[_Judged]:
+def _cohorts(stack: Stack, tensors: Tensors) -> Iterator[_Cohort]:
     members: dict[tuple[Any, ...], list[int]] = {}
     for number, run in enumerate(stack.runs):
         roles = run.images.roles
@@ -46,21 +76,21 @@ def _judged(stack: Stack, tensors: Tensors) -> Iterator[_Judged]:
         evaluator = Evaluator(
             stack.feed.evaluation, len(classes), process.device, lambda counts: counts, len(numbers)
         )
-        yield _Judged(numbers, stack.runs[numbers[0]].images.roles, evaluator, predict)
+        yield _Cohort(numbers, stack.runs[numbers[0]].images.roles, evaluator, predict)
 
 
-def evaluate(stack: Stack, step: int) -> None:
-    """As `measuring.evaluate`, of every run that goes on; preferred weights are kept in memory."""
+def validate(stack: Stack, step: int) -> None:
+    """As `measuring.validate`, for every active run; the best weights are kept in memory."""
     learning = _detached(stack.method.learning)
     rules = rules_of(stack.shared)
     preferred: dict[str, list[int]] = {rule: [] for rule in rules}
     stack.method.template.eval()
-    for judged in _judged(stack, learning):
-        seen = judged.evaluator.measure(judged.predict, judged.roles.validation)
+    for cohort in _cohorts(stack, learning):
+        seen = cohort.evaluator.measure(cohort.predict, cohort.roles.validation)
         peeked = None
         if stack.shared.selection == "oracle":
-            peeked = judged.evaluator.measure(judged.predict, judged.roles.out_of_domain)
-        for place, number in enumerate(judged.numbers):
+            peeked = cohort.evaluator.measure(cohort.predict, cohort.roles.out_of_domain)
+        for place, number in enumerate(cohort.numbers):
             run = stack.runs[number]
             if run.error is not None:
                 continue
@@ -73,42 +103,42 @@ def evaluate(stack: Stack, step: int) -> None:
                 if choose(rule, run.evaluations) == step:
                     preferred[rule].append(number)
     stack.method.template.train()
-    _keep(stack, learning, preferred)
-    means = [_mean(run.evaluations[-1].validation) for _, run in stack.going_on]
+    _remember_best(stack, learning, preferred)
+    means = [_mean(run.evaluations[-1].validation) for _, run in stack.active]
     if means:
         stack.display.evaluation(sum(means) / len(means))
 
 
-def _keep(stack: Stack, learning: Tensors, preferred: dict[str, list[int]]) -> None:
+def _remember_best(stack: Stack, learning: Tensors, preferred: dict[str, list[int]]) -> None:
     for rule, numbers in preferred.items():
-        kept = stack.kept.setdefault(rule, {name: t.clone() for name, t in learning.items()})
+        best = stack.best.setdefault(rule, {name: t.clone() for name, t in learning.items()})
         for name, tensor in learning.items():
-            kept[name][numbers] = tensor[numbers]
+            best[name][numbers] = tensor[numbers]
 
 
 def write_results(stack: Stack) -> None:
     """The three views for every rule, then the files of every run; result.json last."""
     results: list[dict[str, Views]] = [{} for _ in stack.runs]
     stack.method.template.eval()
-    for rule in reversed(rules_of(stack.shared)) if stack.going_on else ():
-        for judged in _judged(stack, stack.kept[rule]):
+    for rule in reversed(rules_of(stack.shared)) if stack.active else ():
+        for cohort in _cohorts(stack, stack.best[rule]):
             views = three_views(
-                judged.evaluator,
-                judged.predict,
+                cohort.evaluator,
+                cohort.predict,
                 isinstance(stack.method.template, DomainAware),
-                judged.roles.out_of_domain,
-                judged.roles.in_domain,
+                cohort.roles.out_of_domain,
+                cohort.roles.in_domain,
             )
-            for place, number in enumerate(judged.numbers):
+            for place, number in enumerate(cohort.numbers):
                 results[number][rule] = views[place]
     share = (time.monotonic() - stack.started) / len(stack.runs)
     for run in stack.runs:
         _write_records(run)
-    mould = WeightsMould(stack.method.template)
-    for number, run in stack.going_on:
+    writer = WeightsWriter(stack.method.template)
+    for number, run in stack.active:
         chosen = {rule: choose(rule, run.evaluations) for rule in results[number]}
-        _write_weights(stack, number, chosen, mould)
-        method = _stand_for(stack, number, stack.kept[run.experiment.selection])
+        _write_weights(stack, number, chosen, writer)
+        method = _as_run(stack, number, stack.best[run.experiment.selection])
         trained = Trained(run.experiment, run.folder, run.images, stack.steps, share)
         found = {
             rule: RuleResult(step=chosen[rule], views=views)
@@ -125,7 +155,9 @@ def _write_records(run: StackedRun) -> None:
     log.close()
 
 
-def _write_weights(stack: Stack, number: int, chosen: dict[str, int], mould: WeightsMould) -> None:
+def _write_weights(
+    stack: Stack, number: int, chosen: dict[str, int], writer: WeightsWriter
+) -> None:
     """Rules that chose the same step share a file."""
     folder = stack.runs[number].folder
     written: dict[int, str] = {}
@@ -133,19 +165,19 @@ def _write_weights(stack: Stack, number: int, chosen: dict[str, int], mould: Wei
         if step in written:
             link_file(folder.weights(written[step]), folder.weights(rule))
         else:
-            mould.cast(folder.weights(rule), stack.method.of_run(number, stack.kept[rule]))
+            writer.write(folder.weights(rule), stack.method.of_run(number, stack.best[rule]))
             written[step] = rule
 
 
-def _stand_for(stack: Stack, number: int, tensors: Tensors) -> Method:
+def _as_run(stack: Stack, number: int, tensors: Tensors) -> Method:
     run = stack.runs[number]
-    return stack.method.stand_for(number, tensors, run.experiment.method, run.task)
+    return stack.method.as_run(number, tensors, run.experiment.method, run.task)
 
 
 def _statistics(stack: Stack, number: int, learning: Tensors) -> dict[str, Any]:
     if type(stack.method.template).statistics is Method.statistics:
         return {}
-    return _stand_for(stack, number, learning).statistics()
+    return _as_run(stack, number, learning).statistics()
 
 
 def _detached(tensors: Tensors) -> Tensors:

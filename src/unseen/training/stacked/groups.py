@@ -1,10 +1,8 @@
-"""Many small heads at once: runs on the same stored features, trained together in one process."""
+"""Which runs on the same stored features may be trained together in one process."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from unseen import catalog
@@ -17,14 +15,8 @@ from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
 from unseen.networks.stages import BATCH_NORMS, DROPOUTS
-from unseen.records.folder import RunBusy, RunFolder
 from unseen.training.build import build_method, build_sampler, count_steps
-from unseen.training.devices import launch
-from unseen.training.display import Display
-from unseen.training.execute import execute
-from unseen.training.interruptions import Interrupted
-from unseen.training.stacked.methods import own_tensors
-from unseen.training.stacked.training import train_stack
+from unseen.training.stacked.method import own_tensors
 
 LARGEST = 256
 """Runs in a stack."""
@@ -36,17 +28,6 @@ _NUMBERS = ("method", "optimizer", "schedule", "augment")
 """Sections in which runs of a stack may differ by numbers with a fraction."""
 _OWN_STEPS = ("edit_gradients", "after_update")
 """What a method may do between steps, which a stack does not."""
-
-
-class RunsFailed(UnseenError):
-    """Some of several runs could not be finished; the others are."""
-
-    def __init__(self, errors: Mapping[Path, UnseenError]) -> None:
-        super().__init__("\n".join(f"{path.name}: {error}" for path, error in errors.items()))
-        self.errors = dict(errors)
-
-    def __reduce__(self) -> tuple:
-        return RunsFailed, (self.errors,)
 
 
 def stackable_groups(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
@@ -61,56 +42,11 @@ def stackable_groups(experiments: Sequence[Experiment]) -> list[tuple[Experiment
     a generator that each run has to itself. So do runs with random weights and other seeds: their
     frozen parts are not the same.
     """
-    groups = _groups(experiments)
+    groups = group_runs(experiments)
     return [tuple(experiments[number] for number in numbers) for numbers in groups]
 
 
-def train_together(
-    experiments: Sequence[Experiment], folders: Sequence[RunFolder], display: Display
-) -> None:
-    """Bring all runs to their end, with the files that `execute` would write but for checkpoints.
-
-    Finished runs are skipped, ones with a checkpoint go on by themselves. A stack that is killed
-    leaves nothing that a next attempt would trip over. Runs that diverge fail alone: `RunsFailed`
-    is raised when all others are done.
-    """
-    waiting = [(e, f) for e, f in zip(experiments, folders, strict=True) if not f.finished]
-    failed: dict[Path, UnseenError] = {}
-    for numbers in _groups([experiment for experiment, _ in waiting]):
-        members = [waiting[number] for number in numbers]
-        fresh = [member for member in members if not member[1].checkpoint.is_file()]
-        if len(fresh) > 1:
-            failed |= _train_fresh(fresh, display)
-        for experiment, folder in members:
-            if folder.path in failed:
-                continue
-            try:
-                execute(experiment, folder, display)
-            except (Interrupted, RunBusy):
-                raise
-            except UnseenError as error:
-                failed[folder.path] = error
-    if failed:
-        raise RunsFailed(failed)
-
-
-def _train_fresh(
-    members: Sequence[tuple[Experiment, RunFolder]], display: Display
-) -> dict[Path, UnseenError]:
-    with ExitStack() as locks:
-        for _, folder in members:
-            locks.enter_context(folder.locked())
-        unfinished = [member for member in members if not member[1].finished]
-        for experiment, folder in unfinished:
-            folder.create(experiment)
-        failed = launch(members[0][0], train_stack, unfinished, display) if unfinished else {}
-        for _, folder in unfinished:
-            if folder.finished:
-                folder.failure.unlink(missing_ok=True)
-        return failed
-
-
-def _groups(experiments: Sequence[Experiment]) -> list[list[int]]:
+def group_runs(experiments: Sequence[Experiment]) -> list[list[int]]:
     datasets = OpenDatasets()
     found: dict[str, list[int]] = {}
     for number, experiment in enumerate(experiments):

@@ -3,7 +3,8 @@ computes is what the method computes, under `torch.func.vmap`."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +16,37 @@ from unseen.config import MethodSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress
 from unseen.networks.stages import Network
-from unseen.training.stacked.batches import Bundle, part_of
 
 Tensors = dict[str, Tensor]
 
 
+class Bundle(NamedTuple):
+    """Neighbouring streams that have as many runs each, so that they fill a rectangle."""
+
+    streams: slice
+    runs: slice
+    runs_each: int
+
+
+def bundles(runs_of_streams: Sequence[int]) -> list[Bundle]:
+    """Of streams in the order of their number of runs; runs are numbered stream by stream."""
+    found: list[Bundle] = []
+    first_stream, first_run = 0, 0
+    for each, group in groupby(runs_of_streams):
+        number = len(list(group))
+        found.append(
+            Bundle(
+                slice(first_stream, first_stream + number),
+                slice(first_run, first_run + number * each),
+                each,
+            )
+        )
+        first_stream, first_run = first_stream + number, first_run + number * each
+    return found
+
+
 class StackedMethod:
-    """The runs' own tensors, and the method that they take turns in."""
+    """The tensors of all runs, and one method object that computes with them."""
 
     def __init__(
         self, methods: Sequence[Method], settings: Sequence[MethodSettings], device: torch.device
@@ -62,7 +87,7 @@ class StackedMethod:
                 {name: _rectangle(tensor, bundle) for name, tensor in each.items()}
                 for each in (self.learning | self.fixed, self.numbers)
             )
-            losses: Losses = of_all(tensors, numbers, *part_of(batch, bundle.streams))
+            losses: Losses = of_all(tensors, numbers, *_part(batch, bundle.streams))
             found.append({name: values.flatten() for name, values in losses.items()})
         return {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
@@ -82,8 +107,8 @@ class StackedMethod:
         """The own tensors of one run."""
         return {name: t[run].detach() for name, t in (tensors | self.fixed).items()}
 
-    def stand_for(self, run: int, tensors: Tensors, config: MethodSettings, task: Task) -> Method:
-        """The template with the tensors of one run, until it is asked to stand for another."""
+    def as_run(self, run: int, tensors: Tensors, config: MethodSettings, task: Task) -> Method:
+        """The template with the tensors and settings of one run, until the next call."""
         for name, tensor in self.of_run(run, tensors).items():
             self._own[name].detach().copy_(tensor)
         self.template.config, self.template.task = config, task
@@ -98,6 +123,12 @@ class StackedMethod:
             return functional_call(self._entry, named, (function,), tie_weights=False)
         finally:
             self.template.config = config
+
+
+def _part(batch: DomainBatch, streams: slice) -> tuple[Tensor, ...]:
+    """The tensors of some streams' batches."""
+    parts = (batch.images, batch.labels, batch.keys, batch.positions, batch.step_key)
+    return tuple(part[streams] for part in parts)
 
 
 def _rectangle(tensor: Tensor, bundle: Bundle) -> Tensor:

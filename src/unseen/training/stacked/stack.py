@@ -1,20 +1,25 @@
-"""The parts of many runs that train as one, put together from their settings."""
+"""The parts of many runs that train as one, put together from their settings, and their batches.
+
+Runs with the same seed and training domains see the same images, which are read once: a stream.
+"""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 
 from unseen.config import Experiment
 from unseen.data.augment import PixelScale
-from unseen.data.batch import Task
+from unseen.data.batch import DomainBatch, Task
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import open_dataset
 from unseen.data.prepare import PreparedImages, prepare
+from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import choose_roles
 from unseen.data.sampling import Sampler
 from unseen.data.stored_features import StoredFeatures
@@ -24,18 +29,28 @@ from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 from unseen.records.folder import RunFolder
 from unseen.selection import Evaluation
-from unseen.training.build import Images, build_sampler, count_steps, put_to_use
+from unseen.training.build import Images, build_method_on, build_sampler, count_steps
 from unseen.training.display import Display
-from unseen.training.features import features_key, stored_features
-from unseen.training.stacked.batches import Stream
-from unseen.training.stacked.methods import StackedMethod, Tensors, copy_of
-from unseen.training.stacked.optimizers import Rates, rates_of
+from unseen.training.first_pass import features_key, stored_features
+from unseen.training.stacked.method import StackedMethod, Tensors, copy_of
+from unseen.training.stacked.optimizer import Rates, rates_of
 from unseen.training.state import remember_images
+
+_STEPS_AT_ONCE = 64
+"""Steps whose image positions are drawn in one go."""
+
+
+class Stream(NamedTuple):
+    """The images that some neighbouring runs see."""
+
+    seed: int
+    sampler: Sampler
+    n_runs: int
 
 
 @dataclass
 class StackedRun:
-    """One of the runs: who it is, and what was recorded of it up to now."""
+    """One of the runs, and what was recorded of it up to now."""
 
     experiment: Experiment
     folder: RunFolder
@@ -46,7 +61,7 @@ class StackedRun:
     evaluations: list[Evaluation] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     error: UnseenError | None = None
-    """Why it goes no further, while the others do."""
+    """Why it stopped, while the others go on."""
 
 
 @dataclass
@@ -59,7 +74,7 @@ class Stack:
     features: StoredFeatures
     feed: Feed
     method: StackedMethod
-    kept: dict[str, Tensors] = field(default_factory=dict)
+    best: dict[str, Tensors] = field(default_factory=dict)
     """The learning tensors that each selection rule prefers up to now."""
     started: float = field(default_factory=time.monotonic)
 
@@ -69,7 +84,8 @@ class Stack:
         return self.runs[0].experiment
 
     @property
-    def going_on(self) -> list[tuple[int, StackedRun]]:
+    def active(self) -> list[tuple[int, StackedRun]]:
+        """The runs that have not diverged, with their numbers."""
         return [(number, run) for number, run in enumerate(self.runs) if run.error is None]
 
 
@@ -105,35 +121,35 @@ def assemble_stack(
     return Stack(display, runs, streams, steps, features, feed, stacked)
 
 
-class _Beginning(NamedTuple):
-    """A network as a seed makes it, and the random numbers that follow it."""
+class _SeededNetwork(NamedTuple):
+    """A network with the weights that a seed gives it, and the random state after drawing them."""
 
     network: Network
-    random: torch.Tensor
+    random_state: torch.Tensor
 
     def method(self, experiment: Experiment, task: Task) -> Method:
-        torch.set_rng_state(self.random)
-        return put_to_use(copy_of(self.network), experiment, task)
+        torch.set_rng_state(self.random_state)
+        return build_method_on(copy_of(self.network), experiment, task)
 
 
-def _networks(experiments: Sequence[Experiment], n_classes: int) -> dict[int, _Beginning]:
+def _networks(experiments: Sequence[Experiment], n_classes: int) -> dict[int, _SeededNetwork]:
     """By seed."""
     found = {}
     for seed in dict.fromkeys(experiment.seed for experiment in experiments):
         torch.manual_seed(seed)
         network = build_network(experiments[0].network, n_classes)
-        found[seed] = _Beginning(network, torch.get_rng_state())
+        found[seed] = _SeededNetwork(network, torch.get_rng_state())
     return found
 
 
 def _check_shared(
-    prepared: PreparedImages, beginnings: Iterable[_Beginning], experiment: Experiment
+    prepared: PreparedImages, networks: Iterable[_SeededNetwork], experiment: Experiment
 ) -> None:
-    keys = {features_key(prepared, each.network, experiment.network) for each in beginnings}
+    keys = {features_key(prepared, each.network, experiment.network) for each in networks}
     if len(keys) > 1:
         raise UnseenError(
             f"the frozen part of '{experiment.network.name}' depends on the seed, so these runs "
-            "share no features; train them one by one"
+            "cannot share features; train them one by one"
         )
 
 
@@ -145,3 +161,32 @@ def _in_streams(runs: Sequence[StackedRun]) -> tuple[list[StackedRun], list[Stre
     members = sorted(found.values(), key=len)
     streams = [Stream(m[0].experiment.seed, m[0].sampler, len(m)) for m in members]
     return list(chain.from_iterable(members)), streams
+
+
+def stacked_batches(
+    features: StoredFeatures, streams: Sequence[Stream], steps: int, device: torch.device
+) -> Iterator[DomainBatch]:
+    """A step's batches of all streams in one: a first axis of streams, but for `domains`, which
+    are the same in all balanced batches."""
+    sampler = streams[0].sampler
+    domains = torch.from_numpy(sampler.positions(0)[1]).to(device)
+    seeds = sorted({stream.seed for stream in streams})
+    of_stream = torch.tensor([seeds.index(stream.seed) for stream in streams])
+    places = torch.arange(sampler.batch_size)
+    labels = features.index.labels
+    for step, rows in enumerate(_rows(streams, steps)):
+        keys = torch.stack([image_keys(seed, step, places) for seed in seeds])[of_stream]
+        step_keys = torch.stack([step_key(seed, step) for seed in seeds])[of_stream]
+        images = features.batch(rows.ravel()).unflatten(0, rows.shape)
+        tensors = (images, torch.from_numpy(labels[rows]), keys, torch.from_numpy(rows), step_keys)
+        images, own_labels, keys, positions, step_keys = (t.to(device) for t in tensors)
+        yield DomainBatch(
+            images, own_labels, domains, keys, sampler.n_domains, positions, step_keys
+        )
+
+
+def _rows(streams: Sequence[Stream], steps: int) -> Iterator[np.ndarray]:
+    """`[streams, batch]` for each step."""
+    for start in range(0, steps, _STEPS_AT_ONCE):
+        block = range(start, min(start + _STEPS_AT_ONCE, steps))
+        yield from np.stack([stream.sampler.block(block) for stream in streams], axis=1)

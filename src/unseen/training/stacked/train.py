@@ -1,6 +1,7 @@
-"""The training loop of many runs as one; see loop.py for that of a single run."""
+"""Training many runs at once: the loop of a stack; see loop.py for that of a single run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -10,16 +11,79 @@ from torch import Tensor
 from unseen.config import Experiment
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
-from unseen.records.folder import RunFolder
-from unseen.training.devices import keep_freed_memory
+from unseen.records.folder import RunBusy, RunFolder
+from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
-from unseen.training.divergence import loss_is_lost, weights_are_lost
-from unseen.training.interruptions import Interrupted, StopFlag, stop_requests
+from unseen.training.execute import execute
+from unseen.training.interruptions import (
+    Interrupted,
+    StopFlag,
+    loss_diverged,
+    stop_requests,
+    weights_diverged,
+)
 from unseen.training.optimizers import schedule_factor
-from unseen.training.stacked.batches import bundles, stacked_batches
-from unseen.training.stacked.optimizers import StackedOptimizer, clip
-from unseen.training.stacked.results import evaluate, write_results
-from unseen.training.stacked.runs import Stack, assemble_stack
+from unseen.training.stacked.groups import group_runs
+from unseen.training.stacked.method import bundles
+from unseen.training.stacked.optimizer import StackedOptimizer, clip
+from unseen.training.stacked.results import validate, write_results
+from unseen.training.stacked.stack import Stack, assemble_stack, stacked_batches
+
+
+class RunsFailed(UnseenError):
+    """Some of several runs could not be finished; the others are."""
+
+    def __init__(self, errors: Mapping[Path, UnseenError]) -> None:
+        super().__init__("\n".join(f"{path.name}: {error}" for path, error in errors.items()))
+        self.errors = dict(errors)
+
+    def __reduce__(self) -> tuple:
+        return RunsFailed, (self.errors,)
+
+
+def train_together(
+    experiments: Sequence[Experiment], folders: Sequence[RunFolder], display: Display
+) -> None:
+    """Bring all runs to their end, with the files that `execute` would write but for checkpoints.
+
+    Finished runs are skipped, ones with a checkpoint go on by themselves. A stack that is killed
+    leaves nothing that a next attempt would trip over. Runs that diverge fail alone: `RunsFailed`
+    is raised when all others are done.
+    """
+    waiting = [(e, f) for e, f in zip(experiments, folders, strict=True) if not f.finished]
+    failed: dict[Path, UnseenError] = {}
+    for numbers in group_runs([experiment for experiment, _ in waiting]):
+        members = [waiting[number] for number in numbers]
+        fresh = [member for member in members if not member[1].checkpoint.is_file()]
+        if len(fresh) > 1:
+            failed |= _train_fresh(fresh, display)
+        for experiment, folder in members:
+            if folder.path in failed:
+                continue
+            try:
+                execute(experiment, folder, display)
+            except (Interrupted, RunBusy):
+                raise
+            except UnseenError as error:
+                failed[folder.path] = error
+    if failed:
+        raise RunsFailed(failed)
+
+
+def _train_fresh(
+    members: Sequence[tuple[Experiment, RunFolder]], display: Display
+) -> dict[Path, UnseenError]:
+    with ExitStack() as locks:
+        for _, folder in members:
+            locks.enter_context(folder.locked())
+        unfinished = [member for member in members if not member[1].finished]
+        for experiment, folder in unfinished:
+            folder.create(experiment)
+        failed = launch(members[0][0], train_stack, unfinished, display) if unfinished else {}
+        for _, folder in unfinished:
+            if folder.finished:
+                folder.failure.unlink(missing_ok=True)
+        return failed
 
 
 def train_stack(
@@ -40,8 +104,8 @@ class StackInterrupted(Interrupted):
     def __init__(self, folder: Path, step: int, signal_number: int) -> None:
         super().__init__(folder, step, signal_number)
         self.args = (
-            f"stopped at step {step} of runs that train together, which begin anew when they go "
-            f"on: give the same command again. The first of them is {folder}",
+            f"stopped at step {step} of runs that train together, which will start over: give the "
+            f"same command again. The first of them is {folder}",
         )
 
     def __reduce__(self) -> tuple:
@@ -56,7 +120,7 @@ def training_steps(stack: Stack) -> Iterator[tuple[Losses, Tensor]]:
     optimizer = StackedOptimizer(learning, [run.rates for run in stack.runs], settings)
     factors = _factors(stack)
     longest = [run.experiment.clip_gradient for run in stack.runs]
-    rectangles = bundles(stack.streams)
+    rectangles = bundles([stream.n_runs for stream in stack.streams])
     batches = stacked_batches(stack.features, stack.streams, stack.steps, device)
     for step, batch in enumerate(batches):
         losses = stack.method.losses(batch, Progress(step, stack.steps), rectangles)
@@ -75,12 +139,12 @@ def _fit(stack: Stack, stop: StopFlag) -> None:
         last = done == stack.steps
         _watch(stack, done, losses, factors)
         if last or done % shared.evaluate_every == 0:
-            evaluate(stack, done)
+            validate(stack, done)
         if last or done % shared.checkpoint_every == 0:
-            _drop_lost_weights(stack, done)
+            _drop_diverged(stack, done)
         if stop.signal_number and not last:
             raise StackInterrupted(stack.runs[0].folder.path, done, stop.signal_number)
-        if not stack.going_on:
+        if not stack.active:
             return
 
 
@@ -112,18 +176,18 @@ def _watch(stack: Stack, step: int, losses: Losses, factors: Tensor) -> None:
     if finite.all() and not due:
         return
     rows, shares = values.tolist(), factors.tolist()
-    for number, run in stack.going_on:
+    for number, run in stack.active:
         record = dict(zip(losses, rows[number], strict=True))
         if not finite[number]:
-            run.error = loss_is_lost(run.experiment, run.folder.path, step, record)
+            run.error = loss_diverged(run.experiment, run.folder.path, step, record)
         elif due:
             lr = run.rates.recorded * shares[number]
             run.records.append({"step": step, **record, "lr": lr})
 
 
-def _drop_lost_weights(stack: Stack, step: int) -> None:
+def _drop_diverged(stack: Stack, step: int) -> None:
     finite = [tensor.isfinite().flatten(1).all(dim=1) for tensor in stack.method.learning.values()]
     for number, good in enumerate(torch.stack(finite).all(dim=0).tolist()):
         run = stack.runs[number]
         if not good and run.error is None:
-            run.error = weights_are_lost(run.experiment, run.folder.path, step)
+            run.error = weights_diverged(run.experiment, run.folder.path, step)
