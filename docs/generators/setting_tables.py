@@ -13,7 +13,7 @@ from unseen.config import DataSettings, Experiment, MethodSettings, Settings
 from unseen.search import declared
 
 MARK = "<!-- settings -->"
-HEADER = "| setting | default | values | search range | meaning |\n|---|---|---|---|---|"
+HEADER = "| setting | meaning | default | values | search range |\n|---|---|---|---|---|"
 
 
 def method_pages(folder: Path) -> dict[Path, str]:
@@ -75,7 +75,7 @@ def _table(fields: Mapping[str, FieldInfo], prefix: str = "") -> str:
 
 def _row(name: str, field: FieldInfo) -> str:
     search = str(declared(field.metadata) or "")
-    cells = (f"`{name}`", _default(field), _values(field), search, _meaning(field))
+    cells = (f"`{name}`", _meaning(field), _default(field), _values(field), search)
     return f"| {' | '.join(cells)} |"
 
 
@@ -91,7 +91,7 @@ def _default(field: FieldInfo) -> str:
 def _values(field: FieldInfo) -> str:
     signs = {"Gt": ">", "Ge": "≥", "Lt": "<", "Le": "≤"}
     bounds = [
-        f"{signs[kind]} {getattr(rule, kind.lower())}"
+        f"{signs[kind]}\N{NO-BREAK SPACE}{getattr(rule, kind.lower())}"
         for rule in field.metadata
         if (kind := type(rule).__name__) in signs
     ]

@@ -31,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if page == "examples.md":
-            text += _examples()
+            text += _scripts(re.findall(r"\((\w+\.py)\)", text))
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -55,10 +55,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _LINK.sub(link, plain)
 
 
-def _examples() -> str:
+def _scripts(names: list[str]) -> str:
     """Each script under the first line of its docstring."""
     parts = []
-    for script in sorted((ROOT / "examples").glob("*.py")):
+    for script in (ROOT / "examples" / name for name in names):
         text = script.read_text(encoding="utf-8")
         title = (ast.get_docstring(ast.parse(text)) or script.stem).splitlines()[0].rstrip(".")
         heading = f"## {title} {{ #{script.stem} }}"
