@@ -49,15 +49,19 @@ def _start_near_zero(head: nn.Module) -> None:
 
 
 def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
-    """Three convolutions and two linear layers, about 160,000 weights, for digits."""
+    """Three convolutions and two linear layers, about 59,000 weights, for digits.
+
+    The first convolution looks at every second pixel, and pooling comes before the group norm:
+    that makes a training step about eight times cheaper than at full resolution.
+    """
     if settings.pretrained is True:
         raise imagenet.no_weights("small_cnn")
     stages = {
-        "conv1": layers.convolution(3, 32),
-        "conv2": layers.convolution(32, 64),
-        "conv3": layers.convolution(64, 128),
+        "conv1": _group_normed(nn.Conv2d(3, 16, 5, stride=2, padding=2), nn.MaxPool2d(2)),
+        "conv2": _group_normed(nn.Conv2d(16, 32, 3, padding=1), nn.MaxPool2d(2)),
+        "conv3": _group_normed(nn.Conv2d(32, 64, 3, padding=1)),
         "pool": nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()),
-        "fc1": nn.Sequential(nn.Linear(512, 128), nn.ReLU()),
+        "fc1": nn.Sequential(nn.Linear(256, 128), nn.ReLU()),
         "fc2": nn.Linear(128, n_classes),
     }
     expects = ImageInput(settings.image_size or 32, (0.5,) * 3, (0.5,) * 3)
@@ -141,6 +145,12 @@ def timm_network(name: str, settings: NetworkSettings, n_classes: int) -> Networ
     if settings.pretrained is True and n_classes != original.pretrained_cfg["num_classes"]:
         network.new_stages = (network.head,)
     return network
+
+
+def _group_normed(convolution: nn.Conv2d, *pooling: nn.Module) -> nn.Sequential:
+    """With group norm, unlike batch norm, domains share no statistics."""
+    norm = nn.GroupNorm(8, convolution.out_channels)
+    return nn.Sequential(convolution, *pooling, norm, nn.ReLU())
 
 
 def _convolution(n_in: int, n_out: int) -> nn.Sequential:
