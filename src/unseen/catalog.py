@@ -101,7 +101,7 @@ DATASETS: dict[str, Entry] = {
 
 _BACKBONES = "unseen.networks.backbones:"
 BACKBONES: dict[str, Entry] = {
-    "small_cnn": Entry(_BACKBONES + "small_cnn", "three convolutions for 32 px digits"),
+    "small_cnn": Entry(_BACKBONES + "small_cnn", "three small convolutions for 32 px digits"),
     "mnist_cnn": Entry(
         _BACKBONES + "mnist_cnn", "two convolutions with batch norm for 28 px digits (MNIST)"
     ),

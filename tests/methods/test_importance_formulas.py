@@ -22,7 +22,7 @@ from unseen.training.checkpoints import (
 from unseen.training.optimizers import build_optimizer
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch"))
-FEATURES = 512  # of the small CNN before fc1
+FEATURES = 256  # of the small CNN before fc1
 STEPS = 20  # phase 2 starts at step 10, freezes at 17
 
 

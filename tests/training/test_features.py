@@ -33,7 +33,7 @@ def test_they_are_computed_once_and_shared(
     run_tiny(tiny(network__freeze_until="fc1"), tmp_path / "first")
     (file,) = cache.iterdir()
     values = np.load(file)
-    assert values.shape == (1797, 512)
+    assert values.shape == (1797, 256)
     monkeypatch.setattr(first_pass, "_compute", None)  # would fail if it were called
     run_tiny(tiny("digits/multihead", network__freeze_until="fc1"), tmp_path / "second")
     run_tiny(

@@ -74,7 +74,7 @@ def test_masks_have_their_own_rate_and_decay() -> None:
     method = make("dmg", mask_lr=0.5, mask_weight_decay=0.25)
     optimizer = build_optimizer(method, OptimizerSettings(lr=0.01, weight_decay=0.1))
     masks, others = optimizer.param_groups
-    assert [p.shape for p in masks["params"]] == [(2, 512), (2, 128)]
+    assert [p.shape for p in masks["params"]] == [(2, 256), (2, 128)]
     assert (masks["lr"], masks["weight_decay"]) == (0.5, 0.25)
     assert (others["lr"], others["weight_decay"]) == (0.01, 0.1)
 

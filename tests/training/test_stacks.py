@@ -236,9 +236,9 @@ def test_shared_weights_are_not_stacked(heads: Build, monkeypatch: pytest.Monkey
 
 
 def test_groups_fit_the_memory(heads: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run has 66,954 numbers that learn and 6 x 512 in a batch; 8 copies of 4 bytes each."""
+    """A run has 34,186 numbers that learn and 6 x 256 in a batch; 8 copies of 4 bytes each."""
     runs = [heads(seed=seed) for seed in range(7)]
-    monkeypatch.setattr(groups, "MEMORY", 3 * 4 * 8 * (66_954 + 6 * 512))
+    monkeypatch.setattr(groups, "MEMORY", 3 * 4 * 8 * (34_186 + 6 * 256))
     assert [len(group) for group in stackable_groups(runs)] == [3, 3, 1]
     monkeypatch.setattr(groups, "LARGEST", 2)
     assert [len(group) for group in stackable_groups(runs)] == [2, 2, 2, 1]

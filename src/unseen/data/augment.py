@@ -7,6 +7,7 @@ little and costs most of the usual transform's time.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -90,10 +91,17 @@ def _recolour(pixels: Tensor, draws: Tensor, settings: AugmentSettings) -> Tenso
 
 def _hue_matrix(turns: Tensor) -> Tensor:
     """A turn of the colour circle (1 is a full turn) that leaves brightness as it is."""
-    to_yiq = torch.tensor(_TO_YIQ, device=turns.device)
-    cos, sin = (turns * 2 * math.pi).cos(), (turns * 2 * math.pi).sin()
-    rotation = torch.zeros(len(turns), 3, 3, device=turns.device)
-    rotation[:, 0, 0] = 1
-    rotation[:, 1, 1] = rotation[:, 2, 2] = cos
-    rotation[:, 1, 2], rotation[:, 2, 1] = -sin, sin
-    return torch.inverse(to_yiq) @ rotation @ to_yiq
+    angle = turns * 2 * math.pi
+    parts = torch.stack([torch.ones_like(angle), angle.cos(), angle.sin()], dim=1)
+    return (parts @ _hue_parts(turns.device)).unflatten(1, (3, 3))
+
+
+@cache
+def _hue_parts(device: torch.device) -> Tensor:
+    """`[3, 9]`: what a turn of the colour circle leaves, and what goes with its cosine and sine."""
+    to_yiq = torch.tensor(_TO_YIQ, dtype=torch.float64)
+    colour = torch.diag(torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64))
+    quarter = torch.zeros_like(colour)
+    quarter[2, 1], quarter[1, 2] = 1, -1
+    parts = torch.stack([torch.eye(3, dtype=torch.float64) - colour, colour, quarter])
+    return (torch.inverse(to_yiq) @ parts @ to_yiq).flatten(1).to(device, torch.float32)
