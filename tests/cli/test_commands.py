@@ -88,7 +88,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),
         ("evaluate nowhere", "nowhere is not a run folder"),
         ("evaluate begun", "not finished; go on with: unseen train begun"),
-        ("compare digit", "unknown dataset to compare on 'digit'; did you mean 'digits'?"),
+        ("compare digit", "unknown dataset with recipes 'digit'; did you mean 'digits'?"),
         ("compare digits --methods dgm", "unknown method 'dgm'; did you mean 'dmg'?"),
         ("compare digits --methods ,", "at least one method and one seed"),
         ("compare digits --seeds one", "seeds are numbers such as 0,1,2 or 0-4, got 'one'"),

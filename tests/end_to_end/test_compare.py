@@ -1,6 +1,7 @@
 """The main job: every domain left out in turn, tables whose numbers are those of the runs."""
 
 import csv
+import io
 import subprocess
 import sys
 import time
@@ -10,11 +11,19 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from PIL import Image
 from rich.console import Console
+from tests.experiments.tiny_sweep import assert_same_run
 
 import unseen
+from unseen import catalog
 from unseen.atomic import read_json
-from unseen.experiments.compare import Comparison
+from unseen.cli.main import main
+from unseen.errors import SettingsError
+from unseen.experiments import compare as module
+from unseen.experiments.compare import Comparison, plan_comparison, run_comparison
+from unseen.experiments.run.jobs import Resources
+from unseen.methods.aggregate import Aggregate
 from unseen.records.folder import RunFolder
 from unseen.records.run_list import find_runs
 
@@ -26,6 +35,7 @@ TINY: dict[str, Any] = {
     "network": {"image_size": 16},
     "evaluate_every": 3,
 }
+SETTINGS = "steps=6 images_per_domain=4 network.image_size=16 evaluate_every=3"
 
 
 def compare(runs: Path, **changes: Any) -> Comparison:
@@ -121,16 +131,14 @@ def test_some_domains_only(comparison: Comparison, runs: Path) -> None:
 def test_names_may_be_text(comparison: Comparison, runs: Path) -> None:
     """One word must not be read letter by letter."""
     one = compare(runs, methods="aggregate", unseen="plain")
-    assert {(r["method"], *r["unseen_domains"]) for r in one.results} == {("aggregate", "plain")}
+    assert {(r.method, *r.unseen_domains) for r in one.results} == {("aggregate", "plain")}
 
 
 def test_training_domains_restrict_what_is_compared(runs: Path) -> None:
-    from unseen.experiments.compare import plan_comparison
-
-    plan = plan_comparison(
-        "digits", ["aggregate"], [0], [], {"data": {"training_domains": ["plain", "blended"]}}
-    )
-    chosen = [(e.data.unseen_domain, e.data.training_domains) for e in plan]
+    two = {"data": {"training_domains": ["plain", "blended"]}}
+    plan = plan_comparison("digits", "aggregate", overrides=two)
+    data = [run.experiment.data for run in plan.singles]
+    chosen = [(each.unseen_domain, each.training_domains) for each in data]
     assert chosen == [(("plain",), ("blended",)), (("blended",), ("plain",))]
 
 
@@ -139,9 +147,8 @@ def test_a_killed_comparison_is_finished_by_the_same_command(
 ) -> None:
     """SIGKILL once a run is under way; then the same words again."""
     words = "compare digits --methods aggregate,dmg --seeds 0 --unseen plain,blended"
-    settings = "steps=6 images_per_domain=4 network.image_size=16 evaluate_every=3"
     command = [sys.executable, "-m", "unseen", *words.split(), "--runs", str(tmp_path)]
-    command += settings.split()
+    command += [*SETTINGS.split(), "--workers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(tmp_path.glob("*/result.json")):
         time.sleep(0.02)
@@ -169,21 +176,127 @@ def test_runs_of_a_comparison_are_plain_runs(comparison: Comparison) -> None:
 
 
 def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
-    from unseen.experiments.compare import plan_comparison
-
     both = {"data": {"training_domains": ["plain"], "unseen_domain": ["outlines"]}}
-    plan = plan_comparison("digits", ["aggregate", "reweighting"], [0], [], both)
-    sides = [(e.data.training_domains, e.data.unseen_domain) for e in plan]
+    plan = plan_comparison("digits", ["aggregate", "reweighting"], overrides=both)
+    experiments = [run.experiment for run in plan.singles]
+    sides = [(e.data.training_domains, e.data.unseen_domain) for e in experiments]
     assert sides == [(("plain",), ("outlines",))] * 2
-    assert [e.setting for e in plan] == ["generalization", "adaptation"]
+    assert [e.setting for e in experiments] == ["generalization", "adaptation"]
 
 
-def test_all_is_every_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unseen import catalog
-    from unseen.experiments import compare as comparison
+def test_all_is_every_method() -> None:
+    """Those that adapt have recipes for it."""
+    plan = plan_comparison("digits", "all")
+    assert {run.experiment.method.name for run in plan.singles} == set(catalog.METHODS)
 
-    planned = []
-    monkeypatch.setattr(comparison, "_carry_out", lambda plan, *_: planned.extend(plan))
-    with pytest.raises(unseen.UnseenError, match="not finished"):
-        compare(tmp_path, methods="all", seeds=(0,))
-    assert {e.method.name for e in planned} == set(catalog.METHODS)
+
+def test_all_methods_on_one_domain_before_the_next() -> None:
+    plan = plan_comparison("digits", METHODS, (0, 1), unseen="plain,blended")
+    order = [
+        (*run.condition.unseen, run.condition.seed, run.condition.method) for run in plan.singles
+    ]
+    assert order == [
+        (domain, seed, method)
+        for domain in ("plain", "blended")
+        for seed in (0, 1)
+        for method in METHODS
+    ]
+    assert plan.label(plan.singles[1]) == "dmg, unseen plain, seed 0"
+
+
+def test_what_cannot_train_is_named_before_anything_trains(tmp_path: Path) -> None:
+    """No recipe says how methods that need target images should get them."""
+    for domain in ("north", "south", "west"):
+        for name in ("cat", "dog"):
+            for number in range(10):
+                picture = tmp_path / "images" / domain / name / f"{number}.png"
+                picture.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (16, 16), (9 * number, 0, 0)).save(picture)
+    settings = {
+        "data.root": str(tmp_path / "images"),
+        "network": {"name": "small_cnn", "pretrained": False, "image_size": 16},
+        "steps": 2,
+    }
+    with pytest.raises(SettingsError) as caught:
+        unseen.compare("folder", methods="all", runs=tmp_path / "runs", **settings)
+    first, *lines, last = str(caught.value).splitlines()
+    assert first == "this comparison cannot be trained:"
+    refused = {line.split()[0].partition("/")[2] for line in lines}
+    assert "reweighting" in refused
+    assert any("needs unlabelled images of the target domain; set setting=" in x for x in lines)
+    words, _, names = last.strip().rpartition(" ")
+    assert words == "methods: those that can be trained like this are"
+    assert set(names.split(",")) == set(catalog.METHODS) - refused
+    assert not (tmp_path / "runs").exists()
+
+
+class Breaking(Aggregate):
+    def loss(self, batch, progress):
+        raise ArithmeticError("this method is broken")
+
+
+def test_a_run_that_fails_does_not_lose_the_others(
+    comparison: Comparison, runs: Path, tmp_path: Path
+) -> None:
+    broken = f"{__name__}:Breaking"
+    shown = io.StringIO()
+    with pytest.raises(unseen.UnseenError, match="1 of 2 runs failed; the same comm") as caught:
+        compare(
+            tmp_path,
+            methods=(broken, "dmg"),
+            seeds=(0,),
+            unseen="plain",
+            console=Console(file=shown),
+        )
+    assert "ArithmeticError: this method is broken" in str(caught.value)
+    lines = shown.getvalue().splitlines()
+    assert lines[0] == "2 runs planned (0 finished, 0 to resume), 12 steps in all"
+    assert lines[1].startswith(f"1/2 {broken}, unseen plain, seed 0: failed: ArithmeticError: this")
+    assert lines[2].startswith("2/2 dmg, unseen plain, seed 0: out of domain ")
+    (finished,) = [folder for folder in find_runs(tmp_path) if folder.finished]
+    assert_same_run(finished.path, runs / finished.path.name)
+    (table,) = tmp_path.rglob("out_of_domain.md")
+    assert "1 of 1 result is missing" in table.read_text() or "missing" in table.read_text()
+
+
+def test_workers_write_what_this_process_would(
+    comparison: Comparison, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Byte for byte, but for the time; the tables are the same, too."""
+    words = "compare digits --methods aggregate,dmg --seeds 0-1 --unseen plain --workers 2"
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "--runs", str(tmp_path), *SETTINGS.split()])
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    assert "4 runs planned (0 finished, 0 to resume), 24 steps in all" in printed.err
+    assert "4/4 " in printed.err
+    assert len(list(find_runs(tmp_path))) == 4
+    for folder in find_runs(tmp_path):
+        assert_same_run(folder.path, runs / folder.path.name)
+    here = compare(runs, unseen="plain")
+    there = tmp_path / "tables" / here.files[0].parent.name
+    assert {f.name: f.read_text() for f in here.files} == {
+        f.name: f.read_text() for f in there.glob("*.*") if f.suffix != ".json"
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "launched", "asked", "expected"),
+    [(1, False, None, None), (2, False, None, 0), (2, False, 1, 1), (1, True, 3, 0)],
+)
+def test_several_devices_are_driven_from_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number, launched, asked, expected
+) -> None:
+    """Also where torchrun or SLURM has started a process for each of them."""
+    seen: list[Resources] = []
+    monkeypatch.setattr(module, "is_launched", lambda: launched)
+    monkeypatch.setattr(
+        module, "run_jobs", lambda jobs, resources, watcher: seen.append(resources) or []
+    )
+    devices = {"devices.number": number, "images_per_domain": 4}
+    plan = plan_comparison("digits", "aggregate", unseen="plain", overrides=devices)
+    missing = run_comparison(
+        plan, tmp_path, Resources(workers=asked), console=Console(quiet=True)
+    ).missing
+    assert [each.workers for each in seen] == [expected]
+    assert [each.state for each in missing] == ["unfinished"]

@@ -70,7 +70,7 @@ class Command:
         return [
             pid
             for pid in _descendants(self.process.pid)
-            if any(mark in _command_line(pid) for mark in ("spawn_main", "ray::carry_out"))
+            if any(mark in _command_line(pid) for mark in ("spawn_main", "ray::train_there"))
         ]
 
 
@@ -135,7 +135,7 @@ def test_stopped_and_killed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     assert stopped.value.code == 128 + signal.SIGTERM
     said = capfd.readouterr().err
     assert "everything is saved" in said
-    assert "Go on with the same command" in said
+    assert "Continue with the same command" in said
     assert "Traceback" not in said
     assert any(folder.checkpoint.is_file() for folder in find_runs(runs))
 

@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.made_results import made_result
 
 from unseen.config import Experiment
 from unseen.experiments.plan import Plan, plan_sweep
-from unseen.experiments.run.jobs import Job, Means, Outcome, Report
+from unseen.experiments.run.jobs import Job, Outcome
 from unseen.experiments.sweep_file import load_sweep
-from unseen.records.folder import RunFolder, run_name
+from unseen.recipe_files import build_experiment
+from unseen.records.folder import RunFolder
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 TINY: dict[str, Any] = {
@@ -42,20 +42,13 @@ class Pretender:
         self.broken: set[str] = set()
         """Runs, by folder name, that never get anywhere."""
 
-    def __call__(
-        self, jobs: Sequence[Job], runs: Path, means: Means, report: Report
-    ) -> list[Outcome]:
-        outcomes = []
-        asked = [(run_name(e), job.until) for job in jobs for e in job.experiments]
-        self.asked.append(asked)
-        for job in jobs:
-            for experiment in job.experiments:
-                outcome = self._pretend(experiment, RunFolder(runs / run_name(experiment)), job)
-                outcomes.append(outcome)
-                report(outcome)
-        return outcomes
+    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
+        singles = [single for job in jobs for single in job.one_by_one]
+        self.asked.append([(job.folders[0].name, job.until) for job in singles])
+        return [self._pretend(job) for job in singles]
 
-    def _pretend(self, experiment: Experiment, folder: RunFolder, job: Job) -> Outcome:
+    def _pretend(self, job: Job) -> Outcome:
+        experiment, folder = build_experiment(job.settings[0]), RunFolder(job.folders[0])
         if folder.path.name in self.broken:
             return Outcome(folder.path, "failed", "it broke down")
         write_metrics(experiment, folder, self.score, job.until or experiment.steps or 0)

@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 
-from unseen.experiments.run.worker import _end_with_the_driver
+from unseen.experiments.run.worker import _end_with_the_command
 
 
 def idle(platform: str) -> None:
     sys.platform = platform
     if platform == "linux":  # the kernel alone
         threading.Thread.start = lambda self: None
-    _end_with_the_driver()
+    _end_with_the_command()
     assert "torch" not in sys.modules
     print(os.getpid(), flush=True)
     time.sleep(60)

@@ -5,27 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from safetensors.numpy import load_file
 from tests.experiments.made_records import Pretender, small_plan
+from tests.experiments.tiny_sweep import job_of
 
 from unseen.atomic import read_json
 from unseen.config import Experiment
+from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.halving import Halving, is_stopped, kept, rungs, survivors
-from unseen.experiments.choose.results import judge
+from unseen.experiments.choose.results import write_results
 from unseen.experiments.choose.rounds import rounds
 from unseen.experiments.plan import Plan
-from unseen.experiments.run.jobs import Job, Means, Outcome, Report
-from unseen.experiments.sweep import Way, carry_out_sweep
+from unseen.experiments.run.jobs import Job, Outcome
+from unseen.experiments.run.train_job import train_runs
+from unseen.experiments.train_plan import train_plan
 from unseen.recipe_files import load_experiment
 from unseen.records.folder import RunFolder, run_name
-from unseen.training.display import Display
-from unseen.training.execute import execute
-
-
-def nothing(outcome: Outcome) -> None:
-    pass
+from unseen.training.display import SilentDisplay
 
 
 @pytest.mark.parametrize(
@@ -72,14 +69,15 @@ def test_the_best_up_to_their_rung_go_on(tmp_path: Path) -> None:
         2: record(tmp_path / "2", {2: 0.1, 4: 0.7, 6: 0.99}),  # what comes later does not
         3: record(tmp_path / "3", {2: 0.9}),  # never got there
     }
-    best, scores = survivors(folders, dict.fromkeys(folders, 4), keep=2)
+    best, scores = survivors({n: (folder, 4) for n, folder in folders.items()}, keep=2)
     assert best == [1, 2]
     assert scores == {0: 0.6, 1: 0.8, 2: 0.7}
 
 
 def test_ties_go_to_the_first_draws(tmp_path: Path) -> None:
     folders = {n: record(tmp_path / str(n), {2: 0.5}) for n in (2, 1, 0)}
-    assert survivors(folders, dict.fromkeys(folders, 2), keep=2)[0] == [0, 1]
+    reached = {n: (folder, 2) for n, folder in folders.items()}
+    assert survivors(reached, keep=2)[0] == [0, 1]
 
 
 def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
@@ -87,16 +85,16 @@ def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
         0: record(tmp_path / "0", {2: 0.5}),
         1: record(tmp_path / "1", {2: 0.9}, candidate=False),
     }
-    assert survivors(folders, dict.fromkeys(folders, 2), keep=1)[0] == [0, 1]
+    reached = {n: (folder, 2) for n, folder in folders.items()}
+    assert survivors(reached, keep=1)[0] == [0, 1]
 
 
 def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
     plan = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
     order = [t.draw for t in sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)]
-    names = [run_name(trial.experiment) for trial in plan.singles]
+    names = [run_name(run.experiment) for run in plan.singles]
     pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
-    way = Way(pretender, Means())
-    carry_out_sweep(plan, tmp_path, way, nothing)
+    train_plan(plan, tmp_path, pretender, together=True)
     asked = [[(names.index(name), until) for name, until in each] for each in pretender.asked]
     assert asked == [
         [(0, 2), (1, 2), (2, 2), (3, 2)],
@@ -108,10 +106,10 @@ def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
     mark = read_json(plan.singles[order[1]].folder(tmp_path).path / "stopped.json")
     score = pytest.approx(100 * plan.singles[order[1]].experiment.optimizer.lr)
     assert mark == {"step": 4, "validation": score, "better": 1, "compared": 2}
-    verdict = judge(plan, tmp_path)
-    assert {each.state for each in verdict.missing} == {"stopped"}
-    assert any("3 stopped" in note for note in verdict.tables["source"][0].notes)
-    assert next(each.compared for each in verdict.chosen) == (order[0],)
+    results = write_results(plan, tmp_path)
+    assert {each.state for each in results.missing} == {"stopped"}
+    assert any("3 stopped" in note for note in results.tables["source"][0].notes)
+    assert next(each.compared for each in results.chosen) == (order[0],)
 
 
 def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
@@ -119,7 +117,7 @@ def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
     pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
     best, second = sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)[:2]
     pretender.broken = {run_name(best.experiment)}
-    carry_out_sweep(plan, tmp_path, Way(pretender, Means()), nothing)
+    train_plan(plan, tmp_path, pretender, together=True)
     assert pretender.asked[-1] == [(run_name(second.experiment), None)]
     assert not is_stopped(best.folder(tmp_path))
 
@@ -132,11 +130,11 @@ def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> Non
         for number in (3, 2)
     )
     _, second, third = sorted(strict.singles, key=lambda t: -t.experiment.optimizer.lr)
-    carry_out_sweep(strict, tmp_path, Way(pretender, Means()), nothing)
+    train_plan(strict, tmp_path, pretender, together=True)
     assert is_stopped(second.folder(tmp_path))
     made = rounds(mild, tmp_path)
     next(made)  # all have reached the first rung already
-    assert second.experiment in [errand.trial.experiment for errand in next(made)]
+    assert second.experiment in [run.experiment for run in next(made)]
     assert not is_stopped(second.folder(tmp_path))
     assert is_stopped(third.folder(tmp_path))
 
@@ -147,19 +145,15 @@ class InProcess:
     def __init__(self, jobs: int = 10**6) -> None:
         self.jobs = jobs
 
-    def __call__(
-        self, jobs: Sequence[Job], runs: Path, means: Means, report: Report
-    ) -> list[Outcome]:
+    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
         outcomes = []
         for job in jobs:
-            (experiment,) = job.experiments
-            folder = RunFolder(runs / run_name(experiment))
+            (path,) = job.folders
             self.jobs -= 1
             if self.jobs < 0:
                 raise UnseenError("killed")
-            with Display(Console(quiet=True), 1, "") as display:
-                execute(experiment, folder, display, until=job.until)
-            outcomes.append(Outcome(folder.path, "finished" if folder.finished else "paused"))
+            train_runs(job, SilentDisplay(), OpenDatasets())
+            outcomes.append(Outcome(path, "finished" if RunFolder(path).finished else "paused"))
         return outcomes
 
 
@@ -184,22 +178,21 @@ def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
     plan: Plan, tmp_path: Path
 ) -> None:
     halved, killed, plain = (tmp_path / name for name in ("halved", "killed", "plain"))
-    carry_out_sweep(plan, halved, Way(InProcess(), Means(), together=False), nothing)
+    train_plan(plan, halved, InProcess(), together=False)
     finished = [t for t in plan.singles if t.folder(halved).finished]
     assert len(finished) == 1
     (survivor,) = finished
-    InProcess()([Job((survivor.experiment,))], plain, Means(), nothing)
+    InProcess()([job_of(survivor.experiment, runs=plain)])
     name = run_name(survivor.experiment)
     assert content(halved / name) == content(plain / name)
     for jobs in (1, 2, 4, 5):  # in the first round, again, in the second, before the third
-        way = Way(InProcess(jobs), Means(), together=False)
         with pytest.raises(UnseenError, match="killed"):
-            carry_out_sweep(plan, killed, way, nothing)
-    carry_out_sweep(plan, killed, Way(InProcess(), Means(), together=False), nothing)
-    for trial in plan.singles:
-        name = run_name(trial.experiment)
+            train_plan(plan, killed, InProcess(jobs), together=False)
+    train_plan(plan, killed, InProcess(), together=False)
+    for run in plan.singles:
+        name = run_name(run.experiment)
         assert content(killed / name) == content(halved / name)
-        assert is_stopped(RunFolder(killed / name)) == (trial != survivor)
+        assert is_stopped(RunFolder(killed / name)) == (run != survivor)
 
 
 def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
@@ -208,10 +201,10 @@ def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
     def score(experiment: Experiment, step: int) -> float:
         return 0.5
 
-    carry_out_sweep(plan, tmp_path, Way(Pretender(score, lambda e, d: 0.5), Means()), nothing)
+    train_plan(plan, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
     stopped = [t for t in plan.singles if is_stopped(t.folder(tmp_path))]
     assert stopped
     whole = Plan(plan.name, plan.sweep.model_copy(update={"halving": None}), plan.singles, ())
-    carry_out_sweep(whole, tmp_path, Way(Pretender(score, lambda e, d: 0.5), Means()), nothing)
-    assert not any(is_stopped(trial.folder(tmp_path)) for trial in plan.singles)
-    assert judge(whole, tmp_path).missing == []
+    train_plan(whole, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
+    assert not any(is_stopped(run.folder(tmp_path)) for run in plan.singles)
+    assert write_results(whole, tmp_path).missing == []

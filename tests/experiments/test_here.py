@@ -5,17 +5,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from tests.experiments.tiny_sweep import PARTS, assert_same_run, tiny_job
+from tests.experiments.tiny_sweep import PARTS, Listener, assert_same_run, below, tiny_job
 
 from unseen.atomic import read_json
-from unseen.experiments.run.here import run_here
-from unseen.experiments.run.jobs import Job, Means, Outcome
-from unseen.experiments.run.ledger import Ledger
-from unseen.experiments.run.train_job import Order, carry_out
-from unseen.records.folder import RunFolder, run_name
+from unseen.experiments.run.jobs import Job, Outcome, Reply, Resources
+from unseen.experiments.run.run_jobs import run_jobs
+from unseen.experiments.run.train_job import Trainer
+from unseen.recipe_files import build_experiment
+from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import steps_saved
-from unseen.training.display import Display
+from unseen.training.display import SilentDisplay
 from unseen.training.execute import execute
 
 
@@ -32,8 +31,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def one_by_one(job: Job, path: Path) -> RunFolder:
     folder = RunFolder(path)
-    with Display(Console(quiet=True), 1, "") as display:
-        execute(job.experiments[0], folder, display)
+    execute(build_experiment(job.settings[0]), folder, SilentDisplay())
     return folder
 
 
@@ -44,14 +42,14 @@ def test_a_sweep_with_one_bad_method_and_one_killed_worker(
     dying = tiny_job(method={"name": f"{parts}:DyingOnce"})
     good = tiny_job("digits/dmg", seed=1)
     paused = tiny_job(seed=2, until=3)
-    reported: list[Outcome] = []
+    listener = Listener()
     jobs = [bad, dying, good, paused]
     monkeypatch.chdir(tmp_path)
-    outcomes = run_here(jobs, Path("runs"), Means(workers=1), reported.append)
+    outcomes = run_jobs(jobs, Resources(workers=1), listener)
 
     assert [o.state for o in outcomes] == ["failed", "finished", "finished", "paused"]
-    assert [o.path for o in outcomes] == [Path("runs") / run_name(j.experiments[0]) for j in jobs]
-    assert sorted(reported) == sorted(outcomes)
+    assert [o.path for o in outcomes] == [job.folders[0] for job in jobs]
+    assert sorted(listener.outcomes) == sorted(outcomes)
     assert outcomes[0].error == (
         "ArithmeticError: this method is broken (tried 2 times; --retries 2 tries it again)"
     )
@@ -74,70 +72,79 @@ def _again(jobs: list[Job], outcomes: list[Outcome], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("unseen.experiments.run.here.Worker", None)
     files = [path for path in Path("runs").rglob("*") if path.is_file()]
     before = [path.stat().st_mtime_ns for path in files]
-    assert run_here(jobs, Path("runs"), Means(workers=1), lambda outcome: None) == outcomes
+    assert run_jobs(jobs, Resources(workers=1), Listener()) == outcomes
     assert [path.stat().st_mtime_ns for path in files] == before
 
 
-def order_for(job: Job, runs: Path, cpus: float = 1) -> Order:
-    ledger = Ledger([job], runs, Means(cpus=cpus), lambda outcome: None)
-    task = ledger.next_task()
-    assert task is not None
-    return ledger.order(task)
+def train(job: Job, threads: int = 1) -> Reply:
+    return Trainer(threads).train(job)
 
 
 def test_a_run_that_another_process_trains_is_busy(tmp_path: Path) -> None:
-    job = tiny_job()
-    order = order_for(job, tmp_path)
-    with RunFolder(tmp_path / run_name(job.experiments[0])).locked():
-        answer = carry_out(order)
-    assert answer.state == "busy"
-    assert "another process is training the run" in answer.error
-    assert not RunFolder(Path(order.folders[0])).failure.exists()
+    job = below(tmp_path, tiny_job())
+    folder = RunFolder(job.folders[0])
+    with folder.locked():
+        reply = train(job)
+    assert reply.state == "busy"
+    assert "another process is training the run" in reply.error
+    assert not folder.failure.exists()
 
 
 def test_settings_that_no_longer_hold_are_a_failure_of_their_run(tmp_path: Path) -> None:
     """A module that is not there in the worker, say: there is no experiment then."""
-    order = order_for(tiny_job(), tmp_path)
-    broken = order.settings[0] | {"method": {"name": "no_such_module:Method"}}
-    answer = carry_out(order._replace(settings=(broken,)))
-    assert answer.state == "failed"
-    assert "no_such_module" in answer.error
-    assert RunFolder(Path(order.folders[0])).failure.is_file()
+    job = below(tmp_path, tiny_job())
+    broken = {**job.settings[0], "method": {"name": "no_such_module:Method"}}
+    reply = train(job._replace(settings=(broken,)))
+    assert reply.state == "failed"
+    assert "no_such_module" in reply.error
+    assert RunFolder(job.folders[0]).failure.is_file()
 
 
 def test_a_domain_that_is_not_there_is_kept_as_a_failed_run(tmp_path: Path) -> None:
-    order = order_for(tiny_job(data__unseen_domain="outline"), tmp_path)
-    assert carry_out(order).state == "failed"
-    folder = RunFolder(Path(order.folders[0]))
+    job = below(tmp_path, tiny_job(data__unseen_domain="outline"))
+    assert train(job).state == "failed"
+    folder = RunFolder(job.folders[0])
     assert folder.read_settings()["data"]["unseen_domain"] == ["outline"]
     assert "did you mean 'outlines'" in read_json(folder.failure)["error"]
 
 
 def test_a_run_that_finishes_forgets_its_failure(tmp_path: Path) -> None:
-    job = tiny_job(steps=1)
-    folder = RunFolder(tmp_path / run_name(job.experiments[0]))
+    job = below(tmp_path, tiny_job(steps=1))
+    folder = RunFolder(job.folders[0])
     folder.write_failure("it was the weather", "trace")
-    assert carry_out(order_for(job, tmp_path)).state == "done"
+    assert train(job).state == "done"
     assert folder.finished
     assert not folder.failure.exists()
 
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
-    job = tiny_job(steps=1)
-    weights = tmp_path / run_name(job.experiments[0]) / "weights"
+    job = below(tmp_path, tiny_job(steps=1))
+    weights = job.folders[0] / "weights"
     weights.mkdir(parents=True)
     (weights / ".last.safetensors.abc.partial").write_text("cut sho")
-    assert carry_out(order_for(job, tmp_path)).state == "done"
+    assert train(job).state == "done"
     assert list(tmp_path.rglob(".*.partial")) == []
 
 
-def test_threads_are_those_of_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_the_threads_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     chosen: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    carry_out(order_for(tiny_job(steps=1), tmp_path, cpus=3))
+    Trainer(threads=3)
     assert chosen == [3]
+
+
+def test_remarks_of_a_run_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that fails, say: nobody sees what is printed in a worker."""
+
+    def execute(experiment, folder, display, *rest) -> None:
+        display.step(1, 0.5)
+        display.line("the tracker does not answer")
+
+    monkeypatch.setattr("unseen.training.execute.execute", execute)
+    reply = train(below(tmp_path, tiny_job()))
+    assert reply == Reply("done", remarks=("the tracker does not answer",))
 
 
 def test_no_worker_stays_behind() -> None:
@@ -146,4 +153,4 @@ def test_no_worker_stays_behind() -> None:
     if children.exists():
         names = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children.read_text().split()]
         assert [name for name in names if "spawn_main" in name] == []
-    assert all("sweep" not in thread.name for thread in threading.enumerate())
+    assert all("unseen" not in thread.name for thread in threading.enumerate())

@@ -13,16 +13,25 @@ from typing import Any
 import pytest
 import torch
 from tests.experiments.test_here import one_by_one
-from tests.experiments.tiny_sweep import PARTS, assert_same_records, assert_same_run, tiny_job
+from tests.experiments.tiny_sweep import (
+    PARTS,
+    Listener,
+    assert_same_records,
+    assert_same_run,
+    below,
+    tiny_job,
+)
 
 from unseen.atomic import read_json
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.run import on_ray as module
-from unseen.experiments.run.jobs import Means, Outcome, SweepStopped
+from unseen.experiments.run import run_jobs as loop
+from unseen.experiments.run.jobs import Reply, Resources, Stopped
 from unseen.experiments.run.ledger import Ledger
-from unseen.experiments.run.on_ray import RemoteCrew, run_on_ray, worker_environment
-from unseen.experiments.run.train_job import Answer, Origin
-from unseen.records.folder import RunFolder, run_name
+from unseen.experiments.run.on_ray import RayPool, worker_environment
+from unseen.experiments.run.run_jobs import run_jobs
+from unseen.experiments.run.train_job import Origin
+from unseen.records.folder import RunFolder
 from unseen.training.interruptions import StopFlag
 
 
@@ -43,12 +52,12 @@ def test_a_sweep_with_one_bad_method_and_one_killed_worker(
         tiny_job("digits/dmg", seed=1),
         tiny_job(seed=2, until=3),
     ]
-    reported: list[Outcome] = []
-    outcomes = run_on_ray(jobs, Path("runs"), Means(workers=1), reported.append)
+    listener = Listener()
+    outcomes = run_jobs(jobs, Resources("ray", workers=1), listener)
 
     assert [o.state for o in outcomes] == ["failed", "finished", "finished", "paused"]
-    assert [o.path for o in outcomes] == [Path("runs") / run_name(j.experiments[0]) for j in jobs]
-    assert sorted(reported) == sorted(outcomes)
+    assert [o.path for o in outcomes] == [job.folders[0] for job in jobs]
+    assert sorted(listener.outcomes) == sorted(outcomes)
     assert outcomes[0].error.startswith("ArithmeticError: this method is broken (tried 2 times;")
     assert (tmp_path / "mark").exists()
     for number in (1, 2):
@@ -92,20 +101,20 @@ class Lost(Exception):
 
 
 class Remote:
-    """Stands for Ray: holds what was submitted, and answers when a test says so."""
+    """Stands for Ray: holds what was submitted, and replies when a test says so."""
 
     exceptions = SimpleNamespace(RayError=Lost)
 
     def __init__(self) -> None:
         self.options_given: dict[str, Any] = {}
-        self.submitted: list[tuple[Origin, Any]] = []
-        self.answers: dict[int, Answer | Exception] = {}
+        self.submitted: list[tuple[Any, ...]] = []
+        self.replies: dict[int, Reply | Exception] = {}
         self.cancelled: list[tuple[int, bool]] = []
 
     def remote(self, *arguments: Any) -> Any:
         if callable(arguments[0]):
             return self
-        self.submitted.append((arguments[0], arguments[1]))
+        self.submitted.append(arguments)
         return len(self.submitted) - 1
 
     def options(self, **options: Any) -> "Remote":
@@ -113,57 +122,59 @@ class Remote:
         return self
 
     def wait(self, waiting: list[int], num_returns: int, timeout: float) -> tuple[list[int], Any]:
-        return [number for number in waiting if number in self.answers][:1], None
+        return [number for number in waiting if number in self.replies][:1], None
 
-    def get(self, number: int) -> Answer:
-        answer = self.answers[number]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def get(self, number: int) -> Reply:
+        reply = self.replies[number]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def cancel(self, number: int, force: bool) -> None:
         self.cancelled.append((number, force))
         if force:
-            self.answers[number] = Lost("cancelled")
+            self.replies[number] = Lost("cancelled")
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 100.0}
 
 
-def crew_of(tmp_path: Path, count: int, means: Means) -> tuple[Remote, Ledger, RemoteCrew]:
+def pool_of(tmp_path: Path, count: int, resources: Resources) -> tuple[Remote, Ledger, RayPool]:
     remote = Remote()
-    jobs = [tiny_job(seed=seed) for seed in range(count)]
-    ledger = Ledger(jobs, tmp_path, means, lambda outcome: None)
-    return remote, ledger, RemoteCrew(remote, means, ledger)  # pyright: ignore[reportArgumentType]
+    jobs = [below(tmp_path, tiny_job(seed=seed)) for seed in range(count)]
+    ledger = Ledger(jobs, resources.retries, lambda outcome: None)
+    return remote, ledger, RayPool(remote, resources)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_ray_is_asked_for(tmp_path: Path) -> None:
-    remote, _, crew = crew_of(tmp_path, 1, Means(cpus=2, gpus=0.25, workers=3))
+def test_what_ray_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote, _, pool = pool_of(tmp_path, 0, Resources(cpus=2, gpus=0.25, workers=3))
     options = remote.options_given
     assert (options["num_cpus"], options["num_gpus"], options["max_retries"]) == (2, 0.25, 0)
-    crew.give_out()
-    origin, order = remote.submitted[0]
-    assert origin == Origin(str(Path.cwd()), tuple(sys.argv))
-    assert order.threads == 2
+    monkeypatch.chdir(tmp_path)
+    job = tiny_job()
+    pool.start(job)
+    origin, sent, threads = remote.submitted[0]
+    assert origin == Origin(str(tmp_path), tuple(sys.argv))
+    assert sent.folders == (tmp_path / "runs" / job.folders[0].name,)
+    assert threads == 2
 
 
 def test_the_number_of_tasks_in_flight_is_bounded(tmp_path: Path) -> None:
-    remote, _, crew = crew_of(tmp_path, 5, Means(workers=2))
-    crew.give_out()
-    crew.give_out()
+    remote, ledger, pool = pool_of(tmp_path, 5, Resources(workers=2))
+    loop._start_and_collect(ledger, pool)
+    loop._start_and_collect(ledger, pool)
     assert len(remote.submitted) == 2
-    assert module._in_flight(remote, Means(cpus=0.5, address="auto")) == 400
-    assert module._in_flight(remote, Means(cpus=4, address="auto")) == 64
+    assert module._in_flight(remote, Resources(cpus=0.5, address="auto")) == 400  # pyright: ignore
+    assert module._in_flight(remote, Resources(cpus=4, address="auto")) == 64  # pyright: ignore
 
 
 def test_a_lost_worker_is_replaced_as_often_as_asked(tmp_path: Path) -> None:
-    remote, ledger, crew = crew_of(tmp_path, 1, Means(workers=1, retries=2))
+    remote, ledger, pool = pool_of(tmp_path, 1, Resources(workers=1, retries=2))
     for attempt in range(3):
-        crew.give_out()
+        remote.replies[attempt] = Lost("The node died.\nand a long story")
+        loop._start_and_collect(ledger, pool)
         assert len(remote.submitted) == attempt + 1
-        remote.answers[attempt] = Lost("The node died.\nand a long story")
-        crew.collect()
-    assert ledger.tasks_left == 0
+    assert ledger.jobs_left == 0
     (outcome,) = ledger.outcomes()
     assert outcome.state == "failed"
     assert outcome.error == "the process that trained it was lost (Lost: The node died.)"
@@ -172,15 +183,14 @@ def test_a_lost_worker_is_replaced_as_often_as_asked(tmp_path: Path) -> None:
 def test_stopping_lets_runs_save_and_ends_those_that_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote, ledger, crew = crew_of(tmp_path, 2, Means(workers=2))
-    crew.give_out()
-    remote.answers[0] = Answer("stopped")
-    monkeypatch.setattr(module, "_SECONDS_TO_SAVE", 0.0)
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.0)
-    crew.stop()
+    remote, ledger, pool = pool_of(tmp_path, 2, Resources(workers=2))
+    loop._start_and_collect(ledger, pool)
+    remote.replies[0] = Reply("stopped")
+    monkeypatch.setattr(loop, "_SECONDS_TO_SAVE", 0.0)
+    loop._stop(ledger, pool)
     assert remote.cancelled[:2] == [(0, False), (1, False)]
     assert (1, True) in remote.cancelled
-    assert ledger.left == 2
+    assert ledger.runs_left == 2
 
 
 def test_a_signal_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,21 +199,22 @@ def test_a_signal_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     remote.is_initialized = lambda: True  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setattr(module, "require", lambda name, extra: remote)
     monkeypatch.setattr(StopFlag, "signal_number", signal.SIGTERM)
-    with pytest.raises(SweepStopped, match=r"2 runs are left\.\nGo on with the same") as stopped:
-        run_on_ray([tiny_job(), tiny_job(seed=1)], tmp_path, Means(workers=1), lambda outcome: None)
+    jobs = [below(tmp_path, tiny_job()), below(tmp_path, tiny_job(seed=1))]
+    with pytest.raises(Stopped, match=r"2 runs are left\.\nContinue with the same") as stopped:
+        run_jobs(jobs, Resources("ray", workers=1), Listener())
     assert stopped.value.exit_code == 143
 
 
 def test_environment_of_the_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UNSEEN_DATA", "/somewhere/data")
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), sysconfig.get_paths()["purelib"]])
-    found = worker_environment(Means(cpus=4))
+    found = worker_environment(Resources(cpus=4))
     assert found["UNSEEN_DATA"] == "/somewhere/data"
     assert found["UNSEEN_CACHE"] == os.environ["UNSEEN_CACHE"]
     assert found["PYTHONPATH"].split(os.pathsep) == [str(Path.cwd()), str(tmp_path)]
     assert found["OMP_NUM_THREADS"] == "4"
     assert found["CUDA_VISIBLE_DEVICES"] == ""
-    assert "CUDA_VISIBLE_DEVICES" not in worker_environment(Means(gpus=1))  # Ray sets it
+    assert "CUDA_VISIBLE_DEVICES" not in worker_environment(Resources(gpus=1))  # Ray sets it
 
 
 def test_no_cluster_at_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +222,8 @@ def test_no_cluster_at_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("nobody there")
 
     ray: Any = SimpleNamespace(init=init)
-    with pytest.raises(UnseenError, match="no Ray cluster answers at far:6379; 'ray start"):
-        module._start(ray, Means(address="far:6379"))
+    with pytest.raises(UnseenError, match="no Ray cluster replies at far:6379; 'ray start"):
+        module._start(ray, Resources(address="far:6379"))
 
 
 def test_ray_of_our_own_is_quiet_and_as_large_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +234,9 @@ def test_ray_of_our_own_is_quiet_and_as_large_as_asked(monkeypatch: pytest.Monke
         given.update(options, statistics=os.environ["RAY_USAGE_STATS_ENABLED"])
 
     ray: Any = SimpleNamespace(init=init)
-    module._start(ray, Means(workers=3, cpus=1.5))
+    module._start(ray, Resources(workers=3, cpus=1.5))
     assert (given["address"], given["num_cpus"], given["statistics"]) == ("local", 5, "0")
     assert (given["include_dashboard"], given["log_to_driver"]) == (False, False)
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ
     with pytest.raises(SettingsError, match="the 0 GPUs there are"):  # Ray would wait for them
-        module._start(ray, Means(workers=1, gpus=1))
+        module._start(ray, Resources(workers=1, gpus=1))

@@ -9,38 +9,38 @@ from tests.experiments.made_records import DOMAINS, small_plan
 from unseen.config import identity
 from unseen.errors import SettingsError
 from unseen.experiments.compare import plan_comparison
-from unseen.experiments.plan import Plan, Trial, plan_sweep
+from unseen.experiments.plan import Plan, PlannedRun, plan_sweep
 from unseen.experiments.sweep_file import load_sweep
 
 
-def drawn(plan: Plan, **place: Any) -> list[dict[str, Any]]:
-    """The searched values of the draws at a place, by number."""
+def drawn(plan: Plan, **condition: Any) -> list[dict[str, Any]]:
+    """The searched values of the draws under a condition, by number."""
 
-    def fits(trial: Trial) -> bool:
-        return all(getattr(trial.place, key) == value for key, value in place.items())
+    def fits(run: PlannedRun) -> bool:
+        return all(getattr(run.condition, key) == value for key, value in condition.items())
 
-    return [trial.values for trial in plan.singles if fits(trial)]
+    return [run.values for run in plan.singles if fits(run)]
 
 
 def test_the_small_sweep_has_24_runs() -> None:
     plan = plan_sweep(load_sweep("digits"), "digits")
     assert plan.size == len(plan.distinct) == 24
-    assert {(t.place.method, *t.place.unseen, t.draw) for t in plan.singles} == {
+    assert {(t.condition.method, *t.condition.unseen, t.draw) for t in plan.singles} == {
         (method, domain, draw)
         for method in ("aggregate", "dmg")
         for domain in DOMAINS
         for draw in range(3)
     }
-    (first,) = {t.place.backbone for t in plan.singles}
+    (first,) = {t.condition.backbone for t in plan.singles}
     assert first == "small_cnn"
 
 
 def test_draw_0_is_the_recipe_as_a_comparison_has_it() -> None:
     plan = small_plan(methods="aggregate,dmg", seeds="0-1")
     overrides = plan.sweep.settings
-    compared = plan_comparison("digits", ["aggregate", "dmg"], [0, 1], [], overrides)
-    own = {identity(trial.experiment) for trial in plan.singles if trial.draw == 0}
-    assert own == {identity(experiment) for experiment in compared}
+    compared = plan_comparison("digits", ["aggregate", "dmg"], [0, 1], overrides=overrides)
+    own = {identity(run.experiment) for run in plan.singles if run.draw == 0}
+    assert own == {identity(run.experiment) for run in compared.singles}
 
 
 def test_draws_are_those_of_method_seed_and_number_alone() -> None:
@@ -110,17 +110,17 @@ def test_pairs_hold_out_every_target_with_every_other_domain() -> None:
     plan = small_plan(pairs="all", draws=2)
     assert len(plan.singles) == 8
     assert len(plan.pairs) == 12
-    assert {t.place.unseen for t in plan.pairs} == {
+    assert {t.condition.unseen for t in plan.pairs} == {
         *(("plain", "blended"), ("plain", "coloured"), ("plain", "outlines")),
         *(("blended", "coloured"), ("blended", "outlines"), ("coloured", "outlines")),
     }
-    for place, trials in plan.groups.items():
-        for trial in trials:
-            partners = plan.partners[place, trial.draw]
-            assert set(partners) == set(DOMAINS) - set(place.unseen)
-            assert all(pair.values == trial.values for pair in partners.values())
+    for condition, draws in plan.draws.items():
+        for run in draws:
+            partners = plan.partners[condition, run.draw]
+            assert set(partners) == set(DOMAINS) - set(condition.unseen)
+            assert all(pair.values == run.values for pair in partners.values())
     only = small_plan(pairs="nested", draws=2, unseen="plain")
-    assert {t.place.unseen for t in only.pairs} == {("plain", d) for d in DOMAINS[1:]}
+    assert {t.condition.unseen for t in only.pairs} == {("plain", d) for d in DOMAINS[1:]}
     assert only.size == 2 * 3 + 1
 
 
@@ -207,11 +207,13 @@ def test_pairs_that_leave_a_method_too_few_domains(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         plan_sweep(load_sweep("digits", changes), "digits")
     lines = str(caught.value).split("\n")[1:]
+    *lines, last = lines
     assert [line.split(":")[0].strip() for line in lines] == [
         "folder/mldg with a+b held out",
         "folder/metareg with a+b held out",
     ]
     assert all("needs two training domains or more, found one (c)" in line for line in lines)
+    assert last.strip() == "methods: those that can be trained like this are aggregate"
 
 
 def test_methods_that_adapt_cannot_hold_out_pairs() -> None:
@@ -223,8 +225,8 @@ def test_methods_that_adapt_cannot_hold_out_pairs() -> None:
 def test_the_shipped_sweeps_on_pacs(name: str, size: int, real_data: Path) -> None:
     plan = plan_sweep(load_sweep(name), name)
     assert plan.size == size
-    assert {trial.place.backbone for trial in plan.singles} == {"efficientnet_lite0"}
-    assert len(plan.groups) * 20 == size
+    assert {run.condition.backbone for run in plan.singles} == {"efficientnet_lite0"}
+    assert len(plan.draws) * 20 == size
 
 
 def test_the_shipped_sweep_on_domainnet(tmp_path: Path) -> None:
@@ -242,8 +244,8 @@ def test_the_shipped_sweep_on_domainnet(tmp_path: Path) -> None:
                 (tmp_path / name).touch()
     plan = plan_sweep(load_sweep("domainnet", {"settings.data.root": str(tmp_path)}), "domainnet")
     assert plan.size == 1080
-    assert {trial.experiment.steps for trial in plan.singles} == {15000}
-    batches = {trial.experiment.images_per_domain for trial in plan.singles}
+    assert {run.experiment.steps for run in plan.singles} == {15000}
+    batches = {run.experiment.images_per_domain for run in plan.singles}
     assert (min(batches), max(batches)) == (8, 32)
 
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from unseen.errors import SettingsError
-from unseen.experiments.run import resources as places
-from unseen.experiments.run.jobs import Means
+from unseen.experiments.run import resources as machine
+from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import (
     assign_devices,
     count_workers,
-    threads,
     worker_environments,
 )
 
@@ -48,40 +47,40 @@ def test_one_and_a_half_devices() -> None:
 
 
 def test_workers_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_cores", lambda: 8)
-    assert count_workers(Means()) == 8
-    assert count_workers(Means(cpus=3)) == 2
-    assert count_workers(Means(cpus=0.5)) == 16
-    assert count_workers(Means(cpus=16)) == 1
-    assert count_workers(Means(cpus=4, workers=5)) == 5
+    monkeypatch.setattr(machine, "_cores", lambda: 8)
+    assert count_workers(Resources()) == 8
+    assert count_workers(Resources(cpus=3)) == 2
+    assert count_workers(Resources(cpus=0.5)) == 16
+    assert count_workers(Resources(cpus=16)) == 1
+    assert count_workers(Resources(cpus=4, workers=5)) == 5
 
 
 def test_workers_by_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_cores", lambda: 64)
+    monkeypatch.setattr(machine, "_cores", lambda: 64)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,6")
-    found = worker_environments(Means(gpus=0.5, cpus=2))
+    found = worker_environments(Resources(gpus=0.5, cpus=2))
     assert [e["CUDA_VISIBLE_DEVICES"] for e in found] == ["3", "6", "3", "6"]
     assert {e["OMP_NUM_THREADS"] for e in found} == {"2"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    found = worker_environments(Means(gpus=1))
+    found = worker_environments(Resources(gpus=1))
     assert [e["CUDA_VISIBLE_DEVICES"] for e in found] == ["0", "1"]
 
 
 def test_without_gpus_none_is_seen() -> None:
     assert (
-        worker_environments(Means(workers=2))
+        worker_environments(Resources(workers=2))
         == [{"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}] * 2
     )
 
 
 def test_threads_of_a_share_of_a_core() -> None:
-    assert [threads(cpus) for cpus in (0.25, 1, 1.9, 4)] == [1, 1, 1, 4]
+    assert [Resources(cpus=cpus).threads for cpus in (0.25, 1, 1.9, 4)] == [1, 1, 1, 4]
 
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSEEN_ONE", "before")
-    with places.changed_environment({"UNSEEN_ONE": "1", "UNSEEN_TWO": "2"}):
+    with machine.changed_environment({"UNSEEN_ONE": "1", "UNSEEN_TWO": "2"}):
         assert (os.environ["UNSEEN_ONE"], os.environ["UNSEEN_TWO"]) == ("1", "2")
     assert os.environ["UNSEEN_ONE"] == "before"
     assert "UNSEEN_TWO" not in os.environ

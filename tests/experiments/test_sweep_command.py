@@ -9,12 +9,11 @@ from tests.experiments.made_records import Pretender, small_plan
 
 from unseen.experiments.cost import Row, estimate, on_workers
 from unseen.experiments.overview import clock, cost_summary, cost_table, runs_table
-from unseen.experiments.run import here as run_here
-from unseen.experiments.run import on_ray as run_on_ray
-from unseen.experiments.run import resources as places
-from unseen.experiments.run.jobs import Means
-from unseen.experiments.sweep import Way, carry_out_sweep
+from unseen.experiments.run import resources as machine
+from unseen.experiments.run import run_jobs as loop
+from unseen.experiments.run.jobs import Job, Outcome, Resources, Watcher
 from unseen.experiments.sweep_file import sweep_names
+from unseen.experiments.train_plan import train_plan
 from unseen.records.folder import run_name
 from unseen.records.run_list import find_runs
 from unseen.training.probe import Probe, probe
@@ -31,25 +30,26 @@ WORDS = (
 
 
 @pytest.fixture
-def pretender(monkeypatch: pytest.MonkeyPatch) -> Pretender:
-    """Takes the place of both executors."""
-    made = Pretender(lambda e, step: 0.5 + e.optimizer.lr, lambda e, domain: 0.4)
-    monkeypatch.setattr(run_here, "run_here", made)
-    monkeypatch.setattr(run_on_ray, "run_on_ray", made)
-    return made
+def pretender() -> Pretender:
+    return Pretender(lambda e, step: 0.5 + e.optimizer.lr, lambda e, domain: 0.4)
 
 
-@pytest.fixture
-def means_seen(monkeypatch: pytest.MonkeyPatch, pretender: Pretender) -> list[Means]:
-    """What either executor was given."""
-    seen: list[Means] = []
+@pytest.fixture(autouse=True)
+def resources_seen(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, pretender: Pretender
+) -> list[Resources]:
+    """What the executor was given; it only pretends to train."""
+    seen: list[Resources] = []
 
-    def executor(jobs, runs, means, report):
-        seen.append(means)
-        return pretender(jobs, runs, means, report)
+    def run_jobs(jobs: list[Job], resources: Resources, watcher: Watcher) -> list[Outcome]:
+        seen.append(resources)
+        outcomes = pretender(jobs)
+        for outcome in outcomes:
+            watcher.ended(outcome)
+        return outcomes
 
-    monkeypatch.setattr(run_here, "run_here", executor)
-    monkeypatch.setattr(run_on_ray, "run_on_ray", executor)
+    if "real" not in request.node.name:
+        monkeypatch.setattr(loop, "run_jobs", run_jobs)
     return seen
 
 
@@ -66,7 +66,7 @@ def test_a_sweep_ends_with_the_table_of_its_rule(unseen, pretender: Pretender, p
     assert "best of 3 draws by rule last" in out
     assert "best of 3 draws by rule source" not in out
     assert "Tables for the rules source, last, oracle, and chosen.json: runs/tables/sweep-" in out
-    assert "6/6 aggregate (digits, small_cnn), unseen blended, seed 0, draw 2: finished" in err
+    assert "6/6 aggregate, unseen blended, seed 0, draw 2: out of domain 40.0%, in domain 90" in err
     assert len(pretender.asked[0]) == 6
 
 
@@ -80,7 +80,7 @@ def test_failed_runs_are_named_and_the_exit_code_says_so(
     code, out, err = unseen(*words, "--runs", "second")
     assert code == 1
     assert "best of 3 draws by rule source" in out
-    assert "failed: aggregate (digits, small_cnn), unseen plain, seed 0, draw 1: it broke" in err
+    assert "failed: aggregate, unseen plain, seed 0, draw 1: it broke down" in err
     assert f"second/{name}" in err
 
 
@@ -90,25 +90,26 @@ def test_early_stopping_is_no_failure(unseen, pretender: Pretender) -> None:
     assert "4 runs were stopped early by successive halving." in err
 
 
-def test_means_reach_the_executor(unseen, means_seen: list[Means]) -> None:
-    means = "--on ray --address 10.0.0.1:6379 --cpus 2 --gpus 0.5 --workers 3"
-    words = ("sweep", "digits", *WORDS, *means.split(), "retries=4")
+def test_options_reach_the_executor(unseen, resources_seen: list[Resources]) -> None:
+    options = "--on ray --address 10.0.0.1:6379 --cpus 2 --gpus 0.5 --workers 3"
+    words = ("sweep", "digits", *WORDS, *options.split(), "retries=4")
     unseen(*words)
     unseen(*words, "--retries", "0")
-    assert means_seen == [Means(3, 2.0, 0.5, retries, "10.0.0.1:6379") for retries in (4, 0)]
+    expected = Resources("ray", 3, 2.0, 0.5, retries=4, address="10.0.0.1:6379")
+    assert resources_seen == [expected, expected._replace(retries=0)]
 
 
 @pytest.mark.parametrize(("devices", "gpus"), [([], 0.0), (["0", "1"], 1.0)])
 def test_a_run_gets_a_gpu_where_there_is_one(
     unseen,
     monkeypatch: pytest.MonkeyPatch,
-    means_seen: list[Means],
+    resources_seen: list[Resources],
     devices: list[str],
     gpus: float,
 ) -> None:
-    monkeypatch.setattr(places, "visible_devices", lambda: devices)
+    monkeypatch.setattr(machine, "visible_devices", lambda: devices)
     unseen("sweep", "digits", *WORDS)
-    assert [means.gpus for means in means_seen] == [gpus]
+    assert [resources.gpus for resources in resources_seen] == [gpus]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_a_run_gets_a_gpu_where_there_is_one(
         ("sweep mine.yaml", "there is no file mine.yaml"),
         ("sweep digits steps=3", "a setting of all runs is written settings.steps"),
         ("sweep digits --address x", "--address is that of a Ray cluster; add --on ray"),
-        ("sweep digits --workers 0", "should be greater than 0, got 0"),
+        ("sweep digits --workers -1", "should be 0 or more, got -1"),
+        ("sweep digits --workers 0 --on ray", "leave it or --on ray out"),
         ("sweep digits --retries -1", "should be 0 or more, got -1"),
         ("sweep digits --gpus -1", "should be greater than 0, got -1"),
     ],
@@ -152,9 +154,9 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
     )
     pretender = Pretender(lambda e, step: 0.5, lambda e, domain: 0.5)
     pretender.broken = {
-        run_name(t.experiment) for t in plan.singles if t.draw or len(t.place.unseen[0]) > 5
+        run_name(t.experiment) for t in plan.singles if t.draw or len(t.condition.unseen[0]) > 5
     }
-    carry_out_sweep(plan, tmp_path, Way(pretender, Means()), lambda outcome: None)
+    train_plan(plan, tmp_path, pretender, together=True)
 
     def never(experiment: Any) -> Probe:
         raise AssertionError("measured, though a run is finished")

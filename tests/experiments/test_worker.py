@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.parametrize("platform", ["linux", "another"])
-def test_a_worker_ends_with_its_driver(platform: str) -> None:
+def test_a_worker_ends_with_its_command(platform: str) -> None:
     """By the kernel on Linux, by the end of a pipe elsewhere; and it is light until it has work."""
     words = [sys.executable, "-m", "tests.experiments.orphan", platform]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as driver:
-        assert driver.stdout is not None
-        worker = Path("/proc") / driver.stdout.readline().strip()
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        worker = Path("/proc") / command.stdout.readline().strip()
         assert (worker / "cmdline").read_text()
-        driver.kill()
+        command.kill()
         until = time.monotonic() + 10
         while worker.exists():
             assert time.monotonic() < until, "the worker is still there"

@@ -1,6 +1,7 @@
 """Tiny runs on the digits as jobs, methods that go wrong, and records compared."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,15 @@ import numpy as np
 from safetensors import safe_open
 from tests.tiny import TINY
 
-from unseen.experiments.run.jobs import Job
+from unseen.config import Experiment, complete_settings
+from unseen.experiments.run.jobs import Job, Outcome
 from unseen.recipe_files import load_experiment
+from unseen.records.folder import run_name
 from unseen.records.run_list import find_runs
+from unseen.training.display import Display, SilentDisplay
 
 NOT_COMPARED = {"lock", "timing.json", "environment.json", "checkpoint.safetensors"}
+RUNS = Path("runs")
 PARTS = '''
 """Methods that go wrong."""
 
@@ -44,8 +49,38 @@ class DyingOnce(Aggregate):
 
 def tiny_job(recipe: str = "digits/aggregate", until: int | None = None, **changes: Any) -> Job:
     """`a__b=value` is the setting `a.b=value`."""
+    return job_of(tiny_experiment(recipe, **changes), until=until)
+
+
+def tiny_experiment(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return Job((load_experiment(recipe, TINY | dotted),), until)
+    return load_experiment(recipe, TINY | dotted)
+
+
+def job_of(*experiments: Experiment, runs: Path = RUNS, until: int | None = None) -> Job:
+    settings = tuple(complete_settings(experiment) for experiment in experiments)
+    return Job(settings, tuple(runs / run_name(experiment) for experiment in experiments), until)
+
+
+def below(runs: Path, job: Job) -> Job:
+    """The same runs in another folder."""
+    return job._replace(folders=tuple(runs / path.name for path in job.folders))
+
+
+class Listener:
+    """A watcher that remembers how runs went."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def begin(self, job: Job) -> Display:
+        return SilentDisplay()
+
+    def ended(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    def under_way(self, jobs: Collection[Job]) -> None:
+        pass
 
 
 def assert_same_records(found: Path, expected: Path) -> None:

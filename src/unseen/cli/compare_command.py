@@ -1,18 +1,20 @@
-"""Leave each domain out in turn: train on the others, test on it; every method and seed.
+"""Hold out each domain in turn: train on the others, test on it; every method and seed.
 
 Prints the out-of-domain, in-domain and known-domain tables and saves them as CSV, Markdown and
-LaTeX. Finished runs are skipped and unfinished ones resumed, so the same command goes on.
+LaTeX. Everything is checked before the first run. Finished runs are skipped and unfinished ones
+resumed, so the same command continues where it was.
 
   unseen compare digits
   unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
   unseen compare folder data.root=my_images steps=500
+  unseen compare pacs --workers 1 --cpus 4 --dry-run
 """
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
+from unseen.cli.run_options import add_run_options, chosen_resources, show_plan
 from unseen.config import parse_seeds
 from unseen.recipe_files import parse_overrides
 
@@ -27,32 +29,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
     parser.add_argument("--backbone", help="another network for all methods")
     parser.add_argument("--unseen", default="", help="hold out these domains only")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
     parser.add_argument(
-        "--log", default="", help="send records to wandb, tensorboard, mlflow as well: any of them"
+        "--log", default="", help="also send records to any of wandb, tensorboard, mlflow"
     )
+    add_run_options(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
 
 
-def run(chosen: argparse.Namespace) -> None:
-    from unseen.experiments.compare import compare
+def run(chosen: argparse.Namespace) -> int:
+    from unseen.experiments.compare import plan_comparison, run_comparison
     from unseen.reports.formats import to_rich
+    from unseen.trackers.fan_out import choose_trackers
     from unseen.training.devices import is_first_process
 
-    quiet = not is_first_process()
-    comparison = compare(
+    trackers = choose_trackers(chosen.log)
+    resources = chosen_resources(chosen, retries=1)
+    plan = plan_comparison(
         chosen.dataset,
-        methods=chosen.methods,
-        seeds=parse_seeds(chosen.seeds),
-        backbone=chosen.backbone,
-        unseen=chosen.unseen,
-        runs=chosen.runs,
-        log=chosen.log,
-        console=Console(stderr=True, quiet=quiet),
-        **parse_overrides(chosen.overrides),
+        chosen.methods,
+        parse_seeds(chosen.seeds),
+        chosen.backbone,
+        chosen.unseen,
+        parse_overrides(chosen.overrides),
     )
-    console = Console(quiet=quiet)
+    if chosen.dry_run:
+        show_plan(plan, chosen.runs, resources)
+        return 0
+    quiet = not is_first_process()
+    console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
+    comparison = run_comparison(plan, chosen.runs, resources, trackers, warnings)
     for table in comparison.tables:
         console.print(to_rich(table, console.width))
-    folder = comparison.files[0].parent
-    console.print(f"Tables as CSV, Markdown and LaTeX: {folder}", highlight=False, soft_wrap=True)
+    if comparison.files:
+        folder = comparison.files[0].parent
+        saved = f"Tables as CSV, Markdown and LaTeX: {folder}"
+        console.print(saved, highlight=False, soft_wrap=True)
+    if comparison.missing:
+        warnings.print(comparison.failures, markup=False, highlight=False, soft_wrap=True)
+    return 1 if comparison.missing else 0

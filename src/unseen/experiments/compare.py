@@ -1,6 +1,5 @@
-"""The main job: leave one domain out, in turn, for every method and seed; then the tables."""
+"""The main job: hold out one domain after the other, for every method and seed; then the tables."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,33 +8,48 @@ from typing import Any
 
 from rich.console import Console
 
-from unseen import catalog
-from unseen.config import Experiment, as_list, identity
-from unseen.data.opening import open_dataset
-from unseen.errors import SettingsError, unknown_name
-from unseen.recipe_files import build_experiment, merge, nested, read_recipe, recipe_names
-from unseen.records.folder import RunFolder, run_name, safe_name
+from unseen.config import as_list
+from unseen.errors import SettingsError, UnseenError
+from unseen.experiments.choose.results import Missing, missing_runs
+from unseen.experiments.plan import Plan, make_plan
+from unseen.experiments.progress import PlanDisplay
+from unseen.experiments.run.jobs import Resources
+from unseen.experiments.run.resources import default_gpus
+from unseen.experiments.run.run_jobs import run_jobs
+from unseen.experiments.sweep_file import Sweep
+from unseen.experiments.train_plan import train_plan
+from unseen.recipe_files import nested
 from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
-from unseen.records.views import VIEWS
 from unseen.reports.formats import write_tables
-from unseen.reports.gather import Expected
 from unseen.reports.tables import Table, build_tables
 from unseen.trackers.base import Subject
 from unseen.trackers.fan_out import Trackers, choose_trackers
-from unseen.training.devices import is_first_process
-from unseen.training.display import Display
-from unseen.training.execute import execute, length
+from unseen.training.devices import is_first_process, is_launched
+
+_CHOSEN = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of a comparison and the tables made of them."""
+    """The finished runs of a comparison, the tables made of them, and what is missing."""
 
     results: list[RunResult]
     tables: list[Table]
     files: list[Path]
     folders: list[Path]
+    missing: list[Missing]
+
+    @property
+    def failures(self) -> str:
+        """What failed, and how to continue; empty if nothing did."""
+        if not self.missing:
+            return ""
+        lines = [f"{each.folder.path.name}: {each.error}" for each in self.missing]
+        return (
+            f"{len(lines)} of {len(lines) + len(self.folders)} runs failed; the same command tries "
+            "them again, and keeps the others:\n  " + "\n  ".join(lines)
+        )
 
 
 def compare(
@@ -47,118 +61,87 @@ def compare(
     unseen: str | Sequence[str] = (),
     runs: str | Path = "runs",
     log: str | Sequence[str] = (),
+    workers: int | None = 0,
     console: Console | None = None,
     **overrides: Any,
 ) -> Comparison:
     """Train on all domains but one, test on that one; every domain, method and seed.
 
     Each method starts from its recipe `dataset/method`, or from `dataset/aggregate` with the
-    method's own defaults. Finished runs are skipped, unfinished ones resumed. Names may be given
-    as a list or as text with commas, `all` being every method; `unseen` restricts which domains are
-    held out.
+    method's own defaults. Everything is checked before the first run. Finished runs are skipped,
+    unfinished ones resumed; a run that fails does not keep the others from training, and is named
+    in the error that is raised at the end.
+
+    Names may be given as a list or as text with commas, `all` being every method; `unseen`
+    restricts which domains are held out. `workers` is how many processes train (None: as many as
+    there are cores); 0 trains in this process. A script that asks for workers has to guard its
+    own code by `if __name__ == "__main__":`, because they import it.
     """
-    methods, unseen, trackers = as_list(methods), as_list(unseen), choose_trackers(log)
-    methods = list(catalog.METHODS) if list(methods) == ["all"] else methods
-    console = console or Console(stderr=True)
-    extra = nested(overrides)
-    if backbone is not None:
-        extra = merge(extra, {"network": {"name": backbone}})
-    plan = plan_comparison(dataset, methods, seeds, unseen, extra)
-    folders = [RunFolder(Path(runs) / run_name(experiment)) for experiment in plan]
-    _carry_out(plan, folders, console, trackers)
-    results = [folder.read_result() for folder in folders]
-    expected = Expected(
-        tuple(methods),
-        tuple(dict.fromkeys(tuple(e.data.unseen_domain) for e in plan)),
-        tuple(seeds),
-    )
-    tables = build_tables(results, plan[0].selection, expected)
-    home = Path(runs) / "tables" / _table_folder(plan)
-    files = write_tables(tables, home)
-    write_run_list(home, RunList(tuple(folder.path for folder in folders)))
-    _send_tables(trackers, tables, home, console)
-    return Comparison(results, tables, files, [folder.path for folder in folders])
+    trackers = choose_trackers(log)
+    plan = plan_comparison(dataset, methods, seeds, backbone, unseen, overrides)
+    resources = Resources(workers=workers, gpus=default_gpus(), retries=0)
+    found = run_comparison(plan, Path(runs), resources, trackers, console)
+    if found.missing:
+        raise UnseenError(found.failures)
+    return found
 
 
 def plan_comparison(
     dataset: str,
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    unseen: Sequence[str],
-    overrides: Mapping[str, Any],
-) -> list[Experiment]:
-    """The settings of every run, all checked before the first one starts."""
-    bases = {method: merge(base_settings(dataset, method), overrides) for method in methods}
-    if not bases or not seeds:
+    methods: str | Sequence[str],
+    seeds: Sequence[int] = (0,),
+    backbone: str | None = None,
+    unseen: str | Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> Plan:
+    """A sweep of one draw, the recipe as it is."""
+    methods = tuple(as_list(methods))
+    if not methods or not seeds:
         raise SettingsError("a comparison needs at least one method and one seed")
-    first = build_experiment(next(iter(bases.values())), f"{dataset}/{methods[0]}")
-    domains = open_dataset(first.data).index().domains
-    return [
-        build_experiment(hold_out(settings, first, [held_out], seed), f"{dataset}/{method}")
-        for held_out in domains_to_hold_out(first, domains, unseen)
-        for seed in seeds
-        for method, settings in bases.items()
-    ]
-
-
-def base_settings(dataset: str, method: str) -> dict[str, Any]:
-    """Of the recipe `dataset/method`, or of `dataset/aggregate` with the method's defaults."""
-    known = recipe_names()
-    if f"{dataset}/{method}" in known:
-        return read_recipe(f"{dataset}/{method}")
-    if method not in catalog.METHODS and ":" not in method:
-        raise SettingsError(unknown_name("method", method, catalog.METHODS))
-    if f"{dataset}/aggregate" not in known:
-        families = {name.partition("/")[0] for name in known}
-        raise SettingsError(unknown_name("dataset to compare on", dataset, families))
-    return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
-
-
-def domains_to_hold_out(
-    first: Experiment, domains: Sequence[str], wanted: Sequence[str] = ()
-) -> Sequence[str]:
-    """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one task."""
-    unknown = [name for name in wanted if name not in domains]
-    if unknown:
-        raise SettingsError(unknown_name("domain", unknown[0], domains))
-    if wanted:
-        return wanted
-    both_named = first.data.training_domains and first.data.unseen_domain
-    return first.data.unseen_domain if both_named else first.data.training_domains or domains
-
-
-def hold_out(
-    settings: Mapping[str, Any], first: Experiment, held_out: Sequence[str], seed: int
-) -> dict[str, Any]:
-    """One run: these domains are unseen; of those that the recipe names, the others train."""
-    data: dict[str, Any] = {"unseen_domain": list(held_out)}
-    training = [domain for domain in first.data.training_domains if domain not in held_out]
-    if training:
-        data["training_domains"] = training
-    return merge(settings, {"seed": seed, "data": data})
-
-
-def _carry_out(
-    plan: list[Experiment], folders: list[RunFolder], console: Console, log: Sequence[str]
-) -> None:
-    """Every run that is not finished, under one bar over all steps of the plan."""
-    lengths = [length(experiment) for experiment in plan]
-    finished = sum(folder.finished for folder in folders)
-    started = sum(f.checkpoint.is_file() and not f.finished for f in folders)
-    console.print(
-        f"{len(plan)} runs planned ({finished} finished, {started} to resume), "
-        f"{sum(lengths)} steps in all",
-        highlight=False,
+    sweep = Sweep(
+        datasets=(dataset,),
+        methods=methods,
+        backbones=() if backbone is None else (backbone,),
+        unseen=tuple(as_list(unseen)),
+        seeds=tuple(seeds),
+        settings=nested(overrides or {}),
     )
-    done = sum(n for n, folder in zip(lengths, folders, strict=True) if folder.finished)
-    with Display(console, sum(lengths), "", done) as display:
-        for number, (experiment, folder) in enumerate(zip(plan, folders, strict=True), 1):
-            if folder.finished:
-                continue
-            display.begin_run(f"{number}/{len(plan)} {describe(experiment)}", done)
-            execute(experiment, folder, display, log)
-            done += lengths[number - 1]
-            display.line(f"{number}/{len(plan)} {describe(experiment)}: {_outcome(folder)}")
+    return make_plan(sweep, "", "this comparison cannot be trained", _CHOSEN)
+
+
+def run_comparison(
+    plan: Plan,
+    runs: Path,
+    resources: Resources,
+    log: tuple[str, ...] = (),
+    console: Console | None = None,
+) -> Comparison:
+    """Train what is not finished, and write the tables of what is.
+
+    Runs on stored features are trained one by one, unlike those of a sweep: then they equal those
+    of `unseen train` to the last bit, and each has its own checkpoints and trackers.
+    """
+    console = console or Console(stderr=True)
+    several = any(run.experiment.devices.number > 1 for run in plan.singles)
+    if is_launched() or (several and resources.workers is None and resources.on == "here"):
+        resources = resources._replace(on="here", workers=0)
+    for run in plan.singles:  # the same command tries again what failed before
+        run.folder(runs).failure.unlink(missing_ok=True)
+    with PlanDisplay(console, plan, runs) as display:
+        executor = partial(run_jobs, resources=resources, watcher=display)
+        outcomes = train_plan(plan, runs, executor, together=False, log=log)
+    folders = [folder for run in plan.singles if (folder := run.folder(runs)).finished]
+    missing = missing_runs(plan, runs, outcomes)
+    results = [folder.read_result() for folder in folders]
+    if not results:
+        return Comparison([], [], [], [], missing)
+    (dataset,) = plan.sweep.datasets
+    tables = build_tables(results, plan.singles[0].experiment.selection, plan.expected(dataset))
+    home = runs / "tables" / plan.folder_name
+    files = write_tables(tables, home)
+    write_run_list(home, RunList(tuple(folder.path for folder in folders)))
+    _send_tables(log, tables, home, console)
+    return Comparison(results, tables, files, [folder.path for folder in folders], missing)
 
 
 def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console: Console) -> None:
@@ -171,24 +154,3 @@ def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console:
         for table in tables:
             trackers.table(table)
         trackers.close(finished=True)
-
-
-def describe(experiment: Experiment) -> str:
-    unseen = "+".join(experiment.data.unseen_domain)
-    return f"{experiment.method.name}, unseen {unseen}, seed {experiment.seed}"
-
-
-def _outcome(folder: RunFolder) -> str:
-    result = folder.read_result()
-    means = {
-        about.title: result.mean(result.selection, view)
-        for view, about in VIEWS.items()
-        if view != "known_domain"
-    }
-    return ", ".join(f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None)
-
-
-def _table_folder(plan: list[Experiment]) -> str:
-    """Another choice of methods, seeds or settings has tables of its own."""
-    together = hashlib.sha256("".join(map(identity, plan)).encode()).hexdigest()[:8]
-    return f"{safe_name(plan[0].data.name)}-{safe_name(plan[0].network.name)}-{together}"

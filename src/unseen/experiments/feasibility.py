@@ -1,4 +1,4 @@
-"""Whether a method can be trained at all with the domains that a sweep leaves it."""
+"""Whether a method can be trained at all with the domains that a plan leaves it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,15 +7,14 @@ from unseen.data.batch import Task
 from unseen.data.dataset import Index
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
-from unseen.experiments.compare import hold_out
-from unseen.experiments.ranges import Base
+from unseen.experiments.bases import Base
 from unseen.recipe_files import build_experiment
-from unseen.training.build import build_method, looks_at_target
+from unseen.training.build import build_method, build_sampler, looks_at_target
 
 
-def why_not(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """What keeps a method from training, once for each number of domains that are left to it."""
-    adapts = base.first.setting == "adaptation"
+    adapts = base.experiment.setting == "adaptation"
     if adapts and any(len(domains) > 1 for domains in held_out):
         yield (
             f"pairs: {base.name} adapts to one target domain, so it cannot hold out two; "
@@ -24,22 +23,21 @@ def why_not(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> It
         return
     tried: set[int] = set()
     for domains in held_out:
-        left = len(base.first.data.training_domains or index.domains) - len(domains)
+        left = len(base.experiment.data.training_domains or index.domains) - len(domains)
         if left in tried:
             continue
         tried.add(left)
-        settings = hold_out(base.settings, base.first, domains, seed=0)
         try:
-            _build(build_experiment(settings, base.name), index)
+            _build(build_experiment(base.hold_out(domains, seed=0), base.name), index)
         except UnseenError as error:
-            unseen = "+".join(domains)
-            yield f"{base.name} with {unseen} held out: {error}"
+            yield f"{base.name} with {'+'.join(domains)} held out: {error}"
 
 
 def _build(experiment: Experiment, index: Index) -> None:
     """The method as it would start, but with random weights: nothing is downloaded for this."""
     looks_at_target(experiment)
     roles = choose_roles(index, experiment.data, experiment.setting)
+    build_sampler(experiment, roles)
     target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
     network = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": network})

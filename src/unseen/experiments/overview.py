@@ -1,4 +1,4 @@
-"""A plan before it is carried out: its runs, where they stand, and what they cost."""
+"""A plan before it is trained: its runs, where they stand, and what they cost."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +21,13 @@ def runs_table(plan: Plan, runs: Path) -> Table | None:
     table = Table(title="Runs", title_justify="left")
     for column in ("method", "unseen", "seed", "draw", "settings", "state"):
         table.add_column(column)
-    several = len({(t.place.dataset, t.place.backbone) for t in plan.distinct}) > 1
-    for trial in plan.distinct:
-        place = trial.place
-        method = f"{place.method} ({place.dataset}, {place.backbone})" if several else place.method
-        values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
-        cells = [method, "+".join(place.unseen), str(place.seed), str(trial.draw), values]
-        table.add_row(*map(escape, cells), _state(trial.folder(runs)))
+    several = len({(c.dataset, c.backbone) for c in plan.draws}) > 1
+    for run in plan.distinct:
+        dataset, method, backbone, unseen, seed = run.condition
+        name = f"{method} ({dataset}, {backbone})" if several else method
+        values = ", ".join(f"{path}={value}" for path, value in run.values.items())
+        cells = [name, "+".join(unseen), str(seed), str(run.draw), values]
+        table.add_row(*map(escape, cells), _state(run.folder(runs)))
     return table
 
 

@@ -1,94 +1,97 @@
-"""What a person sees while a sweep goes on: how far it is, what failed, what is under way."""
+"""What a person sees while a plan is trained: how far it is, and how each run ended."""
 
+import json
+import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
+from unseen.experiments.choose.rounds import expected_share
 from unseen.experiments.plan import Plan
-from unseen.experiments.run.jobs import Outcome
+from unseen.experiments.run.jobs import Job, Outcome
 from unseen.records.folder import RunFolder
-from unseen.training.display import Drawn
+from unseen.records.views import VIEWS
+from unseen.training.display import Display
 
-_FRESH_SECONDS = 60.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_NAMES = 3
+_LINE_BYTES = 4096
 
 
-class SweepDisplay(Drawn):
-    """A bar over all runs in a terminal; elsewhere a line for each run that came to its end."""
+class PlanDisplay(Display):
+    """A bar over all steps in a terminal, and a line for each run that ends."""
 
     def __init__(self, console: Console, plan: Plan, runs: Path) -> None:
-        self._console = console
-        self._labels = {trial.folder(runs).path: str(trial) for trial in plan.distinct}
-        self._ended: set[Path] = set()
+        planned = {run.folder(runs).path: run for run in plan.distinct}
+        self._labels = {path: plan.label(run) for path, run in planned.items()}
+        self._steps = {path: run.steps for path, run in planned.items()}
+        self._ended = {path for path in planned if RunFolder(path).finished}
+        self._runs = plan.size
         self._failed = 0
-        self._total = plan.size
-        self._progress = Progress(
-            TextColumn("runs"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            _UnderWay(self._labels, self._ended),
-            console=console,
-            disable=not console.is_terminal,
-            speed_estimate_period=3600,
+        self._last_look = 0.0
+        total = round(sum(run.steps * expected_share(plan, run) for run in planned.values()))
+        resumed = sum(RunFolder(path).checkpoint.is_file() for path in planned.keys() - self._ended)
+        super().__init__(console, total, "", self._behind)
+        self.line(
+            f"{self._runs} runs planned ({len(self._ended)} finished, {resumed} to resume), "
+            f"{total} steps in all"
         )
-        self._task = self._progress.add_task("runs", total=self._total, news="")
 
-    def report(self, outcome: Outcome) -> None:
-        """A run came back: finished, failed for good, or paused for a decision."""
+    @property
+    def _behind(self) -> int:
+        return sum(self._steps[path] for path in self._ended)
+
+    def begin(self, job: Job) -> Display:
+        """A job begins in this process: this is the display of its runs."""
+        label = self._labels[job.folders[0]]
+        self.begin_run(f"{len(self._ended) + 1}/{self._runs} {label}", self._behind)
+        return self
+
+    def ended(self, outcome: Outcome) -> None:
+        """A run is finished, has failed for good, or pauses for a decision."""
+        for remark in outcome.remarks:
+            self.line(f"{self._labels[outcome.path]}: {remark}")
         if outcome.state == "paused" or outcome.path in self._ended:
             return
         self._ended.add(outcome.path)
         self._failed += outcome.state == "failed"
-        news = f"{self._failed} failed" if self._failed else ""
-        self._progress.update(self._task, completed=len(self._ended), news=news)
-        if outcome.state == "failed" or not self._console.is_terminal:
-            label = self._labels.get(outcome.path, outcome.path.name)
-            what = f"{label}: {outcome.state}"
-            what += f": {outcome.error.partition(chr(10))[0]}" if outcome.error else ""
-            self._console.print(
-                f"{len(self._ended)}/{self._total} {what}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+        how = f"failed: {outcome.error}" if outcome.state == "failed" else _accuracies(outcome.path)
+        self.line(f"{len(self._ended)}/{self._runs} {self._labels[outcome.path]}: {how}")
 
-
-class _UnderWay(TextColumn):
-    """Failures so far, and the runs that have written something of late, wherever they are."""
-
-    max_refresh = 2.0
-
-    def __init__(self, labels: dict[Path, str], ended: set[Path]) -> None:
-        super().__init__("{task.fields[news]}")
-        self._labels, self._ended = labels, ended
-
-    def render(self, task: Task) -> Text:
-        since = time.time() - _FRESH_SECONDS
-        going = [
-            label
-            for path, label in self._labels.items()
-            if path not in self._ended and _written(RunFolder(path)) > since
-        ]
+    def under_way(self, jobs: Collection[Job]) -> None:
+        """Runs in other processes: how far they are is read from their records."""
+        now = time.monotonic()
+        if not jobs or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._last_look = now
+        steps = {path: _last_step(path) for job in jobs for path in job.folders}
+        going = [f"{self._labels[path]} ({step})" for path, step in steps.items() if step]
         names = "; ".join(going[:_MOST_NAMES]) + ("; …" if len(going) > _MOST_NAMES else "")
-        parts = [task.fields["news"], f"now {names}" if names else ""]
-        return Text(", ".join(part for part in parts if part))
+        label = f"{len(self._ended)}/{self._runs} runs"
+        label += f", {self._failed} failed" if self._failed else ""
+        self.begin_run(label, self._behind)
+        if names:
+            self.advance(self._behind + sum(steps.values()), names)
 
 
-def _written(folder: RunFolder) -> float:
+def _accuracies(path: Path) -> str:
+    result = RunFolder(path).read_result()
+    means = {
+        about.title: result.mean(result.selection, view)
+        for view, about in VIEWS.items()
+        if view != "known_domain"
+    }
+    return ", ".join(f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None)
+
+
+def _last_step(path: Path) -> int:
+    """Of the last record that is written completely; 0 where there is none."""
     try:
-        return folder.metrics.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        with RunFolder(path).metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LINE_BYTES))
+            lines = file.read().split(b"\n")[:-1]
+        return json.loads(lines[-1])["step"] if lines else 0
+    except (OSError, ValueError, KeyError):
+        return 0

@@ -1,41 +1,18 @@
-"""What the draws of a sweep change: settings with a range, and the points of a grid."""
+"""The draws of a sweep: values of settings that have a range, or the points of a grid."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import product
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
 from unseen import catalog
-from unseen.config import Experiment, Settings
+from unseen.config import Settings
 from unseen.errors import nearest
+from unseen.experiments.bases import SET_BY_THE_SWEEP, Base
 from unseen.experiments.sweep_file import MethodPart, Sweep
 from unseen.recipe_files import merge, nested, try_experiment
 from unseen.search import Range, declared, fraction
-
-SET_BY_THE_SWEEP = {
-    "data.name": "datasets",
-    "method.name": "methods",
-    "network.name": "backbones",
-    "data.unseen_domain": "unseen",
-    "seed": "seeds",
-}
-
-
-@dataclass(frozen=True)
-class Base:
-    """A method on a dataset and a backbone, before domains, seed and draw are chosen."""
-
-    dataset: str
-    method: str
-    settings: Mapping[str, Any]
-    first: Experiment
-    """The settings as they are, complete."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.dataset}/{self.method}"
 
 
 def setting_fields(settings: Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -50,7 +27,7 @@ def setting_fields(settings: Settings, prefix: str = "") -> Iterator[tuple[str, 
 
 def search_ranges(sweep: Sweep, base: Base) -> dict[str, Range]:
     """Ranges of a method's settings: those that stand on them, then the file's, which win."""
-    fields = dict(setting_fields(base.first))
+    fields = dict(setting_fields(base.experiment))
     found = {path: declared(field.metadata) for path, field in fields.items()}
     given = sweep.ranges | sweep.by_method.get(base.method, MethodPart()).ranges
     for path, described in given.items():
@@ -126,7 +103,7 @@ def _not_searched(key: str, path: str) -> str:
 
 
 def _paths(base: Base) -> set[str]:
-    return {path for path, _ in setting_fields(base.first)}
+    return {path for path, _ in setting_fields(base.experiment)}
 
 
 def _paths_of_all_methods() -> set[str]:

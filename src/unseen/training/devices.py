@@ -68,6 +68,11 @@ def _started_processes(environment: Mapping[str, str]) -> tuple[int, int]:
     return processes, nodes if processes > 1 else 1
 
 
+def is_launched() -> bool:
+    """Whether torchrun or SLURM started several processes for this command."""
+    return _started_processes(os.environ)[0] > 1
+
+
 def is_first_process() -> bool:
     """True but for the processes that torchrun or SLURM started beside the first one."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"

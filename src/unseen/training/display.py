@@ -81,8 +81,10 @@ class Display(Drawn):
 
     def step(self, step: int, loss: float) -> None:
         """`step` steps of the current run are done."""
-        done = self._base + step
-        news = f"loss {loss:.3f}{self._accuracy}"
+        self.advance(self._base + step, f"loss {loss:.3f}{self._accuracy}")
+
+    def advance(self, done: int, news: str) -> None:
+        """`done` steps of the total lie behind."""
         self._progress.update(self._task, completed=done, news=news)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
@@ -101,6 +103,20 @@ class Display(Drawn):
     def line(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class SilentDisplay(Display):
+    """Shows nothing, and keeps the lines that somebody should read."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True), 1, "")
+        self.remarks: list[str] = []
+
+    def advance(self, done: int, news: str) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        self.remarks.append(text)
 
 
 def _clock(seconds: float) -> str:

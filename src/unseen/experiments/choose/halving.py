@@ -6,7 +6,6 @@ decides the same again, and a run that goes on is the run that was never paused.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
@@ -30,27 +29,39 @@ def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
         share *= halving.keep_one_in
     if not found:
         raise SettingsError(
-            f"halving compares draws at evaluations before the end, of which there is none: "
+            "halving compares draws at evaluations before the end, but there are none: "
             f"evaluate_every={experiment.evaluate_every}, steps={steps}; lower evaluate_every "
             "or halving.first"
         )
     return found
 
 
+def compare_draws(folders: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
+    """The draws that go on, by number; given is the folder of each, and the step it has reached.
+    The others are marked as stopped."""
+    best, scores = survivors(folders, keep)
+    for number, (folder, step) in folders.items():
+        if number in best:  # perhaps after all: under a milder rule than before
+            (folder.path / STOPPED).unlink(missing_ok=True)
+        elif number in scores:
+            _mark_stopped(folder, step, scores[number], list(scores.values()))
+    return best
+
+
 def survivors(
-    folders: Mapping[int, RunFolder], rung: Mapping[int, int], keep: int
+    folders: Mapping[int, tuple[RunFolder, int]], keep: int
 ) -> tuple[list[int], dict[int, float]]:
-    """The draws that go on, and the scores of all that reached their rung.
+    """The draws that go on, and the scores of all that reached their step.
 
     Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
     all go on.
     """
     scores: dict[int, float] = {}
     reached: list[int] = []
-    for number, folder in folders.items():
-        if any(r["step"] == rung[number] and "validation" in r for r in folder.read_metrics()):
+    for number, (folder, step) in folders.items():
+        if any(r["step"] == step and "validation" in r for r in folder.read_metrics()):
             reached.append(number)
-            until = [e for e in source_evaluations(folder) if e.step <= rung[number]]
+            until = [each for each in source_evaluations(folder) if each.step <= step]
             if until:
                 scores[number] = validation_score(until)
     if len(scores) < len(reached):
@@ -64,23 +75,14 @@ def kept(draws: int, halving: Halving, round_number: int) -> int:
     return max(1, math.ceil(draws / halving.keep_one_in**round_number))
 
 
-def mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:
-    """So that a reader of the folder sees why it ends there; no decision is read from it."""
-    better = sum(other > score for other in scores)
-    content = {"step": step, "validation": score, "better": better, "compared": len(scores)}
-    if _stopped(folder) != content:
-        write_json(folder.path / STOPPED, content)
-
-
-def unmark(folder: RunFolder) -> None:
-    """The run goes on after all."""
-    (folder.path / STOPPED).unlink(missing_ok=True)
-
-
 def is_stopped(folder: RunFolder) -> bool:
     return not folder.finished and (folder.path / STOPPED).is_file()
 
 
-def _stopped(folder: RunFolder) -> Any:
+def _mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:
+    """So that a reader of the folder sees why it ends there; no decision is read from it."""
+    better = sum(other > score for other in scores)
+    content = {"step": step, "validation": score, "better": better, "compared": len(scores)}
     file = folder.path / STOPPED
-    return read_json(file) if file.is_file() else None
+    if not file.is_file() or read_json(file) != content:
+        write_json(file, content)

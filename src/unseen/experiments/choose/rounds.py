@@ -1,80 +1,75 @@
-"""Which runs are carried out when; what a later round depends on is read from the records."""
+"""Which runs are trained when. What a later round depends on is read from the records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from unseen.experiments.choose.halving import kept, mark_stopped, rungs, survivors, unmark
+from unseen.experiments.choose.halving import compare_draws, kept, rungs
 from unseen.experiments.choose.rules import Draw, choose_draw
-from unseen.experiments.plan import Place, Plan, Trial
-from unseen.records.folder import RunFolder
-from unseen.training.execute import length
+from unseen.experiments.plan import Condition, Plan, PlannedRun
 
 
-class Errand(NamedTuple):
-    """A run, and the step at which it pauses; none: it goes on to its end."""
-
-    trial: Trial
-    until: int | None = None
-
-
-def rounds(plan: Plan, runs: Path) -> Iterator[list[Errand]]:
-    """Each round has to be carried out before the next one is asked for."""
+def rounds(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
+    """Each round has to be trained before the next one is asked for."""
     if plan.sweep.halving is not None:
         yield from _halving(plan, runs)
     elif plan.sweep.pairs == "nested":
-        yield [Errand(trial) for trial in plan.pairs]
-        yield [Errand(trial) for trial in winners(plan, runs)]
+        yield list(plan.pairs)
+        yield list(winners(plan, runs))
     else:
-        yield [Errand(trial) for trial in (*plan.pairs, *plan.singles)]
+        yield [*plan.pairs, *plan.singles]
 
 
-def winners(plan: Plan, runs: Path) -> Iterator[Trial]:
+def expected_share(plan: Plan, run: PlannedRun) -> float:
+    """Of a run's steps that are trained on average, where not all draws are trained to the end."""
+    halving, draws = plan.sweep.halving, len(plan.draws.get(run.condition, ()))
+    if plan.sweep.pairs == "nested" and len(run.condition.unseen) == 1:
+        return 1 / draws
+    if halving is None:
+        return 1.0
+    share, before, alive = 0.0, 0, draws
+    for number, step in enumerate((*rungs(run.experiment, run.steps, halving), run.steps), 1):
+        share += (step - before) / run.steps * alive / draws
+        before, alive = step, kept(draws, halving, number)
+    return share
+
+
+def winners(plan: Plan, runs: Path) -> Iterator[PlannedRun]:
     """The draws that the finished pairs choose: those worth a run with one domain held out."""
-    for place, trials in plan.groups.items():
-        draws = paired_draws(plan, place, runs)
-        if draws:
-            yield trials[choose_draw("leave-one-domain-out", draws).draw]
+    for condition, draws in plan.draws.items():
+        candidates = paired_draws(plan, condition, runs)
+        if candidates:
+            yield draws[choose_draw("leave-one-domain-out", candidates).draw]
 
 
-def paired_draws(plan: Plan, place: Place, runs: Path) -> list[Draw]:
+def paired_draws(plan: Plan, condition: Condition, runs: Path) -> list[Draw]:
     """Draws all of whose pairs are finished."""
     draws = []
-    for trial in plan.groups[place]:
-        partners = plan.partners[place, trial.draw]
+    for run in plan.draws[condition]:
+        partners = plan.partners[condition, run.draw]
         pairs = {other: pair.folder(runs) for other, pair in partners.items()}
         if all(folder.finished for folder in pairs.values()):
-            draws.append(Draw(trial.draw, trial.folder(runs), pairs))
+            draws.append(Draw(run.draw, run.folder(runs), pairs))
     return draws
 
 
-def _halving(plan: Plan, runs: Path) -> Iterator[list[Errand]]:
+def _halving(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
     halving = plan.sweep.halving
     assert halving is not None
     ladders = {
-        (t.place, t.draw): rungs(t.experiment, length(t.experiment), halving) for t in plan.singles
+        (run.condition, run.draw): rungs(run.experiment, run.steps, halving) for run in plan.singles
     }
-    alive = {place: list(trials) for place, trials in plan.groups.items()}
+    alive = dict(plan.draws)
     for number in range(max(map(len, ladders.values()))):
-
-        def rung(trial: Trial, number: int = number) -> int:
-            ladder = ladders[trial.place, trial.draw]
-            return ladder[min(number, len(ladder) - 1)]
-
-        yield [Errand(trial, rung(trial)) for group in alive.values() for trial in group]
-        for place, group in alive.items():
-            keep = kept(len(plan.groups[place]), halving, number + 1)
-            alive[place] = _decide(group, {t.draw: rung(t) for t in group}, keep, runs)
-    yield [Errand(trial) for group in alive.values() for trial in group]
-
-
-def _decide(group: list[Trial], rung: Mapping[int, int], keep: int, runs: Path) -> list[Trial]:
-    """The draws that go on; the others are marked."""
-    folders: dict[int, RunFolder] = {trial.draw: trial.folder(runs) for trial in group}
-    best, scores = survivors(folders, rung, keep)
-    for number, folder in folders.items():
-        if number in best:
-            unmark(folder)
-        elif number in scores:
-            mark_stopped(folder, rung[number], scores[number], list(scores.values()))
-    return [trial for trial in group if trial.draw in best]
+        for condition, draws in alive.items():
+            own = [ladders[condition, run.draw] for run in draws]
+            steps = [ladder[min(number, len(ladder) - 1)] for ladder in own]
+            alive[condition] = [
+                run._replace(until=step) for run, step in zip(draws, steps, strict=True)
+            ]
+        yield [run for draws in alive.values() for run in draws]
+        for condition, draws in alive.items():
+            folders = {run.draw: (run.folder(runs), run.until or 0) for run in draws}
+            keep = kept(len(plan.draws[condition]), halving, number + 1)
+            best = compare_draws(folders, keep)
+            alive[condition] = [run for run in draws if run.draw in best]
+    yield [run._replace(until=None) for draws in alive.values() for run in draws]

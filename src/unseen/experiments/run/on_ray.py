@@ -1,4 +1,4 @@
-"""A sweep on Ray: this machine, or a cluster that is running already."""
+"""Jobs on Ray: on this machine, or on a cluster that is running already."""
 
 import logging
 import math
@@ -8,165 +8,134 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.experiments.run.jobs import Job, Means, Outcome, Report
-from unseen.experiments.run.ledger import Ledger, Task, see_through
+from unseen.experiments.run.jobs import Job, Reply, Resources
 from unseen.experiments.run.resources import (
     changed_environment,
     count_workers,
-    threads,
     worker_environments,
 )
-from unseen.experiments.run.train_job import Answer, Order, Origin, carry_out
+from unseen.experiments.run.train_job import Origin, Trainer
 from unseen.optional import require
-from unseen.training.interruptions import stop_requests
 
-_SECONDS_BETWEEN_LOOKS = 0.2
-_SECONDS_TO_SAVE = 30.0
+_SECONDS = 0.2
 _LEAST_IN_FLIGHT = 64
 """On a cluster, which may grow when it sees that there is more to do."""
 _OBJECT_STORE = 100 * 2**20
-"""Bytes. Only settings and answers pass through Ray; images and records are on disk."""
+"""Bytes. Only settings and replies pass through Ray; images and records are on disk."""
 
 
-def run_on_ray(jobs: Sequence[Job], runs: Path, means: Means, report: Report) -> list[Outcome]:
-    """Carry out jobs as Ray tasks, with the CPUs and GPUs (or shares of one) that each needs.
-
-    As `run_here`: the records are the state, and the same call goes on from them. A worker or a
-    node that is lost counts as a process that died. All nodes must see the folder of runs.
-    """
-    ledger = Ledger(jobs, runs, means, report)
-    if not ledger.tasks_left:
-        return ledger.outcomes()
+@contextmanager
+def ray_pool(resources: Resources) -> Iterator["RayPool"]:
+    """On the cluster, or on a Ray of our own that ends with the command."""
     ray = require("ray", extra="ray")
-    with _connected(ray, means), stop_requests() as stop:
-        see_through(ledger, RemoteCrew(ray, means, ledger), stop)
-    return ledger.outcomes()
+    if ray.is_initialized():
+        yield RayPool(ray, resources)
+        return
+    with _restored_signals():
+        _start(ray, resources)
+        try:
+            yield RayPool(ray, resources)
+        finally:
+            ray.shutdown()
 
 
-class RemoteCrew:
-    """The tasks that Ray has at the moment."""
+class RayPool:
+    """Jobs as Ray tasks, with the CPUs and GPUs (or shares of one) that each needs.
 
-    def __init__(self, ray: ModuleType, means: Means, ledger: Ledger) -> None:
+    A node that is lost counts as a process that died. All nodes must see the folder of runs.
+    """
+
+    def __init__(self, ray: ModuleType, resources: Resources) -> None:
         self._ray = ray
-        self._ledger = ledger
-        self._in_flight = _in_flight(ray, means)
-        self._under_way: dict[Any, Task] = {}
-        self._remote = ray.remote(carry_out_there).options(
-            num_cpus=means.cpus,
-            num_gpus=means.gpus,
+        self._threads = resources.threads
+        self._in_flight = _in_flight(ray, resources)
+        self._under_way: dict[Any, Job] = {}
+        self._remote = ray.remote(train_there).options(
+            num_cpus=resources.cpus,
+            num_gpus=resources.gpus,
             max_retries=0,  # the ledger decides
-            runtime_env={"env_vars": worker_environment(means)},
+            runtime_env={"env_vars": worker_environment(resources)},
         )
 
-    def give_out(self) -> None:
-        while len(self._under_way) < self._in_flight:
-            task = self._ledger.next_task()
-            if task is None:
-                return
-            reference = self._remote.remote(Origin.here(), self._ledger.order(task))
-            self._under_way[reference] = task
+    @property
+    def has_room(self) -> bool:
+        return len(self._under_way) < self._in_flight
 
-    def collect(self) -> None:
-        """Wait a moment for answers, and for workers that were lost."""
-        for reference in self._ready():
-            task = self._under_way.pop(reference)
-            try:
-                answer: Answer = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                self._ledger.lost(task, _how_it_was_lost(error))
-            else:
-                self._ledger.answered(task, answer)
+    def start(self, job: Job) -> None:
+        absolute = job._replace(folders=tuple(path.absolute() for path in job.folders))
+        self._under_way[self._remote.remote(Origin.here(), absolute, self._threads)] = job
 
-    def stop(self) -> None:
-        """Every run that is under way saves its state: Ray does in it what Ctrl-C would. One that
-        does not hear it, as while it loads packages, is ended."""
-        self._cancel(force=False)
-        patience = time.monotonic() + _SECONDS_TO_SAVE
-        while self._under_way:
-            if time.monotonic() > patience:
-                self._cancel(force=True)
-            for reference in self._ready():
-                task = self._under_way.pop(reference)
-                try:
-                    answer: Answer = self._ray.get(reference)
-                except self._ray.exceptions.RayError:
-                    continue  # it had not begun, or had nothing to save
-                if answer.state == "done":
-                    self._ledger.answered(task, answer)
+    def wait(self) -> list[tuple[Job, Reply]]:
+        """Jobs that have ended, by a reply or by the loss of their process."""
+        if not self._under_way:
+            time.sleep(_SECONDS)
+            return []
+        ready, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=_SECONDS)
+        return [(self._under_way.pop(reference), self._reply(reference)) for reference in ready]
 
-    def _cancel(self, force: bool) -> None:
+    def _reply(self, reference: Any) -> Reply:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            how = f"{type(error).__name__}: {lines[0]}"
+            return Reply("lost", f"the process that trained it was lost ({how})")
+
+    def ask_to_stop(self, force: bool) -> None:
+        """Ray does in each process what Ctrl-C would. One that does not react, as while it loads
+        packages, is ended by `force`."""
         for reference in self._under_way:
             self._ray.cancel(reference, force=force)
 
-    def _ready(self) -> list[Any]:
-        if not self._under_way:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-            return []
-        waiting = list(self._under_way)
-        return self._ray.wait(waiting, num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)[0]
 
-
-def carry_out_there(origin: Origin, order: Order) -> Answer:
+def train_there(origin: Origin, job: Job, threads: int) -> Reply:
     """One job, in a process of Ray's."""
-    origin.take_over()
-    return carry_out(order)
+    origin.adopt()
+    return Trainer(threads).train(job)
 
 
-def worker_environment(means: Means) -> dict[str, str]:
-    """What has to be the same in Ray's processes as here: data, modules of the user's, threads."""
+def worker_environment(resources: Resources) -> dict[str, str]:
+    """What must be the same in Ray's processes as here: data, the user's modules, threads."""
     installed = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
     modules = [str(Path(entry).absolute()) for entry in sys.path]
     modules = [entry for entry in modules if not entry.startswith(installed)]
     chosen = {name: value for name, value in os.environ.items() if name.startswith("UNSEEN_")}
     chosen["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(modules))
-    chosen["OMP_NUM_THREADS"] = str(threads(means.cpus))
-    if not means.gpus:
+    chosen["OMP_NUM_THREADS"] = str(resources.threads)
+    if not resources.gpus:
         chosen["CUDA_VISIBLE_DEVICES"] = ""
     return chosen
 
 
-def _in_flight(ray: ModuleType, means: Means) -> int:
-    """Enough to keep everybody busy, and no more: a sweep may have thousands of runs."""
-    if means.workers is not None or means.address is None:
-        return count_workers(means)
-    return max(_LEAST_IN_FLIGHT, 2 * int(ray.cluster_resources().get("CPU", 0) / means.cpus))
+def _in_flight(ray: ModuleType, resources: Resources) -> int:
+    """Enough to keep all nodes busy, and no more: a plan may have thousands of runs."""
+    if resources.workers is not None or resources.address is None:
+        return count_workers(resources)
+    return max(_LEAST_IN_FLIGHT, 2 * int(ray.cluster_resources().get("CPU", 0) / resources.cpus))
 
 
-@contextmanager
-def _connected(ray: ModuleType, means: Means) -> Iterator[None]:
-    """To the cluster, or to a Ray of our own that ends with the sweep."""
-    if ray.is_initialized():
-        yield
-        return
-    with _restored_signals():
-        _start(ray, means)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-def _start(ray: ModuleType, means: Means) -> None:
+def _start(ray: ModuleType, resources: Resources) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
-    if means.address is not None:
+    if resources.address is not None:
         try:
-            ray.init(address=means.address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError as error:
             raise UnseenError(
-                f"no Ray cluster answers at {means.address}; 'ray start --head' starts one, and "
-                "without an address the sweep runs on this machine. A cluster that asks for a "
-                "token, as Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the "
+                f"no Ray cluster answers at {resources.address}; 'ray start --head' starts one, "
+                "and without an address Ray runs on this machine. A cluster that asks for a token, "
+                "as Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the "
                 "head's ~/.ray/auth_token at hand (or in RAY_AUTH_TOKEN)"
             ) from error
         return
-    cores = math.ceil(len(worker_environments(means)) * means.cpus)  # raises if GPUs are missing
+    environments = worker_environments(resources)  # raises if GPUs are missing
+    cores = math.ceil(len(environments) * resources.cpus)
     with changed_environment({"RAY_USAGE_STATS_ENABLED": "0"}):
         ray.init(address="local", num_cpus=cores, object_store_memory=_OBJECT_STORE, **quiet)
 
@@ -182,8 +151,3 @@ def _restored_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _how_it_was_lost(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"the process that trained it was lost ({type(error).__name__}: {lines[0]})"

@@ -1,35 +1,30 @@
-"""Room for jobs on this machine: how many at a time, with which threads and GPUs."""
+"""What this machine has for jobs: how many at a time, with which threads and GPUs."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from unseen.errors import SettingsError
-from unseen.experiments.run.jobs import Means
+from unseen.experiments.run.jobs import Resources
 
 
-def threads(cpus: float) -> int:
-    """Of one job. The same here and on Ray, so that results are the same."""
-    return max(1, int(cpus))
-
-
-def count_workers(means: Means) -> int:
+def count_workers(resources: Resources) -> int:
     """As many as were asked for, or as the cores and GPUs of this machine allow."""
-    if means.workers is not None:
-        return means.workers
-    room = _cores() / means.cpus
-    if means.gpus:
-        room = min(room, jobs_on_devices(len(visible_devices()), means.gpus))
+    if resources.workers is not None:
+        return resources.workers
+    room = _cores() / resources.cpus
+    if resources.gpus:
+        room = min(room, jobs_on_devices(len(visible_devices()), resources.gpus))
     return max(1, int(room))
 
 
-def worker_environments(means: Means) -> list[dict[str, str]]:
-    """What each worker finds in its environment: its number of threads, and its GPUs."""
-    number = count_workers(means)
-    shared = {"OMP_NUM_THREADS": str(threads(means.cpus))}
+def worker_environments(resources: Resources) -> list[dict[str, str]]:
+    """The environment variables of each worker: its number of threads, and its GPUs."""
+    number = count_workers(resources)
+    shared = {"OMP_NUM_THREADS": str(resources.threads)}
     devices = [""] * number
-    if means.gpus:
-        devices = assign_devices(number, means.gpus, visible_devices())
+    if resources.gpus:
+        devices = assign_devices(number, resources.gpus, visible_devices())
     return [shared | {"CUDA_VISIBLE_DEVICES": visible} for visible in devices]
 
 
@@ -66,6 +61,11 @@ def visible_devices() -> list[str]:
     return [name.strip() for name in names[:number]]
 
 
+def default_gpus() -> float:
+    """Of one job: one, where this machine has any."""
+    return float(bool(visible_devices()))
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -74,7 +74,7 @@ def _cores() -> int:
 
 @contextmanager
 def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """What a process inherits that is started meanwhile."""
+    """Processes that are started in this context inherit the changes."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

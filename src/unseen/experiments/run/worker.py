@@ -1,4 +1,4 @@
-"""A process on this machine that carries out one order after another."""
+"""A process on this machine that trains one job after another."""
 
 import ctypes
 import multiprocessing
@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from unseen.experiments.run.jobs import Job, Reply
 from unseen.experiments.run.resources import changed_environment
-from unseen.experiments.run.train_job import Answer, Order, carry_out
-
-if TYPE_CHECKING:  # it brings torch, and a worker is to be there for signals before that
-    from unseen.experiments.run.ledger import Task
+from unseen.experiments.run.train_job import Trainer
 
 _PR_SET_PDEATHSIG = 1
 _KILLED = 9
@@ -25,33 +23,33 @@ _SECONDS_TO_LEAVE = 10
 
 
 class Worker:
-    """The driver's side: hands over an order, gets the answer, learns of a death."""
+    """The command's side: sends a job, gets the reply, notices when the process dies."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), name="unseen sweep worker")
-        self.task: Task | None = None
+        self._process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
+        self.job: Job | None = None
         with _held_back(_STOPPING), changed_environment(environment):
             self._process.start()
         theirs.close()
 
     @property
     def doors(self) -> tuple[Connection, int]:
-        """What to wait for: an answer, and the end of the process."""
+        """What to wait for: a reply, and the end of the process."""
         return self._connection, self._process.sentinel
 
     @property
     def alive(self) -> bool:
         return self._process.is_alive()
 
-    def give(self, task: "Task", order: Order) -> None:
-        self.task = task
-        with suppress(OSError):  # it has just died; the next look finds that
-            self._connection.send(order)
+    def start(self, job: Job) -> None:
+        self.job = job
+        with suppress(OSError):  # it has just died, which `alive` tells
+            self._connection.send(job)
 
-    def answer(self) -> Answer | None:
-        """What it has said about its task, if anything."""
+    def reply(self) -> Reply | None:
+        """What it has said about its job, if anything."""
         try:
             return self._connection.recv() if self._connection.poll() else None
         except (EOFError, OSError):
@@ -77,34 +75,34 @@ class Worker:
         self._connection.close()
 
 
-def serve(connection: Connection) -> None:
-    """The worker's side: orders until the pipe ends. A signal ends it, too; in training the state
+def serve(connection: Connection, threads: int) -> None:
+    """The worker's side: jobs until the pipe ends. A signal ends it, too; in training the state
     is saved first."""
-    _end_with_the_driver()
+    _end_with_the_command()
     for number in _STOPPING:
         signal.signal(number, _leave)
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        answer = None
-        while answer is None or answer.state != "stopped":
-            answer = carry_out(connection.recv())
-            connection.send(answer)
+        trainer, reply = Trainer(threads), None
+        while reply is None or reply.state != "stopped":
+            reply = trainer.train(connection.recv())
+            connection.send(reply)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _end_with_the_driver() -> None:
-    """A driver that is killed cannot say so: Linux does, elsewhere the pipe that ends with it."""
+def _end_with_the_command() -> None:
+    """A command that is killed cannot say so: Linux does, elsewhere its end is waited for."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    driver = multiprocessing.parent_process()
-    assert driver is not None
+    command = multiprocessing.parent_process()
+    assert command is not None
 
     def watch() -> None:
-        driver.join()
+        command.join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,87 @@
+"""Options that `compare` and `sweep` share: where runs are trained, and what they would cost."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from unseen.errors import SettingsError
+
+if TYPE_CHECKING:
+    from unseen.experiments.plan import Plan
+    from unseen.experiments.run.jobs import Resources
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        help="runs at once, each in its own process; left out: as many as the cores allow; "
+        "0: one after the other in this process",
+    )
+    parser.add_argument("--cpus", type=_positive, default=1.0, help="cores of a run, its threads")
+    parser.add_argument(
+        "--gpus",
+        type=_number,
+        help="GPUs of a run, 0.5 is a share; left out: one where this machine has any",
+    )
+    parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
+    parser.add_argument("--retries", type=_count, help="how often a failed run is tried again")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the runs, estimate their cost, train nothing"
+    )
+
+
+def chosen_resources(chosen: argparse.Namespace, retries: int) -> "Resources":
+    from unseen.experiments.run.jobs import Resources
+    from unseen.experiments.run.resources import default_gpus
+
+    if chosen.address and chosen.on != "ray":
+        raise SettingsError("--address is that of a Ray cluster; add --on ray")
+    if chosen.workers == 0 and chosen.on == "ray":
+        raise SettingsError("--workers 0 trains in this process; leave it or --on ray out")
+    gpus = default_gpus() if chosen.gpus is None else chosen.gpus
+    retries = retries if chosen.retries is None else chosen.retries
+    return Resources(chosen.on, chosen.workers, chosen.cpus, gpus, retries, chosen.address)
+
+
+def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
+    """What would be trained, and how long that would take."""
+    from unseen.experiments.cost import estimate
+    from unseen.experiments.overview import cost_summary, cost_table, runs_table
+    from unseen.experiments.run.resources import count_workers
+    from unseen.training.probe import probe
+
+    console = Console()
+    listed = runs_table(plan, runs)
+    if listed is not None:
+        console.print(listed)
+    with Console(stderr=True).status("Timing a few steps of each kind of run"):
+        rows = estimate(
+            plan, runs, lambda each: probe(each, resources.threads, gpu=resources.gpus > 0)
+        )
+    console.print(cost_table(rows))
+    workers = max(1, count_workers(resources))
+    console.print(cost_summary(rows, workers), highlight=False, soft_wrap=True)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"should be greater than 0, got {text}")
+    return number
+
+
+def _number(text: str) -> float:
+    return 0.0 if float(text) == 0 else _positive(text)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"should be 0 or more, got {text}")
+    return number

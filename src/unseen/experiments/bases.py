@@ -1,0 +1,114 @@
+"""What a plan starts from: the settings of each method on each dataset and backbone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from unseen import catalog
+from unseen.config import Experiment
+from unseen.errors import SettingsError, unknown_name
+from unseen.experiments.sweep_file import MethodPart, Sweep
+from unseen.recipe_files import merge, read_recipe, recipe_names, try_experiment
+
+SET_BY_THE_SWEEP = {
+    "data.name": "datasets",
+    "method.name": "methods",
+    "network.name": "backbones",
+    "data.unseen_domain": "unseen",
+    "seed": "seeds",
+}
+"""Settings that the plan chooses, and the key of a sweep that says how."""
+
+
+class Base(NamedTuple):
+    """A method on a dataset and a backbone, before domains, seed and draw are chosen."""
+
+    dataset: str
+    method: str
+    settings: Mapping[str, Any]
+    experiment: Experiment
+    """The settings as they are, complete."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.method}"
+
+    def hold_out(
+        self, unseen: Sequence[str], seed: int, changes: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The settings of one run. Of the training domains that the recipe names, those that are
+        not held out remain."""
+        data: dict[str, Any] = {"unseen_domain": list(unseen)}
+        training = [d for d in self.experiment.data.training_domains if d not in unseen]
+        if training:
+            data["training_domains"] = training
+        return merge(merge(self.settings, changes or {}), {"seed": seed, "data": data})
+
+    def targets(self, domains: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
+        """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one."""
+        data = self.experiment.data
+        if wanted:
+            return [name for name in wanted if name in domains]
+        if data.training_domains and data.unseen_domain:
+            return data.unseen_domain
+        return data.training_domains or domains
+
+    def pairs(self, domains: Sequence[str], targets: Sequence[str]) -> list[tuple[str, ...]]:
+        """Each target with each other domain that would train, in the order of the dataset."""
+        named = self.experiment.data.training_domains or domains
+        others = [domain for domain in domains if domain in named]
+        found = {frozenset((t, o)) for t in targets if t in domains for o in others if o != t}
+        ordered = [tuple(sorted(pair, key=domains.index)) for pair in found]
+        return sorted(ordered, key=lambda pair: [domains.index(domain) for domain in pair])
+
+
+def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], list[str]]:
+    """Every combination of dataset, method and backbone; and what is wrong with them.
+
+    `chosen` are settings that must not be given, and what chooses them.
+    """
+    families = sorted({name.partition("/")[0] for name in recipe_names()})
+    problems = [
+        f"datasets: {unknown_name('dataset with recipes', name, families)}"
+        for name in sweep.datasets
+        if name not in families
+    ]
+    for section in (sweep.settings, *(part.settings for part in sweep.by_method.values())):
+        problems += _chosen_elsewhere(section, chosen)
+    bases = []
+    mistakes: dict[str, list[str]] = {}
+    methods = list(catalog.METHODS) if sweep.methods == ("all",) else sweep.methods
+    datasets = [name for name in sweep.datasets if name in families]
+    for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
+        try:
+            settings = merge(_recipe(dataset, method), sweep.settings)
+        except SettingsError as error:
+            problems.append(f"methods: {error}")
+            continue
+        settings = merge(settings, sweep.by_method.get(method, MethodPart()).settings)
+        if backbone is not None:
+            settings = merge(settings, {"network": {"name": backbone}})
+        experiment, found = try_experiment(settings)
+        for mistake in found:
+            mistakes.setdefault(mistake, []).append(f"{dataset}/{method}")
+        if experiment is not None:
+            bases.append(Base(dataset, method, settings, experiment))
+    problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
+    return bases, problems
+
+
+def _recipe(dataset: str, method: str) -> dict[str, Any]:
+    """The recipe `dataset/method`, or `dataset/aggregate` with the method's own defaults."""
+    if f"{dataset}/{method}" in recipe_names():
+        return read_recipe(f"{dataset}/{method}")
+    if method not in catalog.METHODS and ":" not in method:
+        raise SettingsError(unknown_name("method", method, catalog.METHODS))
+    return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
+
+
+def _chosen_elsewhere(settings: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[str]:
+    for path, key in chosen.items():
+        section, _, name = path.rpartition(".")
+        inside = settings.get(section) if section else settings
+        if isinstance(inside, Mapping) and name in inside:
+            yield f"settings.{path}: is chosen by '{key}'"
