@@ -101,8 +101,8 @@ def test_a_wrong_name_is_the_only_mistake_of_its_section() -> None:
 
 def test_missing_sections_say_where_the_choice_is() -> None:
     assert problems({"data": 3}) == [
-        "data.name: is missing; 'unseen list datasets' shows the choice",
-        "method.name: is missing; 'unseen list methods' shows the choice",
+        "data.name: is missing; 'unseen list datasets' shows what is available",
+        "method.name: is missing; 'unseen list methods' shows what is available",
         "network: is missing",
     ]
 
@@ -121,8 +121,8 @@ def test_steps_or_epochs(length: dict[str, Any]) -> None:
     ("text", "message"),
     [
         ("steps: [1", "is not YAML"),
-        ("- one\n- two", "should hold settings as 'key: value' lines"),
-        ("", "should hold settings as 'key: value' lines"),
+        ("- one\n- two", "should contain settings as 'key: value' lines"),
+        ("", "should contain settings as 'key: value' lines"),
         ("\x00", "is not YAML"),
         ("steps: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
@@ -220,7 +220,7 @@ def test_a_base_may_be_shipped_or_lie_beside(tmp_path: Path) -> None:
 def test_a_base_that_leads_back(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: b.yaml\n")
     (tmp_path / "b.yaml").write_text("base: a.yaml\n")
-    with pytest.raises(SettingsError, match="its base leads back to it"):
+    with pytest.raises(SettingsError, match="its chain of bases leads back to itself"):
         read_recipe(tmp_path / "a.yaml")
 
 

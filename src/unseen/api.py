@@ -92,26 +92,17 @@ def fit(
     Overrides are settings: `fit("digits/dmg", seed=3, data={"unseen_domain": "plain"})`.
     `log` names trackers that get the run's records, too: wandb, tensorboard, mlflow.
     """
-    return carry_out(load_experiment(recipe, overrides), runs, console, log)
+    experiment = load_experiment(recipe, overrides)
+    return finish_run(experiment, RunFolder(Path(runs) / run_name(experiment)), console, log)
 
 
-def carry_out(
-    experiment: Experiment,
-    runs: str | Path,
-    console: Console | None = None,
-    log: str | Sequence[str] = (),
-) -> Run:
-    """Train checked settings in their own folder below `runs`."""
-    return carry_on(experiment, RunFolder(Path(runs) / run_name(experiment)), console, log)
-
-
-def carry_on(
+def finish_run(
     experiment: Experiment,
     folder: RunFolder,
     console: Console | None = None,
     log: str | Sequence[str] = (),
 ) -> Run:
-    """Bring the run in a folder to its end, and open it."""
+    """Train the run in a folder to its end, unless it is finished, and open it."""
     trackers = choose_trackers(log)
     if not folder.finished:
         console = console or Console(stderr=True)

@@ -48,7 +48,7 @@ def read_recipe(recipe: str | Path) -> dict[str, Any]:
     path: Path | None = find_recipe(recipe)
     while path is not None:
         if path in layers:
-            raise SettingsError(f"{path}: its base leads back to it")
+            raise SettingsError(f"{path}: its chain of bases leads back to itself")
         settings = read_yaml(path)
         base = settings.pop("base", None)
         layers[path] = settings
@@ -83,7 +83,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not YAML: {error}") from error
     if not isinstance(settings, dict):
-        raise SettingsError(f"{path} should hold settings as 'key: value' lines")
+        raise SettingsError(f"{path} should contain settings as 'key: value' lines")
     return settings
 
 
@@ -150,7 +150,9 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
     for section, kind in kinds:
         name = _section_name(settings, section)
         if name is None:
-            problems.append(f"{section}.name: is missing; 'unseen list {kind}s' shows the choice")
+            problems.append(
+                f"{section}.name: is missing; 'unseen list {kind}s' shows what is available"
+            )
             continue
         try:
             classes[section] = _settings_class(kind, name)

@@ -69,7 +69,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
     file.write_text("mine")
     answer = unseen("copy", "digits/dmg", "mine.yaml")
     assert answer.code == 2
-    assert "mine.yaml exists already; name another file" in answer.err
+    assert "mine.yaml already exists; choose another name" in answer.err
     assert file.read_text() == "mine"
 
 
@@ -80,9 +80,12 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("train mine.yaml", "there is no file mine.yaml"),
         ("train digits/dmg method.overlap=1", "method.overlap: unknown key; did you mean"),
         ("train digits/dmg seed", "'seed' is not an override; write key=value, as in seed=3"),
-        ("train digits/dmg --resume", "leave --resume out"),
+        ("train digits/dmg --resume", "leave out --resume"),
         ("train empty", "empty is not a run folder"),
-        ("train begun seed=3", "keeps its settings, all but devices; leave 'seed' out"),
+        (
+            "train begun seed=3",
+            "keeps the settings it was started with, except devices; leave out 'seed'",
+        ),
         ("train digits/dmg data.unseen_domain=sketch steps=1", "unknown domain 'sketch'"),
         ("show empty", "empty is not a run folder"),
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),

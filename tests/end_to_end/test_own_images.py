@@ -145,7 +145,7 @@ def other(tmp_path: Path) -> Path:
 def test_evaluate_agrees_with_the_record(run: unseen.Run, capsys) -> None:
     code, out, _ = evaluate(capsys, str(run.folder.path))
     assert code == 0
-    assert "Equal to the run's record." in out
+    assert "Same as the recorded result." in out
 
 
 def test_evaluate_computes_in_the_precision_of_the_run(pictures: Path, runs: Path) -> None:

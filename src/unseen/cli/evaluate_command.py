@@ -1,4 +1,4 @@
-"""Measure a finished run again, on its own images or on others.
+"""Evaluate a finished run again, on its own images or on others.
 
 unseen evaluate runs/pacs-...
 unseen evaluate runs/folder-... --data fourth_hospital      (a folder domain/class/* or a manifest)
@@ -13,7 +13,9 @@ from rich.console import Console
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run")
     parser.add_argument(
-        "--data", type=Path, help="other images: root/domain/class/*, or a CSV or JSON-lines list"
+        "--data",
+        type=Path,
+        help="other images: a folder domain/class/*, or a CSV or JSON-lines manifest",
     )
 
 
@@ -31,6 +33,6 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.data is None:
         same = views == opened.result.under(rule).views
         console.print(
-            "Equal to the run's record." if same else "Differs from the run's record.",
+            "Same as the recorded result." if same else "Differs from the recorded result.",
             highlight=False,
         )

@@ -1,4 +1,4 @@
-"""List what there is. Nothing is loaded to do so."""
+"""List what is available: methods, datasets, backbones, recipes or sweeps."""
 
 import argparse
 
@@ -26,7 +26,7 @@ def run(chosen: argparse.Namespace) -> None:
         entries = getattr(catalog, chosen.kind.upper())
         rows = {name: entry.description for name, entry in entries.items()}
     if chosen.kind == "backbones":
-        rows["timm:NAME"] = "any network of timm, by its name there"
+        rows["timm:NAME"] = "any timm network, by its timm name"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -14,7 +14,7 @@ from unseen.errors import UnseenError
 COMMANDS = {
     "list": "what there is: methods, datasets, backbones, recipes, sweeps",
     "prepare": "check, decode and cache a dataset once",
-    "train": "train a recipe, or go on with a run",
+    "train": "train a recipe, or resume a run",
     "evaluate": "measure a run again, or on other images",
     "predict": "classes of your images, with probabilities and the domains' opinions",
     "export": "one file from a run, for onnxruntime or torch",
@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
-        command.set_defaults(carry_out=module.run)
+        command.set_defaults(run_command=module.run)
     return parser
 
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     chosen = parse(arguments)
     sys.path.append(str(Path.cwd()))  # import strings find modules of the user's own there
     try:
-        sys.exit(chosen.carry_out(chosen) or 0)
+        sys.exit(chosen.run_command(chosen) or 0)
     except UnseenError as error:
         Console(stderr=True).print(
             f"unseen: {error}", markup=False, highlight=False, soft_wrap=True

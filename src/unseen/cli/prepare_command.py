@@ -1,4 +1,4 @@
-"""Check, decode and cache a dataset once, and remember where it lies.
+"""Check, decode and cache a dataset, and remember where it is.
 
 unseen prepare pacs --root DIR
 unseen prepare folder --root my_images --size 224 data.bad_images=skip
@@ -29,9 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="one of: " + ", ".join(catalog.DATASETS))
     parser.add_argument("--root", type=Path, help="where the images are; remembered for later runs")
     parser.add_argument(
-        "--size", type=int, help="side in pixels; else that of the dataset's recipe"
+        "--size", type=int, help="image side in pixels (default: that of the dataset's recipe)"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as data.bad_images=skip")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="settings to change, such as data.bad_images=skip",
+    )
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -65,7 +70,7 @@ def run(chosen: argparse.Namespace) -> None:
 
 
 def _settings(chosen: argparse.Namespace) -> "Experiment":
-    """Those of the dataset's own recipe, with what was said on the command line."""
+    """Those of the dataset's own recipe, with the changes from the command line."""
     if chosen.dataset not in catalog.DATASETS:
         raise SettingsError(unknown_name("dataset", chosen.dataset, catalog.DATASETS))
     recipe = f"{chosen.dataset}/aggregate"

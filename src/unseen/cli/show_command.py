@@ -5,6 +5,7 @@ unseen show runs/pacs-...
 """
 
 import argparse
+from itertools import takewhile
 from pathlib import Path
 
 import yaml
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -41,12 +42,7 @@ def run(chosen: argparse.Namespace) -> None:
 
 def _leading_comments(recipe: Path) -> str:
     lines = recipe.read_text(encoding="utf-8").splitlines()
-    header = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        header.append(line)
-    return "\n".join(header)
+    return "\n".join(takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _print_yaml(console: Console, settings: dict) -> None:
