@@ -23,8 +23,8 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.building_blocks import accuracy
+from unseen.networks.batch_norm import statistics_kept
 from unseen.networks.stages import Network
-from unseen.networks.statistics import statistics_kept
 from unseen.search import LogUniform, Uniform
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import SettingsError, unknown_name
+from unseen.networks.batch_norm import hold_batch_norm
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
@@ -164,7 +164,7 @@ class Network(nn.Module):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.batch_norm_frozen:
-            _hold_batch_norm(self)
+            hold_batch_norm(self)
         for name in self.frozen_stages():
             self.stage(name).eval()
         return self
@@ -255,7 +255,7 @@ class Tail(nn.Sequential):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.batch_norm_frozen:
-            _hold_batch_norm(self)
+            hold_batch_norm(self)
         return self
 
 
@@ -274,9 +274,3 @@ class Tails(nn.ModuleList):
 def _key(name: str) -> str:
     """Module names cannot hold dots."""
     return name.replace(".", "_")
-
-
-def _hold_batch_norm(network: nn.Module) -> None:
-    for module in network.modules():
-        if isinstance(module, BATCH_NORMS):
-            module.eval()

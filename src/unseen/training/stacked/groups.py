@@ -14,7 +14,8 @@ from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
-from unseen.networks.stages import BATCH_NORMS, DROPOUTS
+from unseen.networks.batch_norm import BATCH_NORMS
+from unseen.networks.stages import DROPOUTS
 from unseen.training.build import build_method, build_sampler, count_steps
 from unseen.training.stacked.method import own_tensors
 

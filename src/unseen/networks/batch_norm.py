@@ -1,11 +1,18 @@
-"""Extra passes through a network that leave its batch-norm statistics alone."""
+"""Batch norm whose statistics stay as they are: for good, or during some extra passes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def hold_batch_norm(network: nn.Module) -> None:
+    """Normalise by the recorded statistics until `train` is called again."""
+    for module in network.modules():
+        if isinstance(module, BATCH_NORMS):
+            module.eval()
 
 
 @contextmanager
@@ -16,7 +23,7 @@ def statistics_kept(*modules: nn.Module) -> Iterator[None]:
         layer
         for module in modules
         for layer in module.modules()
-        if isinstance(layer, _BATCH_NORMS) and layer.track_running_stats
+        if isinstance(layer, BATCH_NORMS) and layer.track_running_stats
     ]
     for layer in recording:
         layer.track_running_stats = False
