@@ -16,7 +16,7 @@ from unseen.experiments.sweep_file import sweep_names
 from unseen.experiments.train_plan import train_plan
 from unseen.records.folder import run_name
 from unseen.records.run_list import find_runs
-from unseen.training.probe import Probe, probe
+from unseen.training.timing import RunTimes, time_run
 
 WORDS = (
     "settings.steps=6",
@@ -138,7 +138,7 @@ def test_a_dry_run_lists_runs_and_cost_and_leaves_nothing_behind(unseen, tmp_pat
     assert code == 0
     assert "optimizer.lr=0.0003665" in out
     assert "aggregate (digits, small_cnn)" in out
-    assert "a short probe" in out
+    assert "a few timed steps" in out
     assert "4 runs, 0 finished; " in out
     assert " on 2, " in out
     assert not (tmp_path / "runs").exists()
@@ -158,7 +158,7 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
     }
     train_plan(plan, tmp_path, pretender, together=True)
 
-    def never(experiment: Any) -> Probe:
+    def never(experiment: Any) -> RunTimes:
         raise AssertionError("measured, though a run is finished")
 
     (row,) = estimate(plan, tmp_path, never)
@@ -168,11 +168,11 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
     assert row.seconds_left == pytest.approx(24 + 12 + 24)
 
 
-def test_a_probe_stands_for_the_others(tmp_path: Path) -> None:
-    measured = Probe(setup=1.0, step=2.0, evaluation=3.0, measuring=4.0)
+def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
+    measured = RunTimes(setup=1.0, step=2.0, validation=3.0, final_evaluation=4.0)
     asked = []
 
-    def measure(experiment: Any) -> Probe:
+    def measure(experiment: Any) -> RunTimes:
         asked.append(experiment)
         return measured
 
@@ -202,13 +202,13 @@ def test_workers_share_the_work_but_not_a_run() -> None:
     )
 
 
-def test_a_probe_measures_and_changes_nothing(tmp_path: Path, monkeypatch) -> None:
+def test_timing_a_run_changes_nothing(tmp_path: Path, monkeypatch) -> None:
     import torch
 
     experiment = small_plan(unseen="plain").singles[0].experiment
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = torch.get_num_threads()
-    measured = probe(experiment, threads=1, gpu=False)
+    measured = time_run(experiment, threads=1, gpu=False)
     assert all(seconds > 0 for seconds in measured)
     assert list(tmp_path.iterdir()) == []
     assert torch.get_num_threads() == before
@@ -220,7 +220,7 @@ def test_many_runs_are_shown_by_kind_alone(tmp_path: Path) -> None:
 
 
 def test_columns_without_a_number_are_left_out() -> None:
-    row = Row(("digits", "dmg", "small_cnn"), 4, 0, 0, 0, 0, 10, 40, "a short probe")
+    row = Row(("digits", "dmg", "small_cnn"), 4, 0, 0, 0, 0, 10, 40, "a few timed steps")
     assert [c.header for c in cost_table([row]).columns] == [
         "runs of",
         "planned",

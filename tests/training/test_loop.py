@@ -109,7 +109,7 @@ def _fresh(experiment):
     from unseen.training.build import build_method, build_task
     from unseen.training.optimizers import build_optimizer
 
-    method = build_method(experiment, build_task(open_dataset(experiment.data), experiment))
+    method = build_method(experiment, build_task(open_dataset(experiment.data).index(), experiment))
     return method, build_optimizer(method, experiment.optimizer)
 
 

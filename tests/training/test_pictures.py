@@ -21,7 +21,7 @@ def state_of(method_name: str):
     experiment = load_experiment(f"digits/{method_name}", settings)
     dataset = open_dataset(experiment.data)
     torch.manual_seed(0)
-    method = build_method(experiment, build_task(dataset, experiment))
+    method = build_method(experiment, build_task(dataset.index(), experiment))
     images = build_images(dataset, experiment, 16, lambda *about: None)
     scale = PixelScale(method.network.mean, method.network.std)
     feed = Feed(images.prepared, scale, Process(torch.device("cpu")))

@@ -54,7 +54,7 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
     from unseen.experiments.cost import estimate
     from unseen.experiments.overview import cost_summary, cost_table, runs_table
     from unseen.experiments.run.resources import count_workers
-    from unseen.training.probe import probe
+    from unseen.training.timing import time_run
 
     console = Console()
     listed = runs_table(plan, runs)
@@ -62,7 +62,7 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
         console.print(listed)
     with Console(stderr=True).status("Timing a few steps of each kind of run"):
         rows = estimate(
-            plan, runs, lambda each: probe(each, resources.threads, gpu=resources.gpus > 0)
+            plan, runs, lambda each: time_run(each, resources.threads, gpu=resources.gpus > 0)
         )
     console.print(cost_table(rows))
     workers = max(1, count_workers(resources))

@@ -13,7 +13,7 @@ from unseen.experiments.choose.rounds import expected_share
 from unseen.experiments.plan import Plan, PlannedRun
 from unseen.records.folder import RunFolder
 from unseen.training.checkpoints import steps_saved
-from unseen.training.probe import Probe
+from unseen.training.timing import RunTimes
 
 Kind = tuple[str, str, str]
 """Dataset, method, backbone: what has a speed of its own."""
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     """What the seconds stand on."""
 
 
-def estimate(plan: Plan, runs: Path, measure: Callable[[Experiment], Probe]) -> list[Row]:
+def estimate(plan: Plan, runs: Path, measure: Callable[[Experiment], RunTimes]) -> list[Row]:
     """One row for each kind; `measure` is asked only about kinds of which no run is finished."""
     kinds: dict[Kind, list[PlannedRun]] = {}
     for run in plan.distinct:
@@ -56,7 +56,7 @@ def _row(
     kind: Kind,
     planned: Sequence[PlannedRun],
     runs: Path,
-    measure: Callable[[Experiment], Probe],
+    measure: Callable[[Experiment], RunTimes],
 ) -> Row:
     folders = [run.folder(runs) for run in planned]
     known = [
@@ -68,8 +68,8 @@ def _row(
         basis = f"{len(known)} finished runs"
         seconds = [fmean(known) * _work(run) for run in planned]
     else:
-        basis, measured = "a short probe", measure(planned[0].experiment)
-        seconds = [_from_probe(run, planned[0], measured) for run in planned]
+        basis, measured = "a few timed steps", measure(planned[0].experiment)
+        seconds = [_from_times(run, planned[0], measured) for run in planned]
     left = [
         each * expected_share(plan, run) * _share_left(run, folder)
         for each, run, folder in zip(seconds, planned, folders, strict=True)
@@ -99,15 +99,15 @@ def _work(run: PlannedRun) -> int:
     return run.steps * run.experiment.images_per_domain
 
 
-def _from_probe(run: PlannedRun, probed: PlannedRun, measured: Probe) -> float:
+def _from_times(run: PlannedRun, timed: PlannedRun, measured: RunTimes) -> float:
     """A step takes as long as it has images; evaluations do not depend on the batch."""
-    batch = run.experiment.images_per_domain / probed.experiment.images_per_domain
+    batch = run.experiment.images_per_domain / timed.experiment.images_per_domain
     evaluations = math.ceil(run.steps / run.experiment.evaluate_every)
     return (
         measured.setup
         + run.steps * measured.step * batch
-        + evaluations * measured.evaluation
-        + measured.measuring
+        + evaluations * measured.validation
+        + measured.final_evaluation
     )
 
 

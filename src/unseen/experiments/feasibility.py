@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from unseen.config import Experiment
-from unseen.data.batch import Task
 from unseen.data.dataset import Index
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.experiments.bases import Base
 from unseen.recipe_files import build_experiment
-from unseen.training.build import build_method, build_sampler, looks_at_target
+from unseen.training.build import build_method, build_sampler, build_task, looks_at_target
 
 
 def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -36,9 +35,7 @@ def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> 
 def _build(experiment: Experiment, index: Index) -> None:
     """The method as it would start, but with random weights: nothing is downloaded for this."""
     looks_at_target(experiment)
-    roles = choose_roles(index, experiment.data, experiment.setting)
-    build_sampler(experiment, roles)
-    target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
+    build_sampler(experiment, choose_roles(index, experiment.data, experiment.setting))
     network = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": network})
-    build_method(experiment, Task(index.classes, roles.training_domains, target))
+    build_method(experiment, build_task(index, experiment))

@@ -8,7 +8,7 @@ import torch
 from unseen import catalog
 from unseen.config import Experiment
 from unseen.data.batch import Task
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import Dataset, Index
 from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
@@ -25,9 +25,8 @@ class Images(NamedTuple):
     roles: Roles
 
 
-def build_task(dataset: Dataset, experiment: Experiment) -> Task:
+def build_task(index: Index, experiment: Experiment) -> Task:
     """Classes and training domains, known without opening an image."""
-    index = dataset.index()
     roles = choose_roles(index, experiment.data, experiment.setting)
     target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
     return Task(index.classes, roles.training_domains, target)

@@ -107,18 +107,13 @@ def _watch(state: RunState, losses: Losses, last: bool) -> None:
     values = torch.stack([value.detach().float() for value in losses.values()])
     values = over_devices(state.fabric, values, "sum") / state.process.world_size
     record = dict(zip(losses, values.tolist(), strict=True))
-    _stop_if_loss_diverged(state, record)
+    if not math.isfinite(record["loss"]):  # on all devices, so all of them stop
+        raise loss_diverged(state.experiment, state.folder.path, state.step, record)
     if due and state.log is not None:
         lr = state.optimizer.param_groups[-1]["lr"]
         state.log.write({"step": state.step, **record, "lr": lr})
     if state.fabric.is_global_zero:
         state.display.step(state.step, record["loss"])
-
-
-def _stop_if_loss_diverged(state: RunState, record: dict[str, float]) -> None:
-    """The record is that of all devices, so all of them stop."""
-    if not math.isfinite(record["loss"]):
-        raise loss_diverged(state.experiment, state.folder.path, state.step, record)
 
 
 def _stop_if_weights_diverged(state: RunState) -> None:

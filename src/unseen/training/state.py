@@ -85,7 +85,7 @@ def assemble(
 ) -> RunState:
     """Everything in place, at the step of the newest checkpoint (or at the very beginning)."""
     dataset = (datasets or OpenDatasets()).open(experiment.data)
-    method = build_method(experiment, build_task(dataset, experiment)).to(fabric.device)
+    method = build_method(experiment, build_task(dataset.index(), experiment)).to(fabric.device)
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
     sampler = build_sampler(experiment, images.roles)
     steps = count_steps(experiment, sampler)

@@ -7,7 +7,6 @@ from typing import Any
 
 from unseen import catalog
 from unseen.config import Experiment, complete_settings
-from unseen.data.batch import Task
 from unseen.data.dataset import Index
 from unseen.data.opening import OpenDatasets
 from unseen.data.roles import choose_roles
@@ -16,7 +15,7 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
 from unseen.networks.batch_norm import BATCH_NORMS
 from unseen.networks.stages import DROPOUTS
-from unseen.training.build import build_method, build_sampler, count_steps
+from unseen.training.build import build_method, build_sampler, build_task, count_steps
 from unseen.training.stacked.method import own_tensors
 
 LARGEST = 256
@@ -110,14 +109,14 @@ def _without_domains(experiment: Experiment) -> dict[str, Any]:
 
 def _largest(experiment: Experiment, index: Index) -> int:
     """How many such runs a stack may hold: one, if the part that learns is not made for it."""
-    roles = choose_roles(index, experiment.data)
-    method = build_method(experiment, Task(index.classes, roles.training_domains)).train()
+    task = build_task(index, experiment)
+    method = build_method(experiment, task).train()
     if not _fits(method):
         return 1
     network = method.network
     assert network.frozen_until is not None
     numbers = sum(tensor.numel() for _, tensor in own_tensors(method))
-    batch = experiment.images_per_domain * len(roles.training_domains)
+    batch = experiment.images_per_domain * len(task.domains)
     numbers += batch * math.prod(network.input_shapes[network.frozen_until])
     return max(1, min(LARGEST, MEMORY // (4 * _COPIES * numbers)))
 

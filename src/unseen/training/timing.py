@@ -22,32 +22,33 @@ _WARM_UP = 1
 _STEPS = 3
 
 
-class Probe(NamedTuple):
-    """Seconds."""
+class RunTimes(NamedTuple):
+    """Seconds that the parts of a run take."""
 
     setup: float
     step: float
-    evaluation: float
-    measuring: float
-    """All views of the two checkpoints that count, at the end."""
+    validation: float
+    """One evaluation on the source validation images."""
+    final_evaluation: float
+    """All views of the two checkpoints that count."""
 
 
-def probe(experiment: Experiment, threads: int, gpu: bool) -> Probe:
+def time_run(experiment: Experiment, threads: int, gpu: bool) -> RunTimes:
     """Time the parts of a run on this machine; images are prepared if they are not yet."""
-    place = experiment.devices.model_copy(
+    device = experiment.devices.model_copy(
         update={"number": 1, "accelerator": experiment.devices.accelerator if gpu else "cpu"}
     )
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with tempfile.TemporaryDirectory(prefix="unseen-probe-") as folder:
-            single = experiment.model_copy(update={"devices": place})
+        with tempfile.TemporaryDirectory(prefix="unseen-timing-") as folder:
+            single = experiment.model_copy(update={"devices": device})
             return launch(single, _measure, single, Path(folder))
     finally:
         torch.set_num_threads(before)
 
 
-def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> Probe:
+def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> RunTimes:
     keep_freed_memory()
     started = time.monotonic()
     state = assemble(fabric, experiment, path, Display(Console(quiet=True), 1, ""))
@@ -56,13 +57,13 @@ def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> Probe:
         step = _time_steps(state)
         started = time.monotonic()
         validate(state)
-        evaluation = time.monotonic() - started
+        validation = time.monotonic() - started
     finally:
         if state.log is not None:
             state.log.close()
     views = _images_in_views(state.images.roles, isinstance(state.method, DomainAware))
     validated = sum(map(len, state.images.roles.validation.values()))
-    return Probe(setup, step, evaluation, 2 * evaluation * views / validated)
+    return RunTimes(setup, step, validation, 2 * validation * views / validated)
 
 
 def _time_steps(state: RunState) -> float:

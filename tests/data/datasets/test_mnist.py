@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.idx_files import idx
+from tests.data.datasets.idx_files import idx
 
 from unseen.config import DataSettings
 from unseen.data.dataset import Split
