@@ -299,4 +299,4 @@ def test_several_devices_are_driven_from_this_process(
         plan, tmp_path, Resources(workers=asked), console=Console(quiet=True)
     ).missing
     assert [each.workers for each in seen] == [expected]
-    assert [each.state for each in missing] == ["unfinished"]
+    assert [each.state for each in missing] == ["to train"]

@@ -13,7 +13,7 @@ from unseen.atomic import read_json
 from unseen.config import Experiment
 from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, UnseenError
-from unseen.experiments.choose.halving import Halving, is_stopped, kept, rungs, survivors
+from unseen.experiments.choose.halving import Halving, kept, rungs, state_of, survivors
 from unseen.experiments.choose.results import write_results
 from unseen.experiments.choose.rounds import rounds
 from unseen.experiments.plan import Plan
@@ -23,6 +23,10 @@ from unseen.experiments.train_plan import train_plan
 from unseen.recipe_files import load_experiment
 from unseen.records.folder import RunFolder, run_name
 from unseen.training.display import SilentDisplay
+
+
+def is_stopped(folder: RunFolder) -> bool:
+    return state_of(folder) == "stopped"
 
 
 @pytest.mark.parametrize(

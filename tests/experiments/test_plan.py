@@ -157,7 +157,7 @@ def test_pairs_hold_out_every_target_with_every_other_domain() -> None:
         (
             {"draws": None, "grid": {"optimizer.lr": [0.1, -1], "devices.number": [1, 2]}},
             [
-                "grid.devices.number: decides nothing about a result",
+                "grid.devices.number: has no influence on the result",
                 "grid: optimizer.lr: should be greater than 0, got -1 (digits/aggregate)",
             ],
         ),

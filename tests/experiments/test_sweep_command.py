@@ -162,7 +162,7 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
         raise AssertionError("measured, though a run is finished")
 
     (row,) = estimate(plan, tmp_path, never)
-    assert (row.runs, row.finished, row.begun) == (4, 1, 0)
+    assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
     assert row.basis == "1 finished runs"
     assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
     assert row.seconds_left == pytest.approx(24 + 12 + 24)
@@ -183,7 +183,7 @@ def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
     assert row.seconds_left == pytest.approx((1 + 12 + 9 + 4) + (1 + 24 + 9 + 4))
     nested = small_plan(unseen="plain", pairs="nested", draws=3)
     (row,) = estimate(nested, tmp_path, measure)
-    assert row.runs == 3 * 3 + 1
+    assert row.planned == 3 * 3 + 1
     assert row.seconds_left == pytest.approx(26 * 10)
     halved = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
     (row,) = estimate(halved, tmp_path, measure)
@@ -192,7 +192,7 @@ def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
 
 
 def test_workers_share_the_work_but_not_a_run() -> None:
-    rows = [Row(("d", m, "b"), 4, 0, 0, 0, 0, s, 4 * s, "") for m, s in (("x", 10.0), ("y", 50.0))]
+    rows = [Row(("d", m, "b"), 4, {}, s, 4 * s, "") for m, s in (("x", 10.0), ("y", 50.0))]
     assert on_workers(rows, 1) == 240
     assert on_workers(rows, 2) == 120
     assert on_workers(rows, 100) == 50
@@ -220,7 +220,7 @@ def test_many_runs_are_shown_by_kind_alone(tmp_path: Path) -> None:
 
 
 def test_columns_without_a_number_are_left_out() -> None:
-    row = Row(("digits", "dmg", "small_cnn"), 4, 0, 0, 0, 0, 10, 40, "a few timed steps")
+    row = Row(("digits", "dmg", "small_cnn"), 4, {}, 10, 40, "a few timed steps")
     assert [c.header for c in cost_table([row]).columns] == [
         "runs of",
         "planned",
@@ -228,7 +228,7 @@ def test_columns_without_a_number_are_left_out() -> None:
         "left",
         "by",
     ]
-    more = row._replace(finished=1, stopped=2)
+    more = row._replace(states={"finished": 1, "stopped": 2})
     headers = [column.header for column in cost_table([row, more]).columns]
     assert headers[1:4] == ["planned", "finished", "stopped"]
 

@@ -1,14 +1,15 @@
 """What is left to do of a plan, and about how long that takes."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from unseen.atomic import read_json
 from unseen.config import Experiment
-from unseen.experiments.choose.halving import is_stopped
+from unseen.experiments.choose.halving import state_of
 from unseen.experiments.choose.rounds import expected_share
 from unseen.experiments.plan import Plan, PlannedRun
 from unseen.records.folder import RunFolder
@@ -23,15 +24,12 @@ class Row(NamedTuple):
     """All runs of one kind."""
 
     kind: Kind
-    runs: int
-    finished: int
-    begun: int
-    stopped: int
-    failed: int
+    planned: int
+    states: Mapping[str, int]
     seconds_per_run: float
     seconds_left: float
     basis: str
-    """What the seconds stand on."""
+    """What the seconds are derived from."""
 
 
 def estimate(plan: Plan, runs: Path, measure: Callable[[Experiment], RunTimes]) -> list[Row]:
@@ -74,17 +72,8 @@ def _row(
         each * expected_share(plan, run) * _share_left(run, folder)
         for each, run, folder in zip(seconds, planned, folders, strict=True)
     ]
-    return Row(
-        kind,
-        _size(plan, planned),
-        sum(folder.finished for folder in folders),
-        sum(_begun(folder) for folder in folders),
-        sum(map(is_stopped, folders)),
-        sum(folder.read_failure() is not None for folder in folders),
-        fmean(seconds),
-        sum(left),
-        basis,
-    )
+    states = Counter(map(state_of, folders))
+    return Row(kind, _size(plan, planned), states, fmean(seconds), sum(left), basis)
 
 
 def _size(plan: Plan, planned: Sequence[PlannedRun]) -> int:
@@ -111,12 +100,7 @@ def _from_times(run: PlannedRun, timed: PlannedRun, measured: RunTimes) -> float
     )
 
 
-def _begun(folder: RunFolder) -> bool:
-    waiting = folder.checkpoint.is_file() and not folder.finished
-    return waiting and not is_stopped(folder)
-
-
 def _share_left(run: PlannedRun, folder: RunFolder) -> float:
-    if folder.finished or is_stopped(folder):
+    if state_of(folder) in ("finished", "stopped"):
         return 0.0
     return 1 - steps_saved(folder.checkpoint) / run.steps

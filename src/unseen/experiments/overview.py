@@ -6,10 +6,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from unseen.experiments.choose.halving import is_stopped
+from unseen.experiments.choose.halving import state_of
 from unseen.experiments.cost import Row, on_workers
 from unseen.experiments.plan import Plan
-from unseen.records.folder import RunFolder
 
 _MOST_RUNS_SHOWN = 40
 
@@ -27,37 +26,22 @@ def runs_table(plan: Plan, runs: Path) -> Table | None:
         name = f"{method} ({dataset}, {backbone})" if several else method
         values = ", ".join(f"{path}={value}" for path, value in run.values.items())
         cells = [name, "+".join(unseen), str(seed), str(run.draw), values]
-        table.add_row(*map(escape, cells), _state(run.folder(runs)))
+        table.add_row(*map(escape, cells), state_of(run.folder(runs)))
     return table
-
-
-def _state(folder: RunFolder) -> str:
-    if folder.finished:
-        return "finished"
-    if is_stopped(folder):
-        return "stopped"
-    if folder.read_failure() is not None:
-        return "failed"
-    return "to resume" if folder.checkpoint.is_file() else ""
 
 
 def cost_table(rows: Sequence[Row]) -> Table:
     """Runs by kind, and the time that is left; columns without a number are left out."""
     table = Table(title="Cost", title_justify="left")
     table.add_column("runs of", overflow="fold")
-    states = {
-        "finished": "finished",
-        "to resume": "begun",
-        "stopped": "stopped",
-        "failed": "failed",
-    }
-    shown = {name: key for name, key in states.items() if any(getattr(row, key) for row in rows)}
+    states = ("finished", "to resume", "stopped", "failed")
+    shown = [state for state in states if any(row.states.get(state) for row in rows)]
     for column in ("planned", *shown, "a run", "left"):
         table.add_column(column, justify="right")
     table.add_column("by", overflow="fold")
     for row in rows:
         dataset, method, backbone = map(escape, row.kind)
-        numbers = [row.runs, *(getattr(row, key) for key in shown.values())]
+        numbers = [row.planned, *(row.states.get(state, 0) for state in shown)]
         times = (clock(row.seconds_per_run), clock(row.seconds_left))
         kind = f"{method} ({dataset}, {backbone})"
         table.add_row(kind, *map(str, numbers), *times, row.basis)
@@ -65,7 +49,10 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 
 def cost_summary(rows: Sequence[Row], workers: int) -> str:
-    planned, finished = sum(row.runs for row in rows), sum(row.finished for row in rows)
+    planned, finished = (
+        sum(row.planned for row in rows),
+        sum(row.states.get("finished", 0) for row in rows),
+    )
     work = sum(row.seconds_left for row in rows)
     counts = sorted({1, workers, 2 * workers, 8 * workers})
     times = ", ".join(f"{clock(on_workers(rows, k))} on {k}" for k in counts)

@@ -63,43 +63,37 @@ def range_mistakes(sweep: Sweep, bases: list[Base]) -> Iterator[str]:
     own = {path for base in bases for path in _paths(base)}
     known = own | _paths_of_all_methods()
     ranged = {path for base in bases for path in search_ranges(sweep, base)}
-    asked = [("ranges", sweep.ranges), ("grid", sweep.grid), ("search", sweep.search)]
-    for key, paths in asked:
-        for path in paths:
-            if path in SET_BY_THE_SWEEP or path.startswith("devices."):
-                yield _not_searched(key, path)
-            elif path not in known:
-                yield f"{key}.{path}: unknown setting{nearest(path, known)}"
-            elif key == "ranges" and sweep.search and path not in sweep.search:
-                yield f"ranges.{path}: is not searched; add it to search, or leave search out"
-            elif key == "search" and path not in ranged and path in own:
-                yield f"search: {path} has no range; give it one under ranges"
+    named = [("ranges", sweep.ranges, known), ("grid", sweep.grid, known)]
+    named.append(("search", dict.fromkeys(sweep.search), known))
     for base in bases:
-        yield from _own_mistakes(sweep, base)
+        part = sweep.by_method.get(base.method, MethodPart())
+        for key, given in (("ranges", part.ranges), ("grid", part.grid)):
+            named.append((f"by_method.{base.method}.{key}", given, _paths(base)))
+    for key, path, valid in ((key, path, valid) for key, given, valid in named for path in given):
+        if path in SET_BY_THE_SWEEP:
+            yield f"{key}.{path}: is chosen by '{SET_BY_THE_SWEEP[path]}'"
+        elif path.startswith("devices."):
+            yield f"{key}.{path}: has no influence on the result"
+        elif path not in valid:
+            yield f"{key}.{path}: unknown setting{nearest(path, valid)}"
+        elif key == "ranges" and sweep.search and path not in sweep.search:
+            yield f"ranges.{path}: is not searched; add it to search, or leave search out"
+        elif key == "search" and path not in ranged and path in own:
+            yield f"search: {path} has no range; give it one under ranges"
+    for base in bases:
+        yield from _value_mistakes(sweep, base)
 
 
-def _own_mistakes(sweep: Sweep, base: Base) -> Iterator[str]:
-    """Those of one method: its own names, and its values."""
-    part, known = sweep.by_method.get(base.method, MethodPart()), _paths(base)
-    for key, paths in (("ranges", part.ranges), ("grid", part.grid)):
-        for path in paths:
-            place = f"by_method.{base.method}.{key}"
-            if path in SET_BY_THE_SWEEP or path.startswith("devices."):
-                yield _not_searched(place, path)
-            elif path not in known:
-                yield f"{place}.{path}: unknown setting{nearest(path, known)}"
-    ranges = {} if sweep.grid or part.grid else search_ranges(sweep, base)
+def _value_mistakes(sweep: Sweep, base: Base) -> Iterator[str]:
+    """Values that a setting of the method does not accept."""
+    grid = sweep.grid | sweep.by_method.get(base.method, MethodPart()).grid
+    ranges = {} if grid else search_ranges(sweep, base)
     values = [("ranges", path, value) for path in ranges for value in ranges[path].extremes()]
-    values += [("grid", p, v) for p, many in (sweep.grid | part.grid).items() for v in many]
+    values += [("grid", path, value) for path, many in grid.items() for value in many]
     for key, path, value in values:
-        if path in known and path not in SET_BY_THE_SWEEP:
+        if path in _paths(base) and path not in SET_BY_THE_SWEEP:
             _, problems = try_experiment(merge(base.settings, nested({path: value})))
             yield from (f"{key}: {problem} ({base.name})" for problem in problems)
-
-
-def _not_searched(key: str, path: str) -> str:
-    by = SET_BY_THE_SWEEP.get(path)
-    return f"{key}.{path}: " + (f"is chosen by '{by}'" if by else "decides nothing about a result")
 
 
 def _paths(base: Base) -> set[str]:

@@ -1,6 +1,6 @@
 """Sweep files: which runs, what is searched, which rule chooses. Read and checked like recipes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,30 +35,6 @@ def _as_values(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _dotted(value: Any, is_section: Callable[[Any], bool]) -> Any:
-    """{"optimizer": {"lr": x}} as {"optimizer.lr": x}."""
-    if not isinstance(value, Mapping):
-        return value
-    flat: dict[str, Any] = {}
-    for key, below in value.items():
-        inside = _dotted(below, is_section) if is_section(below) else {"": below}
-        flat |= {f"{key}.{path}" if path else str(key): deepest for path, deepest in inside.items()}
-    return flat
-
-
-def _dotted_values(value: Any) -> Any:
-    return _dotted(value, lambda below: isinstance(below, Mapping))
-
-
-def _dotted_ranges(value: Any) -> Any:
-    """A range is a section, too, but holds no further ones."""
-
-    def is_section(below: Any) -> bool:
-        return isinstance(below, Mapping) and all(isinstance(v, Mapping) for v in below.values())
-
-    return _dotted(value, is_section)
-
-
 class RangeSettings(Settings):
     """One of three kinds of range, with its numbers."""
 
@@ -90,11 +66,8 @@ class RangeSettings(Settings):
         return LogUniform(*self.log_uniform, whole=whole)
 
 
-Ranges = Annotated[dict[str, RangeSettings], BeforeValidator(_dotted_ranges)]
-Grid = Annotated[
-    dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(min_length=1)]],
-    BeforeValidator(_dotted_values),
-]
+Ranges = dict[str, RangeSettings]
+Grid = dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(min_length=1)]]
 
 
 class MethodPart(Settings):
@@ -200,29 +173,12 @@ def find_sweep(sweep: str | Path) -> Path:
 
 def load_sweep(sweep: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
     """A sweep file with overrides (nested or dotted), checked; every mistake is named at once."""
-    settings = _lay_over(_unfold(read_yaml(find_sweep(sweep))), _unfold(overrides or {}))
+    settings = _lay_over(_normal(read_yaml(find_sweep(sweep))), _normal(overrides or {}))
     try:
         return Sweep.model_validate(settings)
     except ValidationError as error:
-        raise not_valid(sweep, map(_with_hint, explain(Sweep, error))) from None
-
-
-def _lay_over(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    """Later wins; a range takes the place of another one as a whole, whatever their kinds."""
-    merged = merge(lower, upper)
-    pairs = [(merged, lower, upper)]
-    if isinstance(merged.get("by_method"), Mapping):
-        below, above = (each.get("by_method") or {} for each in (lower, upper))
-        pairs += [(merged["by_method"][m], below[m], above[m]) for m in below if m in above]
-    for result, one, other in pairs:
-        ranges = [_dotted_ranges(each.get("ranges", {})) for each in (one, other)]
-        if "ranges" in result and all(isinstance(each, Mapping) for each in ranges):
-            result["ranges"] = ranges[0] | ranges[1]
-    return merged
-
-
-def not_valid(sweep: str | Path, problems: Any) -> SettingsError:
-    return SettingsError(f"{sweep} is not a valid sweep:\n  " + "\n  ".join(problems))
+        problems = "\n  ".join(map(_with_hint, explain(Sweep, error)))
+        raise SettingsError(f"{sweep} is not a valid sweep:\n  {problems}") from None
 
 
 def _with_hint(problem: str) -> str:
@@ -234,18 +190,51 @@ def _with_hint(problem: str) -> str:
     return problem
 
 
-def _unfold(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys at every depth unfolded, so that files and overrides can be laid over another.
+def _normal(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections nested, whether they were dotted or not; but ranges and grid by dotted setting.
     Names of methods stay as they are: an import string has dots, too."""
-    named = settings.get("by_method")
-    if isinstance(named, Mapping):
-        settings = {key: value for key, value in settings.items() if key != "by_method"}
-        parts = {name: _unfold_section(part) for name, part in named.items()}
-        return {**_unfold_section(settings), "by_method": parts}
-    return _unfold_section(settings)
+    part = dict(part)
+    by_method = part.pop("by_method", None)
+    normal = nested(dict(_leaves(part)))
+    for key, depth in (("ranges", 1), ("grid", 0)):
+        if isinstance(normal.get(key), Mapping):
+            normal[key] = _by_setting(normal[key], depth)
+    if isinstance(by_method, Mapping):
+        normal["by_method"] = {
+            name: _normal(own) if isinstance(own, Mapping) else own
+            for name, own in by_method.items()
+        }
+    return normal
 
 
-def _unfold_section(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return nested({key: _unfold_section(below) for key, below in value.items()})
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted path; an empty section is a value."""
+    for key, value in section.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _by_setting(section: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """Values by the dotted path of their setting, of which `depth` keys are not part."""
+    found: dict[str, Any] = {}
+    for path, value in _leaves(section):
+        setting, *kind = path.rsplit(".", depth)
+        if kind:
+            found.setdefault(setting, {})[kind[0]] = value
+        else:
+            found[setting] = value
+    return found
+
+
+def _lay_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Later wins; a range takes the place of another one as a whole, whatever their kinds."""
+    merged = merge(lower, upper)
+    if isinstance(merged.get("ranges"), Mapping):
+        merged["ranges"] = {**lower.get("ranges", {}), **upper.get("ranges", {})}
+    below, above = (each.get("by_method") or {} for each in (lower, upper))
+    if isinstance(below, Mapping) and isinstance(above, Mapping):
+        for name in below.keys() & above.keys():
+            merged["by_method"][name] = _lay_over(below[name], above[name])
+    return merged

@@ -75,8 +75,15 @@ def kept(draws: int, halving: Halving, round_number: int) -> int:
     return max(1, math.ceil(draws / halving.keep_one_in**round_number))
 
 
-def is_stopped(folder: RunFolder) -> bool:
-    return not folder.finished and (folder.path / STOPPED).is_file()
+def state_of(folder: RunFolder) -> str:
+    """Where a run stands, by its records alone."""
+    if folder.finished:
+        return "finished"
+    if (folder.path / STOPPED).is_file():
+        return "stopped"
+    if folder.failure.is_file():
+        return "failed"
+    return "to resume" if folder.checkpoint.is_file() else "to train"
 
 
 def _mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:

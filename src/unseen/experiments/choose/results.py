@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from unseen.atomic import write_json
-from unseen.experiments.choose.halving import is_stopped
+from unseen.experiments.choose.halving import state_of
 from unseen.experiments.choose.rounds import paired_draws, winners
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.experiments.plan import Condition, Plan, PlannedRun
@@ -36,7 +36,7 @@ class Missing(NamedTuple):
 
     run: PlannedRun
     folder: RunFolder
-    state: Literal["stopped", "failed", "unfinished"]
+    state: str
     error: str
 
 
@@ -81,7 +81,9 @@ def missing_runs(plan: Plan, runs: Path, outcomes: Sequence[Outcome] = ()) -> li
         if not folder.finished:
             failure = folder.read_failure()
             error = errors.get(folder.path) or (failure.error if failure else "")
-            state = "stopped" if is_stopped(folder) else "failed" if error else "unfinished"
+            state = state_of(folder)
+            if error and state != "stopped":
+                state = "failed"
             found.append(Missing(run, folder, state, error))
     return found
 
