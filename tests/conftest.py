@@ -1,10 +1,12 @@
 """What all tests share: a cache of their own, small runs on the embedded digits."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from tests.double_precision import double_precision
 
 # The runs here are tiny: threads would only wait for each other, and sums differ by their number
 torch.set_num_threads(1)
@@ -29,3 +31,10 @@ def real_data() -> Path:
     if not root:
         pytest.skip("UNSEEN_DATA is not set: real images are not at hand")
     return Path(root)
+
+
+@pytest.fixture
+def in_double_precision() -> Iterator[None]:
+    """For comparisons of two computations: see `tests/double_precision.py`."""
+    with double_precision():
+        yield

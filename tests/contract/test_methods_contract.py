@@ -197,6 +197,7 @@ def test_a_model_without_what_only_training_needs_predicts_the_same(form: str, t
     assert torch.equal(expected, found)
 
 
+@pytest.mark.usefixtures("in_double_precision")
 @pytest.mark.parametrize("form", [f for f in FORMS if f not in COUPLED])
 def test_halves_of_a_batch_give_the_gradient_of_the_whole(form: str) -> None:
     """What data parallelism relies on: random draws belong to images, not to processes."""

@@ -32,6 +32,7 @@ def make(name: str, options: dict[str, str]) -> DomainAware:
     return method
 
 
+@pytest.mark.usefixtures("in_double_precision")
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
 @torch.no_grad()
 def test_opinions_are_the_answers_for_known_domains(name: str, options: dict[str, str]) -> None:

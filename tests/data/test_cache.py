@@ -1,9 +1,7 @@
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +13,19 @@ from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import PreparedImages, prepare
 
 SCRIPT = """
-import sys, time
+import sys
 from pathlib import Path
 from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import prepare
 
-class Slow(Folder):
+class Held(Folder):
     def read(self, position):
-        time.sleep(float(sys.argv[2]))
+        if position == 5:
+            print("half of the images are read", flush=True)
+            sys.stdin.readline()
         return super().read(position)
 
-dataset = Slow(Slow.Config(name="folder"), Path(sys.argv[1]))
+dataset = Held(Held.Config(name="folder"), Path(sys.argv[1]))
 print(prepare(dataset, 8).batch(__import__("numpy").arange(12)).sum().item())
 """
 
@@ -34,13 +34,14 @@ def prepared(tree: Path, **values: object) -> PreparedImages:
     return prepare(Folder(Folder.Config.model_validate({"name": "folder", **values}), tree), 8)
 
 
-def start(tree: Path, seconds_per_image: float) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tree), str(seconds_per_image)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start_and_hold(tree: Path) -> subprocess.Popen[str]:
+    """A process that prepares the images, and waits for a line of input after half of them."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", SCRIPT, str(tree)]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half of the images are read\n"
+    return process
 
 
 def only_cache(cache: Path) -> Path:
@@ -49,14 +50,9 @@ def only_cache(cache: Path) -> Path:
 
 
 def test_killed_prepare_is_never_believed_and_cleaned_up(tree: Path, cache: Path) -> None:
-    process = start(tree, seconds_per_image=30)
-    try:
-        deadline = time.monotonic() + 60
-        while not list(cache.glob(f"images/{BUILDING}*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    process = start_and_hold(tree)
+    process.kill()
+    process.communicate()
     assert [path.name.startswith(BUILDING) for path in (cache / "images").iterdir()] == [True]
     images = prepared(tree)
     assert len(images.batch(np.arange(12))) == 12
@@ -64,10 +60,10 @@ def test_killed_prepare_is_never_believed_and_cleaned_up(tree: Path, cache: Path
 
 
 def test_two_processes_at_once_both_succeed(tree: Path, cache: Path) -> None:
-    processes = [start(tree, seconds_per_image=0.2) for _ in range(2)]
+    processes = [start_and_hold(tree) for _ in range(2)]
     sums = []
     for process in processes:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate("go on\n")
         assert process.returncode == 0, errors
         sums.append(int(output))
     assert sums[0] == sums[1] == prepared(tree).batch(np.arange(12)).sum().item()

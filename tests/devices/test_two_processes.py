@@ -10,6 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 from safetensors.torch import load_file, save_file
+from tests.double_precision import double_precision
 from torch import Tensor
 
 from unseen import catalog
@@ -82,6 +83,11 @@ def gradients(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> dict[s
 
 def everything(fabric: Fabric, settings: dict[str, Any], folder: Path) -> None:
     """All that two processes do in this file: starting them costs more than the runs."""
+    with double_precision():
+        _everything(fabric, settings, folder)
+
+
+def _everything(fabric: Fabric, settings: dict[str, Any], folder: Path) -> None:
     if not fabric.is_global_zero:
         _forbid_writing()
     for name, chosen in (*settings.items(), (SPARSE, complete_settings(sparse(2)))):
@@ -113,7 +119,7 @@ def _pause_after_two(state: RunState) -> None:
 def one(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
     """The same by one process."""
     folder = tmp_path_factory.mktemp("one")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, double_precision():
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         for method in METHODS:
             run(experiment(method), folder / method)
@@ -142,10 +148,10 @@ def two(tmp_path_factory: pytest.TempPathFactory, one: Path, shared_cache: Path)
     return folder
 
 
-def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float = 1e-5) -> None:
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, atol=atol, rtol=1e-4, msg=name)
+        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -161,9 +167,7 @@ def test_gradients_are_equal(one: Path, two: Path, method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_weights_records_and_counts_are_equal(one: Path, two: Path, method: str) -> None:
     expected, found = RunFolder(one / method), RunFolder(two / method)
-    # crossgrad moves images by gradients, which jump where rounding tips a maximum over
-    atol = 1e-3 if method == "crossgrad" else 1e-5
-    assert_close(load_file(found.weights("last")), load_file(expected.weights("last")), atol)
+    assert_close(load_file(found.weights("last")), load_file(expected.weights("last")))
     pairs = zip(found.read_metrics(), expected.read_metrics(), strict=True)
     for ours, theirs in pairs:
         assert ours.keys() == theirs.keys()
@@ -191,6 +195,7 @@ def test_a_domain_may_have_fewer_images_than_processes(one: Path, two: Path) -> 
         assert record["validation"]["blended"] in (0.0, 1.0)  # one image
 
 
+@pytest.mark.usefixtures("in_double_precision")
 def test_one_process_ends_what_two_began(one: Path, two: Path) -> None:
     folder = RunFolder(two / PAUSED)
     assert not folder.finished

@@ -2,9 +2,7 @@
 
 import csv
 import io
-import subprocess
-import sys
-import time
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +12,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 from tests.experiments.tiny_sweep import assert_same_run
+from tests.stopping import start
 
 import unseen
 from unseen import catalog
@@ -143,22 +142,22 @@ def test_training_domains_restrict_what_is_compared(runs: Path) -> None:
 
 
 def test_a_killed_comparison_is_finished_by_the_same_command(
-    comparison: Comparison, runs: Path, tmp_path: Path
+    comparison: Comparison, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SIGKILL once a run is under way; then the same words again."""
+    """SIGKILL when the second run is about to be finished; then the same words again."""
     words = "compare digits --methods aggregate,dmg --seeds 0 --unseen plain,blended"
-    command = [sys.executable, "-m", "unseen", *words.split(), "--runs", str(tmp_path)]
-    command += [*SETTINGS.split(), "--workers", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(tmp_path.glob("*/result.json")):
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
+    words = [*words.split(), "--runs", str(tmp_path), *SETTINGS.split(), "--workers", "1"]
+    killed = start(words, r"SIGKILL 2 rename.*result\.json")
+    _, said = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, said
     finished = stamps_of_finished(tmp_path)
     assert 1 <= len(finished) < 4
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
-    assert f"4 runs planned ({len(finished)} finished" in answer.stderr
-    assert "selection" in answer.stdout or "plain" in answer.stdout
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    assert f"4 runs planned ({len(finished)} finished" in printed.err
+    assert "selection" in printed.out or "plain" in printed.out
     assert finished.items() <= stamps_of_finished(tmp_path).items()
     for folder in find_runs(tmp_path):
         same = (runs / folder.path.name / "result.json").read_bytes()

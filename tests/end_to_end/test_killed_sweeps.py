@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests.experiments.tiny_sweep import assert_same_records
+from tests.stopping import start
 from tests.tiny import TINY
 
 from unseen.cli.main import main
@@ -42,115 +42,35 @@ def _words(runs: Path, sweep: list[str], *options: str) -> list[str]:
     return ["sweep", "digits", *SETTINGS, *sweep, "--runs", str(runs), *options]
 
 
-class Command:
-    """`unseen sweep` in a process of its own."""
-
-    def __init__(self, runs: Path, sweep: list[str], *options: str) -> None:
-        self.runs = runs
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "unseen", *_words(runs, sweep, *options)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def finish(self, seconds: float = 280) -> tuple[int, str]:
-        """Its exit code, and what it said to the user."""
-        _, said = self.process.communicate(timeout=seconds)
-        return self.process.returncode, said
-
-    def wait_for_progress(self) -> None:
-        """Until more is written about training than there was."""
-        before = _written(self.runs)
-        while _written(self.runs) <= before and self.process.poll() is None:
-            time.sleep(0.02)
-
-    def workers(self) -> list[int]:
-        """Processes that train, here or in Ray."""
-        return [
-            pid
-            for pid in _descendants(self.process.pid)
-            if any(mark in _command_line(pid) for mark in ("spawn_main", "ray::train_there"))
-        ]
-
-
-def _written(runs: Path) -> int:
-    return sum(f.metrics.stat().st_size for f in find_runs(runs) if f.metrics.exists())
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
-        return
-    for child in map(int, children):
-        yield child
-        yield from _descendants(child)
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except FileNotFoundError:
-        return ""
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _wait_until_gone(pids: list[int]) -> None:
-    until = time.monotonic() + 20
-    while any(_command_line(pid) for pid in pids):
-        assert time.monotonic() < until, "workers outlive their command"
-        time.sleep(0.05)
-
-
 def _results(runs: Path) -> dict[str, int]:
     """Finished runs, and when each was finished."""
     return {f.path.name: f.result.stat().st_mtime_ns for f in find_runs(runs) if f.finished}
 
 
-def _stop_once_it_trains(runs: Path) -> None:
-    until = time.monotonic() + 200
-    while time.monotonic() < until:
-        if _written(runs) > 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        time.sleep(0.02)
-
-
-def test_stopped_and_killed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """First asked to stop, then a worker killed, then the command; then left alone.
-
-    What need not be killed is done in this process, which has loaded torch already.
-    """
+def test_stopped_and_killed(tmp_path: Path) -> None:
+    """First asked to stop, then a worker killed, and later the command; then left alone."""
     runs = tmp_path / "disturbed"
-    threading.Thread(target=_stop_once_it_trains, args=(runs,), daemon=True).start()
-    with pytest.raises(SystemExit) as stopped:
-        main(_words(runs, FOUR_RUNS))
-    assert stopped.value.code == 128 + signal.SIGTERM
-    said = capfd.readouterr().err
+    words = _words(runs, FOUR_RUNS)
+    stopped = start(words, r"SIGTERM 2 rename.*checkpoint\.safetensors")
+    _, said = stopped.communicate()
+    assert stopped.returncode == 128 + signal.SIGTERM
     assert "everything is saved" in said
     assert "Continue with the same command" in said
     assert "Traceback" not in said
     assert any(folder.checkpoint.is_file() for folder in find_runs(runs))
+    assert len(_results(runs)) < 4
 
-    command = Command(runs, FOUR_RUNS)
-    command.wait_for_progress()
-    _kill(command.workers()[0])
-    command.wait_for_progress()
-    workers = command.workers()
-    command.process.kill()
-    command.finish()
-    _wait_until_gone(workers)
+    mark = tmp_path / "worker killed"
+    moments = (r"SIGKILL 2 rename.*checkpoint worker", r"SIGKILL 2 rename.*result\.json")
+    killed = start(words, *moments, STOPPED=str(mark))
+    _, said = killed.communicate()  # ends when the workers have ended, too
+    assert killed.returncode == -signal.SIGKILL, said
+    assert mark.exists()
     done = _results(runs)
+    assert 1 <= len(done) < 4
 
     with pytest.raises(SystemExit) as finished:
-        main(_words(runs, FOUR_RUNS))
+        main(words)
     assert finished.value.code == 0
     assert len(_results(runs)) == 4
     assert done.items() <= _results(runs).items()
@@ -169,33 +89,57 @@ def _train_undisturbed(folder: RunFolder, runs: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("on", ["here", "ray"])
 def test_killed_three_times(tmp_path: Path, on: str) -> None:
-    """24 runs. Each time a worker dies at a random moment, and then the command."""
-    started = time.monotonic()
-    assert Command(tmp_path / "undisturbed", TWENTY_FOUR_RUNS).finish(1800)[0] == 0
-    alone = time.monotonic() - started
+    """24 runs. Each time a worker dies after some of them, and then the command."""
+    undisturbed = start(_words(tmp_path / "undisturbed", TWENTY_FOUR_RUNS))
+    _, said = undisturbed.communicate()
+    assert undisturbed.returncode == 0, said
     seed = random.randrange(10**6)
-    print(f"seed {seed}; undisturbed in {alone:.0f} s")
-    moments = random.Random(seed)
+    moments = iter(sorted(random.Random(seed).sample(range(1, 20), 6)))
     runs = tmp_path / "disturbed"
+    words = _words(runs, TWENTY_FOUR_RUNS, "--on", on)
     done: dict[str, int] = {}
     for _ in range(3):
-        command = Command(runs, TWENTY_FOUR_RUNS, "--on", on)
-        command.wait_for_progress()
-        time.sleep(moments.uniform(0, alone / 8))
-        workers = command.workers()
-        _kill(moments.choice(workers))
-        time.sleep(moments.uniform(0, alone / 8))
-        workers = command.workers()
-        assert command.process.poll() is None, "it was quicker than the kill"
-        command.process.kill()
-        command.finish()
-        _wait_until_gone(workers)
+        command = start(words)
+        _wait_for_results(runs, next(moments), command)
+        os.kill(_workers(command.pid)[0], signal.SIGKILL)
+        _wait_for_results(runs, next(moments), command)
+        command.kill()
+        command.communicate()
         assert done.items() <= _results(runs).items(), "a finished run was trained again"
         done = _results(runs)
-        print(f"{len(done)} of 24 finished when killed")
-    code, said = Command(runs, TWENTY_FOUR_RUNS, "--on", on).finish(1800)
-    assert code == 0, said
+        print(f"seed {seed}: {len(done)} of 24 finished when killed")
+    finished = start(words)
+    _, said = finished.communicate()
+    assert finished.returncode == 0, said
     assert done.items() <= _results(runs).items(), "a finished run was trained again"
-    print(f"all in {time.monotonic() - started:.0f} s")
     assert len(_results(runs)) == 24
     assert_same_records(runs, tmp_path / "undisturbed")
+
+
+def _wait_for_results(runs: Path, number: int, command: subprocess.Popen[str]) -> None:
+    while len(_results(runs)) < number:
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.02)
+
+
+def _workers(pid: int) -> list[int]:
+    """Processes that train, here or in Ray."""
+    marks = ("spawn_main", "ray::train_there")
+    return [p for p in _descendants(pid) if any(mark in _command_line(p) for mark in marks)]
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return
+    for child in map(int, children):
+        yield child
+        yield from _descendants(child)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return ""

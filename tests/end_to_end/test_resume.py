@@ -1,16 +1,17 @@
 """A run that is stopped in any way ends with the bytes of a run that was not."""
 
+import json
 import os
 import random
+import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.stopping import start
 
 from unseen.atomic import read_json
+from unseen.cli.main import main
 from unseen.records.folder import RunFolder
 from unseen.records.run_list import find_runs
 
@@ -26,29 +27,24 @@ SETTINGS = [
 SAME_FILES = ["settings.json", "data.json", "metrics.jsonl", "result.json", "README.md"]
 
 
-def command(runs: Path, method: str = "dmg") -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "unseen",
-        "train",
-        f"digits/{method}",
-        *SETTINGS,
-        "--runs",
-        str(runs),
-    ]
+def words(runs: Path) -> list[str]:
+    return ["train", "digits/dmg", *SETTINGS, "--runs", str(runs)]
 
 
-def train(runs: Path, method: str = "dmg") -> Path:
-    subprocess.run(command(runs, method), check=True, capture_output=True, timeout=200)
-    (folder,) = find_runs(runs)
-    return folder.path
+def train(words: list[str]) -> None:
+    """In this process, which has loaded torch already."""
+    with pytest.raises(SystemExit) as finished:
+        main(words)
+    assert finished.value.code == 0
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
     os.environ["UNSEEN_CACHE"] = str(shared_cache)
-    return train(tmp_path_factory.mktemp("undisturbed"))
+    runs = tmp_path_factory.mktemp("undisturbed")
+    train(words(runs))
+    (folder,) = find_runs(runs)
+    return folder.path
 
 
 def assert_same_run(found: Path, expected: Path) -> None:
@@ -60,60 +56,38 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 
 def test_killed_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
-    """SIGKILL again and again, at moments spread over the run, until it gets through."""
+    """SIGKILL at file operations spread over the run; then it is left alone."""
     moments = random.Random(0)
-    kills = 0
-    for _ in range(12):
-        process = subprocess.Popen(
-            command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        _wait_for_progress(tmp_path, process)
-        time.sleep(moments.uniform(0, 0.6))
-        if process.poll() is None and kills < 5:
-            process.kill()
-            kills += 1
-        if process.wait(timeout=200) == 0:
-            break
-    assert kills >= 2
+    for _ in range(3):
+        process = start(words(tmp_path), f"SIGKILL {moments.randint(10, 30)} {tmp_path}")
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, errors
     (folder,) = find_runs(tmp_path)
-    assert folder.finished
+    assert folder.metrics.stat().st_size > 0
+    assert not folder.finished
+    train(words(tmp_path))
     for leftover in folder.path.rglob("*.partial"):  # of writes that the kill cut short
         leftover.unlink()
     assert_same_run(folder.path, undisturbed)
 
 
-def _wait_for_progress(runs: Path, process: subprocess.Popen) -> None:
-    """Until training writes its records, or the process is over."""
-    before = sum(f.metrics.stat().st_size for f in find_runs(runs) if f.metrics.exists())
-    while process.poll() is None:
-        now = [f.metrics.stat().st_size for f in find_runs(runs) if f.metrics.exists()]
-        if now and sum(now) != before:
-            return
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop(undisturbed: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Saves at once, says how to go on, and does go on: by the folder, and with --resume."""
-    process = subprocess.Popen(
-        command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    _wait_for_progress(tmp_path, process)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=200)
+    process = start(words(tmp_path), rf"{number.name} 2 rename.*checkpoint\.safetensors")
+    _, errors = process.communicate()
     assert process.returncode == 128 + number
     (folder,) = find_runs(tmp_path)
     assert folder.checkpoint.is_file()
     assert "everything is saved" in errors
     assert f"unseen train {folder.path}" in errors.replace("\n", " ").replace("  ", " ")
-    again = [sys.executable, "-m", "unseen", "train", str(folder.path), "--resume"]
-    subprocess.run(again, check=True, capture_output=True, timeout=200)
+    train(["train", str(folder.path), "--resume"])
     assert_same_run(folder.path, undisturbed)
 
 
 def test_the_same_command_again_does_nothing(undisturbed: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*") if p.is_file()}
-    train(undisturbed.parent)
+    train(words(undisturbed.parent))
     assert before == {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*") if p.is_file()}
 
 
@@ -145,17 +119,16 @@ def test_the_record_is_complete(undisturbed: Path) -> None:
     assert environment["packages"]["torch"]
 
 
-def test_changed_images_are_noticed(undisturbed: Path, tmp_path: Path) -> None:
+def test_changed_images_are_noticed(
+    undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A run does not go on with other images than it was started with."""
-    import json
-    import shutil
-
     copy = tmp_path / undisturbed.name
     shutil.copytree(undisturbed, copy)
     (copy / "result.json").unlink()
     data = read_json(copy / "data.json")
     (copy / "data.json").write_text(json.dumps(data | {"content": "other"}))
-    again = [sys.executable, "-m", "unseen", "train", str(copy)]
-    answer = subprocess.run(again, capture_output=True, text=True, timeout=200, check=False)
-    assert answer.returncode == 2
-    assert "the images have changed" in answer.stderr
+    with pytest.raises(SystemExit) as refused:
+        main(["train", str(copy)])
+    assert refused.value.code == 2
+    assert "the images have changed" in capsys.readouterr().err

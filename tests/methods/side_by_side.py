@@ -26,7 +26,7 @@ def gradients_of_one(method: Method, batch: DomainBatch, progress: Progress) -> 
 def gradients_of_two(
     method: Method, halves: list[DomainBatch], progress: Progress, patch: pytest.MonkeyPatch
 ) -> dict[str, Tensor]:
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=250)
     sent: dict[int, Tensor] = {}
     rank = threading.local()
 

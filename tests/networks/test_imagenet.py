@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import urllib.error
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,11 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise urllib.error.URLError("Name or service not known")
 
+    def wait(seconds: float) -> None:
+        pytest.fail(f"waits {seconds} seconds to try again")
+
     monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("time.sleep", wait)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
 
@@ -42,10 +45,9 @@ def build(name: str, n_classes: int = 7, size: int | None = None) -> Any:
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("name", ["resnet18", "timm:mobilenetv3_small_050", "vit_tiny_patch16_224"])
 def test_a_failed_download_fails_fast_and_names_the_alternatives(name: str) -> None:
-    began = time.monotonic()
+    """Fast: nothing is tried again after a while."""
     with pytest.raises(UnseenError) as caught:
         build(name, size=64)
-    assert time.monotonic() - began < 10
     message = str(caught.value)
     for part in (
         "cannot be downloaded from https://",
