@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as hooks
 
 
@@ -20,7 +21,17 @@ from torch.nn.modules import module as hooks
 def double_precision() -> Iterator[None]:
     """Modules have doubles as parameters and buffers and take what they are given as doubles;
     `float()`, which the package uses where half precision would not do, leaves doubles alone."""
+    cross_entropy = functional.cross_entropy
+
+    def weighted(
+        scores: Tensor, labels: Tensor, weight: Tensor | None = None, **options: Any
+    ) -> Any:
+        return cross_entropy(
+            scores, labels, None if weight is None else weight.to(scores), **options
+        )
+
     with pytest.MonkeyPatch.context() as patch, ExitStack() as registered:
+        patch.setattr(functional, "cross_entropy", weighted)
         patch.setattr(Tensor, "float", lambda self: self.to(_at_least_single(self.dtype)))
         for hook in (
             hooks.register_module_parameter_registration_hook(_parameter),

