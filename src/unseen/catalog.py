@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from unseen.errors import SettingsError, unknown_name
 
-Kind = Literal["method", "dataset", "backbone"]
+Kind = Literal["method", "dataset", "backbone", "tracker"]
 
 
 class Entry(NamedTuple):
@@ -123,10 +123,17 @@ BACKBONES: dict[str, Entry] = {
     "vit_base": Entry(_BACKBONES + "vit_base", "ViT-Base, 16 px patches (timm)"),
 }
 
+TRACKERS: dict[str, Entry] = {
+    "wandb": Entry("unseen.trackers.wandb:WandbTracker", "Weights & Biases"),
+    "tensorboard": Entry("unseen.trackers.tensorboard:TensorboardTracker", "TensorBoard"),
+    "mlflow": Entry("unseen.trackers.mlflow:MlflowTracker", "MLflow"),
+}
+
 _CATALOGS: dict[Kind, dict[str, Entry]] = {
     "method": METHODS,
     "dataset": DATASETS,
     "backbone": BACKBONES,
+    "tracker": TRACKERS,
 }
 
 

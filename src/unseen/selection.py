@@ -13,6 +13,11 @@ RULES: dict[str, str] = {
     "oracle": "chosen on the unseen domain's labels, an upper bound",
 }
 
+
+def rule_note(rule: str) -> str:
+    return f"Selection rule {rule}: {RULES[rule]}."
+
+
 DRAW_RULES: dict[str, str] = {
     "source": "the draw and step with the best mean validation accuracy over the training domains",
     "last": "the draw with the best mean validation accuracy over the training domains at the last "

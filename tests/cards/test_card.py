@@ -126,7 +126,7 @@ def test_strange_names_break_nothing() -> None:
     rules = {"source": RuleResult(step=1, views=views)}
     strange = result(unseen_domains=("a|b: c",), results=rules)
     card = model_card(settings(), strange, data(out_of_domain={"a|b: c": 10}))
-    assert "| a&#124;b: c | held out | 0 | 0 | 10 |" in card
+    assert "| a\\|b: c | held out | 0 | 0 | 10 |" in card
     parsed = ModelCard(card).data
     assert parsed.eval_results is not None
     assert parsed.eval_results[0].dataset_name == "pacs, a|b: c"

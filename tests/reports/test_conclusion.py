@@ -33,8 +33,8 @@ def test_a_difference_beyond_the_noise_is_called_so(make_run, concluded) -> None
     assert told.verdict == "clear"
     # by seed: 1, 1.5, 1; mean 1.167, half width 4.303 · 0.2887 / √3 = 0.717
     assert told.sentences[0] == (
-        "1.2 percent points above aggregate, the baseline and next best (95 % interval 0.4 to 1.9, "
-        "paired by seed and held-out domain, 3 seeds): larger than the noise between seeds."
+        "1.2 percentage points above aggregate, the baseline and next best (95 % interval 0.4 to "
+        "1.9, paired by seed and held-out domain, 3 seeds): larger than the noise between seeds."
     )
 
 

@@ -1,12 +1,15 @@
 import csv
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from unseen.errors import UnseenError
-from unseen.reports.formats import to_csv, to_latex, to_markdown, to_rich, write_tables
+from unseen.reports.formats import to_csv, to_latex, to_markdown, write_tables
+from unseen.reports.long_names import words
 from unseen.reports.tables import Expected, build_tables
+from unseen.reports.terminal import to_rich
 
 HOSTILE = '[*x|y_&%#$~^\\{},"\n\x1b[31m✓é'
 
@@ -78,7 +81,7 @@ def test_markdown_in_full(table):
         "earliest on ties.\n"
         "- Images of the unseen domain, which names the column.\n"
         "- Percent; mean ± 95 % t-interval over seeds 0, 1.\n"
-        "- Difference to aggregate: of the overall, in percent points, paired by seed.\n"
+        "- Difference to aggregate: of the overall, in percentage points, paired by seed.\n"
     )
 
 
@@ -166,6 +169,38 @@ def test_tables_fit_a_hundred_columns(make_result, domains, value):
     header = next(line for line in lines if line.split()[:1] == ["method"])
     assert header.split() == ["method", *domains, "overall", "to", "aggregate"]
     assert all(any(part in line for line in lines) for part in value)
+
+
+LABS = ("lab_cellavision", "lab_of_the_university_hospital", "Aufnahmegeraetehersteller", "ward-7")
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+@pytest.mark.parametrize(
+    "methods", [("aggregate", "dmg"), ("aggregate", "dmg overlap_weight=0.05")]
+)
+def test_names_break_at_words_and_numbers_never(make_result, width, methods):
+    """They used to be broken wherever a line was full: `lab_cellavisio` / `n`."""
+    runs = [
+        make_result(method, {domain: 0.45 + 0.05 * seed}, seed=seed)
+        for method in methods
+        for domain in LABS
+        for seed in range(3)
+    ]
+    printed = on_terminal(build_tables(runs, "source")[0], width).partition("Selection rule")[0]
+    assert max(map(len, printed.splitlines())) <= width
+    names = [words(name) for name in (*LABS, *methods, "difference to aggregate", "overall method")]
+    pieces = {
+        "".join(parts[start:end]).strip()
+        for parts in names
+        for start in range(len(parts))
+        for end in range(start + 1, len(parts) + 1)
+    }
+    body = printed[printed.index("lab_") :].replace("─", " ")
+    for word in body.split():
+        number = re.fullmatch(r"[+-]?\d+\.\d|±\d+\.\d|±", word)
+        assert number or "…" in word or word in pieces
+    assert body.count("50.0") == len(methods) * (len(LABS) + 1)
+    assert "cellavision" in body
 
 
 def test_files_are_whole_and_named_by_view(table, make_result, tmp_path):

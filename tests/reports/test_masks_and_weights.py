@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from unseen.records.arrays import write_arrays
 from unseen.reports.figures.drawing import fitted
@@ -13,8 +12,9 @@ from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks
 from unseen.reports.figures.svg import to_svg
-from unseen.reports.page.features import principal_axes, unit_square
-from unseen.reports.page.methods.masks import mask_tensors, sorted_units
+from unseen.reports.page.methods.importance import end_of_phase_1
+from unseen.reports.page.methods.masks import kept_units, sorted_units
+from unseen.reports.page.pictures import feature_map
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.write import write_report
 
@@ -32,9 +32,8 @@ def masked(make_run, weight: float, soft: float, accuracy: float) -> Path:
         "dmg", {"sketch": accuracy}, metrics=[evaluation], run=f"dmg-{weight}",
         settings={"overlap_weight": weight},
     )  # fmt: skip
-    (path / "weights").mkdir()
-    logits = np.array([[1, 1, -1, -1], [1, -1, -1, 1]], np.float32)
-    save_file({"logits.0": logits}, path / "weights" / "source.safetensors")
+    chances = np.array([[0.7, 0.6, 0.2, 0.1], [0.9, 0.4, 0.3, 0.8]], np.float32)
+    write_arrays(path / "arrays.npz", {"mask.fc": chances})
     return path
 
 
@@ -48,10 +47,10 @@ def test_units_are_sorted_from_shared_to_nobodys() -> None:
     )
 
 
-def test_strips_tell_the_counts_of_the_weights_file(make_run, tmp_path) -> None:
+def test_strips_tell_the_counts_of_the_methods_arrays(make_run, tmp_path) -> None:
     masked(make_run, 0.1, 0.5, 0.6)
     (run,), _ = load_runs(tmp_path / "runs")
-    kept = mask_tensors(run)["fc"]
+    kept = kept_units(run)["fc"]
     assert kept.tolist() == [[True, True, False, False], [True, False, False, True]]
     drawn = to_svg(draw(StripPanel("fc", ("photo", "cartoon"), sorted_units(kept))))
     assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in drawn
@@ -105,18 +104,29 @@ def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
         assert f'class="{shade}"' in drawn
 
 
-def test_a_map_keeps_the_directions_of_largest_variance() -> None:
-    rng = np.random.default_rng(0)
-    values = np.zeros((40, 3))
-    values[:, 1] = rng.normal(size=40) * 5
-    values[:, 2] = rng.normal(size=40)
-    places = principal_axes(values)
-    centred = values - values.mean(axis=0)
-    assert np.abs(places[:, 0]) == pytest.approx(np.abs(centred[:, 1]), rel=0.2, abs=0.8)
-    assert principal_axes(-values)[:, 0] == pytest.approx(-places[:, 0])
-    square = unit_square(places)
-    assert square.min(axis=0)[0] == pytest.approx(0)
-    assert square.max() == pytest.approx(1)
+@pytest.mark.parametrize("step", [None, 7])
+def test_phases_end_where_the_method_says(make_run, tmp_path, step) -> None:
+    """Half of 20 steps would be 10; the method may have ended its first phase elsewhere."""
+    evaluations = [
+        {"step": step, "validation": {"photo": 1.0}, "statistics": {"phase": 1 + (step > 8)}}
+        for step in (4, 8, 12)
+    ]
+    unfinished = {} if step else {"finished": False}
+    path = make_run(
+        "importance", {"sketch": 0.6}, metrics=evaluations, steps=20, settings=unfinished
+    )
+    if step:
+        write_arrays(path / "arrays.npz", {"phase_steps": np.array([0, step, 20])})
+    (run,), _ = load_runs(tmp_path / "runs")
+    assert end_of_phase_1(run) == (step or 8)
+
+
+def test_a_map_shows_the_first_two_components() -> None:
+    """They are stored by falling variance; the longer direction fills the square."""
+    values = np.array([[-4.0, 1.0, 9.0], [4.0, -1.0, 9.0], [0.0, 0.0, -9.0]])
+    places = feature_map(values, tsne=False)
+    assert places == pytest.approx(np.array([[0, 0.625], [1, 0.375], [0.5, 0.5]]))
+    assert feature_map(values[:, :1], tsne=False)[:, 1] == pytest.approx(0.5)
 
 
 def test_weights_of_any_magnitude_lie_apart() -> None:

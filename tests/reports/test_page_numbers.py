@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from unseen.records.result import Calibration, DomainResult, RuleResult
-from unseen.reports.page.classes import pool, reliability, shares
+from unseen.reports.confusions import shares
+from unseen.reports.page.classes import pool, reliability
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report

@@ -13,9 +13,9 @@ from tests.work import counted
 from unseen.errors import SettingsError, UnseenError
 from unseen.reports.figures import panels
 from unseen.reports.figures.paper import write_figures
+from unseen.reports.page.look import thinned
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
-from unseen.reports.page.training import thinned
 from unseen.reports.page.watch import watch
 from unseen.reports.page.write import write_report
 

@@ -11,13 +11,15 @@ import pytest
 from rich.console import Console
 from tests.made_results import made_result, measured
 
-from unseen import api
+from unseen import api, catalog
 from unseen.cli.main import main
 from unseen.config import Experiment
 from unseen.errors import SettingsError
 from unseen.experiments.compare import compare
 from unseen.records.folder import RunFolder
 from unseen.records.result import Measured, RuleResult, Views
+from unseen.reports.figures.drawing import Drawing, Rect, Text
+from unseen.reports.figures.matplotlib import to_picture
 from unseen.trackers import fan_out
 from unseen.trackers.base import Subject, named_numbers, to_markdown
 from unseen.trackers.outcome import draw_confusion, final_numbers
@@ -48,7 +50,7 @@ class Listening:
 @pytest.fixture
 def listeners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listening]:
     """Stand where the real trackers are."""
-    found = {name: Listening() for name in fan_out.TRACKERS}
+    found = {name: Listening() for name in catalog.TRACKERS}
     monkeypatch.setattr(fan_out, "_build", found.__getitem__)
     return found
 
@@ -83,7 +85,7 @@ def test_a_tracker_that_breaks_disturbs_nobody(
     lines = [line for line in shown.file.getvalue().splitlines() if "failed" in line]  # pyright: ignore
     assert lines == [
         "Weights & Biases failed (ModuleNotFoundError: No module named 'half_of_it' and more) and "
-        "gets nothing more of this run; the run itself goes on, and its folder has everything"
+        "gets nothing more from this run; training continues, and the run's folder has everything"
     ]
     after = [name for name, _ in listeners["wandb"].heard]
     assert after[after.index(call) + 1 :] == ["close"]
@@ -206,18 +208,37 @@ def test_final_numbers_are_those_of_the_runs_own_rule() -> None:
     }
 
 
+def colours(drawing: Drawing) -> list[tuple[int, ...]]:
+    """Of the cells in their upper left corners, where no number stands, row by row."""
+    picture = to_picture(drawing)
+    cells = [shape for shape in drawing.shapes if isinstance(shape, Rect)]
+    return [picture.getpixel((round(cell.x) + 3, round(cell.y) + 3)) for cell in cells]  # type: ignore[misc]
+
+
 def test_a_confusion_matrix_is_darkest_where_a_class_went() -> None:
     """Rows are true classes: all four cats were called dogs, one dog of four a cat."""
-    image = draw_confusion(np.array([[0, 4], [1, 3]]), ["cat", "dog"])
-    corner = {
-        (row, column): image.getpixel((90 + 34 * column + 2, 90 + 34 * row + 2))
-        for row in range(2)
-        for column in range(2)
-    }
-    assert corner[0, 0] == (247, 251, 255)
-    assert corner[0, 1] == (8, 48, 107)
-    assert corner[1, 0] == (187, 200, 218)
-    assert corner[1, 1] == (68, 99, 144)
+    drawing = draw_confusion(np.array([[0, 4], [1, 3]]), ["cat", "dog"])
+    assert [text.text for text in drawing.shapes if isinstance(text, Text)][1:3] == ["0", "4"]
+    cat_cat, cat_dog, dog_cat, dog_dog = colours(drawing)
+    assert cat_cat == (255, 255, 255)
+    assert cat_dog == (11, 79, 138)
+    assert dog_cat == pytest.approx((194, 211, 226), abs=1)
+    assert dog_dog == pytest.approx((72, 123, 167), abs=1)
+
+
+def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
+    """345 classes made a picture of 11,820 pixels square: 419 MB."""
+    names = [f"class {number}" for number in range(345)]
+    counts = np.diag(np.full(345, 10))
+    counts[7, 300] = counts[300, 7] = 5
+    drawing = draw_confusion(counts, names)
+    assert max(drawing.width, drawing.height) <= 2000
+    texts = [shape for shape in drawing.shapes if isinstance(shape, Text)]
+    assert "called (40 most confused of 345 classes)" in [text.text for text in texts]
+    shown = {text.tip for text in texts}
+    assert {"class 7", "class 300"} <= shown
+    assert len(shown & set(names)) == 40
+    assert max(to_picture(drawing).size) <= 2000
 
 
 def test_names_cannot_break_a_table() -> None:

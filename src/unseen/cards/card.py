@@ -1,20 +1,20 @@
-"""The model card: what a model is, what it was given, how it did, and where it ends. No torch.
+"""The model card: what a model is, its data, its results and its limits. No torch.
 
 Markdown with the front matter that the Hugging Face Hub reads. Equal runs have equal cards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from unseen.atomic import read_json, write_text
 from unseen.cards.limits import limits
+from unseen.markdown import escaped, pipe_table
 from unseen.records.folder import RunFolder
 from unseen.records.result import RunResult
 from unseen.records.views import VIEWS
-from unseen.reports.gather import column_name
-from unseen.reports.notes import rule_note
+from unseen.selection import rule_note
 
 Content = Mapping[str, Any]
 
@@ -46,40 +46,30 @@ def _title(result: RunResult) -> str:
 
 def _front_matter(result: RunResult) -> str:
     """What the Hub sorts models by. The licence is left to whoever owns the images."""
-    adapted = result.setting == "adaptation"
-    content = {
-        "library_name": "unseen",
-        "pipeline_tag": "image-classification",
-        "tags": [
-            "unseen",
-            "domain-adaptation" if adapted else "domain-generalization",
-            result.method,
-            result.backbone,
+    from huggingface_hub import EvalResult, ModelCardData
+
+    goal = "domain-adaptation" if result.setting == "adaptation" else "domain-generalization"
+    about = ModelCardData(
+        library_name="unseen",
+        pipeline_tag="image-classification",
+        tags=["unseen", goal, result.method, result.backbone],
+        metrics=["accuracy"],
+        model_name=_title(result),
+        eval_results=[
+            EvalResult(
+                task_type="image-classification",
+                dataset_type=result.dataset,
+                dataset_name=f"{result.dataset}, {domain}",
+                dataset_config=domain,
+                metric_type="accuracy",
+                metric_value=round(measured.accuracy, 4),
+                metric_name=f"accuracy, {about.title}",
+            )
+            for view, about in VIEWS.items()
+            for domain, measured in result.view(result.selection, view).items()
         ],
-        "metrics": ["accuracy"],
-        "model-index": [{"name": _title(result), "results": _index(result)}],
-    }
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
-    return f"---\n{text}---"
-
-
-def _index(result: RunResult) -> list[dict[str, Any]]:
-    """One entry for each view and domain."""
-    return [
-        {
-            "task": {"type": "image-classification"},
-            "dataset": {"name": f"{result.dataset}, {domain}", "type": result.dataset},
-            "metrics": [
-                {
-                    "type": "accuracy",
-                    "value": round(measured.accuracy, 4),
-                    "name": f"accuracy, {about.title}",
-                }
-            ],
-        }
-        for view, about in VIEWS.items()
-        for domain, measured in result.view(result.selection, view).items()
-    ]
+    )
+    return f"---\n{about.to_yaml()}\n---"
 
 
 def _introduction(settings: Content, result: RunResult) -> str:
@@ -95,56 +85,54 @@ def _introduction(settings: Content, result: RunResult) -> str:
 
 
 def _data(result: RunResult, data: Content) -> str:
-    lines = [
-        f"Dataset `{result.dataset}`, content digest `{result.data[:16]}`.",
-        "",
-        "| domain | role | images to train | to choose the checkpoint | to test |",
-        "|---|---|---|---|---|",
-    ]
+    rows: list[Sequence[object]] = []
     for domain in result.training_domains:
         numbers = (data[part].get(domain, 0) for part in ("train", "validation", "in_domain"))
-        lines.append(_row(domain, "trained on", *numbers))
+        rows.append((domain, "trained on", *numbers))
     adapted = result.setting == "adaptation"
+    role = "target, seen without labels" if adapted else "held out"
+    train = f"{data['target']} without labels" if adapted else "0"
     for domain in result.unseen_domains:
-        role = "target, seen without labels" if adapted else "held out"
-        train = f"{data['target']} without labels" if adapted else "0"
-        test = data["out_of_domain"].get(domain, 0)
-        lines.append(_row(domain, role, train, 0, test))
-    if not result.unseen_domains:
-        lines += ["", "No domain was held out."]
-    return "\n".join(lines)
+        rows.append((domain, role, train, 0, data["out_of_domain"].get(domain, 0)))
+    header = ("domain", "role", "images to train", "to choose the checkpoint", "to test")
+    text = f"Dataset `{result.dataset}`, content digest `{result.data[:16]}`."
+    text += f"\n\n{_table(header, rows)}"
+    return text if result.unseen_domains else f"{text}\n\nNo domain was held out."
 
 
 def _results(result: RunResult) -> str:
     rule = result.selection
-    lines = [
-        f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}. {rule_note(rule)}",
-        "",
-        "| view | domain | accuracy | images | calibration error |",
-        "|---|---|---|---|---|",
+    rows = [
+        (
+            about.title,
+            domain,
+            f"{measured.accuracy:.1%}",
+            measured.images,
+            f"{measured.calibration_error:.1%}",
+        )
+        for view, about in VIEWS.items()
+        for domain, measured in result.view(rule, view).items()
     ]
-    for view, about in VIEWS.items():
-        for domain, measured in result.view(rule, view).items():
-            accuracy, error = f"{measured.accuracy:.1%}", f"{measured.calibration_error:.1%}"
-            lines.append(_row(about.title, domain, accuracy, measured.images, error))
-    meanings = [f"- {about.title}: {about.meaning}" for about in VIEWS.values()]
-    return "\n".join([*lines, "", *meanings])
+    step = f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}."
+    table = _table(("view", "domain", "accuracy", "images", "calibration error"), rows)
+    meanings = "\n".join(f"- {about.title}: {about.meaning}" for about in VIEWS.values())
+    return f"{step} {rule_note(rule)}\n\n{table}\n\n{meanings}"
 
 
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |"
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return pipe_table(header, ([escaped(str(cell)) for cell in row] for row in rows))
 
 
 def _intended_use(result: RunResult) -> str:
-    unseen = column_name(result.unseen_domains)
+    unseen = ", ".join(result.unseen_domains)
     tested = (
         f"It was tested on {unseen}, and on held-out images of its training domains"
-        if result.unseen_domains
+        if unseen
         else "It was tested on held-out images of its training domains alone"
     )
     return (
         "Research on domain generalization, and sorting images into the classes above where a "
-        "person can look at what matters. "
+        "person checks the answers that matter. "
         f"{tested}: measure it on some labelled images of your own domain before you rely on it "
         "(`unseen evaluate RUN --data FOLDER`)."
     )
@@ -168,7 +156,7 @@ def _how_to_use(result: RunResult) -> str:
 
 
 def _settings(settings: Content) -> str:
-    """Complete, but for where files lay and on which devices it ran."""
+    """All of them, except where files were and on which devices it ran."""
     shown = {key: value for key, value in settings.items() if key != "devices"}
     shown["data"] = {key: value for key, value in settings["data"].items() if key != "root"}
     pretrained = settings["network"]["pretrained"]

@@ -1,4 +1,4 @@
-"""What a model's reader should not conclude from its numbers."""
+"""What not to conclude from a model's numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,8 +20,8 @@ def limits(result: RunResult, data: Content) -> list[str]:
 
 def _of_the_numbers(result: RunResult) -> Iterator[str]:
     yield (
-        f"All numbers are of one run with one seed ({result.seed}); another seed gives others, "
-        "often by more than methods differ."
+        f"All numbers come from one run with one seed ({result.seed}); another seed gives other "
+        "numbers, and the difference is often larger than that between methods."
     )
     unseen = ", ".join(result.unseen_domains)
     if result.selection == "oracle":
@@ -32,7 +32,7 @@ def _of_the_numbers(result: RunResult) -> Iterator[str]:
     if result.setting == "adaptation":
         yield (
             f"Training saw unlabelled images of {unseen}: its accuracy there says nothing about "
-            "domains of which nothing was seen."
+            "domains that it has not seen at all."
         )
     elif unseen:
         yield (

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     from unseen.experiments.compare import plan_comparison, run_comparison
-    from unseen.reports.formats import to_rich
+    from unseen.reports.terminal import to_rich
     from unseen.trackers.fan_out import choose_trackers
     from unseen.training.devices import is_first_process
 

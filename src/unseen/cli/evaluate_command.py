@@ -21,15 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.api import load_run
-    from unseen.reports.summary import views_table
+    from unseen.reports.terminal import views_table
 
     opened = load_run(chosen.run)
     views = opened.evaluate(chosen.data)
     where = chosen.data or opened.result.dataset
     rule = opened.result.selection
-    table = views_table(views, f"{opened.result.method} on {where}, selection: {rule}")
     console = Console()
-    console.print(table)
+    title = f"{opened.result.method} on {where}, selection: {rule}"
+    console.print(views_table(views, title, console.width))
     if chosen.data is None:
         same = views == opened.result.under(rule).views
         console.print(

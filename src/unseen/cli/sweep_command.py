@@ -63,7 +63,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _show_results(plan: "Plan", results: "SweepResults") -> int:
     """The table of the sweep's own rule, where the others are, and what went wrong."""
-    from unseen.reports.formats import to_rich
+    from unseen.reports.terminal import to_rich
 
     console, warnings = Console(), Console(stderr=True)
     for table in results.tables[plan.sweep.rule]:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.api import finish_run
-    from unseen.reports.summary import run_table
+    from unseen.reports.terminal import run_table
     from unseen.training.devices import is_first_process
 
     if Path(chosen.what).is_dir():
@@ -57,7 +57,8 @@ def run(chosen: argparse.Namespace) -> None:
     else:
         console.print(f"Run folder: {folder.path}", highlight=False, soft_wrap=True)
     finished = finish_run(experiment, folder, console, chosen.log)
-    Console(quiet=not is_first_process()).print(run_table(finished.result))
+    shown = Console(quiet=not is_first_process())
+    shown.print(run_table(finished.result, shown.width))
 
 
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:

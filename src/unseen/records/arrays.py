@@ -33,3 +33,12 @@ def read_array(path: Path, name: str) -> Array:
         raise UnseenError(f"there is no {path}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise UnseenError(f"{path} is damaged: array '{name}' cannot be read ({error})") from error
+
+
+def read_arrays_if_whole(path: Path) -> dict[str, Array]:
+    """All arrays; none where there is no file, or a damaged one, as figures can do without."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}

@@ -1,22 +1,18 @@
-"""Tables as CSV, Markdown, LaTeX and on a terminal, each with names escaped its own way."""
+"""Tables as CSV, Markdown and LaTeX, each with names escaped its own way."""
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
+from unseen.markdown import aligned_table, escaped, one_line
+from unseen.reports.statistics import Estimate
 from unseen.reports.tables import Cell, Column, Table
 
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
 MISSING = "–"
-_GAP = 3  # between two columns on a terminal
 
 _CSV_HEADER = (
     *("dataset", "view", "rule", "method", "backbone", "quantity", "column"),
@@ -46,11 +42,14 @@ def cell_text(cell: Cell | None, column: Column) -> str:
         return ""
     if cell.estimate is None:
         return MISSING
-    mean = round(cell.estimate.mean, 1) + 0.0  # -0.0 becomes 0.0
-    text = f"{mean:+.1f}" if column.quantity == "difference" else f"{mean:.1f}"
-    if cell.estimate.half_width is not None:
-        text += f" ± {cell.estimate.half_width:.1f}"
+    text = estimate_text(cell.estimate, signed=column.quantity == "difference")
     return text if cell.complete else text + "*"
+
+
+def estimate_text(value: Estimate, signed: bool = False) -> str:
+    mean = round(value.mean, 1) + 0.0  # -0.0 becomes 0.0
+    text = f"{mean:+.1f}" if signed else f"{mean:.1f}"
+    return text if value.half_width is None else f"{text} ± {value.half_width:.1f}"
 
 
 def to_csv(table: Table) -> str:
@@ -70,21 +69,16 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """A heading, a pipe table and the notes."""
-    lines = [["method", *(_markdown(column.name) for column in table.columns)]]
+    rows = []
     for row in table.rows:
-        texts = [_markdown(row.name)]
+        texts = [escaped(row.name)]
         for column, cell in zip(table.columns, row.cells, strict=True):
-            text = _markdown(cell_text(cell, column))
+            text = escaped(cell_text(cell, column))
             texts.append(f"**{text}**" if cell and cell.best else text)
-        lines.append(texts)
-    widths = [max(3, *map(len, texts)) for texts in zip(*lines, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    padded = [
-        [texts[0].ljust(widths[0]), *map(str.rjust, texts[1:], widths[1:])] for texts in lines
-    ]
-    body = "\n".join(f"| {' | '.join(texts)} |" for texts in (padded[0], rule, *padded[1:]))
-    notes = "\n".join(f"- {_markdown(note)}" for note in table.notes)
-    return f"### {_markdown(table.title)}\n\n{body}\n\n{notes}\n"
+        rows.append(texts)
+    body = aligned_table(["method", *(escaped(column.name) for column in table.columns)], rows)
+    notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
+    return f"### {escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
 
 def to_latex(table: Table) -> str:
@@ -115,40 +109,6 @@ def to_latex(table: Table) -> str:
     )
 
 
-def to_rich(table: Table, width: int = 100) -> "RichTable":
-    """For a terminal `width` columns wide; intervals move to a second line where space is short."""
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    names = [_one_line(row.name) for row in table.rows]
-    texts = [list(map(cell_text, row.cells, table.columns)) for row in table.rows]
-    headers = [_heading(column) for column in table.columns]
-    natural = max(map(cell_len, ["method", *names])) + sum(
-        _GAP + max(cell_len(line) for text in column for line in text.split("\n"))
-        for column in zip(headers, *texts, strict=True)
-    )
-    if natural + 2 > width:
-        texts = [[text.replace(" ± ", "\n±") for text in line] for line in texts]
-    rich_table = RichTable(
-        title=Text(_one_line(table.title)),
-        title_justify="left",
-        title_style="bold",
-        caption=Text("\n".join(map(_one_line, table.notes))),
-        caption_justify="left",
-        caption_style="dim",
-        box=box.SIMPLE_HEAD,
-    )
-    rich_table.add_column(Text("method"), overflow="fold")
-    for header in headers:
-        rich_table.add_column(Text(header), justify="right", overflow="fold")
-    for name, row, line in zip(names, table.rows, texts, strict=True):
-        styles = ["bold" if cell and cell.best else "" for cell in row.cells]
-        rich_table.add_row(Text(name), *map(Text, line, styles))
-    return rich_table
-
-
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Write every table as .csv, .md and .tex, named by its view; no file is ever half-written."""
     several = len({table.rule for table in tables}) > 1
@@ -169,24 +129,8 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     return paths
 
 
-def _heading(column: Column) -> str:
-    name = _one_line(column.name)
-    return name.replace(" to ", "\nto ", 1) if column.quantity == "difference" else name
-
-
-def _one_line(text: str) -> str:
-    """Line breaks, escape codes and direction marks would break a table apart."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _markdown(text: str) -> str:
-    """Escape what GitHub's Markdown acts on; an underscore within a word is safe and stays."""
-    escaped = re.sub(r"([\\`*|<>\[\]~$&#])", r"\\\1", _one_line(text))
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", escaped)
-
-
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in _one_line(text))
+    return "".join(_LATEX.get(character, character) for character in one_line(text))
 
 
 _FILES: dict[str, Callable[[Table], str]] = {

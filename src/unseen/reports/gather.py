@@ -8,10 +8,11 @@ from unseen.records.result import RunResult
 from unseen.records.views import View
 from unseen.reports.statistics import macro_mean
 
+MethodKey = tuple[str, str]
+"""Method and backbone: what a row of a table is about."""
 BySeed = dict[int, float]
-Numbers = dict[
-    tuple[str, str], dict[str, BySeed]
-]  # (method, backbone) -> column -> percent by seed
+Numbers = dict[MethodKey, dict[str, BySeed]]
+"""By row and column: percent by seed."""
 _Item = TypeVar("_Item")
 
 
@@ -28,7 +29,7 @@ class Layout(NamedTuple):
 
     methods: tuple[str, ...]
     backbones: tuple[str, ...]
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[MethodKey, ...]
     columns: tuple[str, ...]
     seeds: tuple[int, ...]
 

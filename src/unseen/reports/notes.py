@@ -4,11 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from unseen.records.result import RunResult
 from unseen.reports.statistics import CONFIDENCE, worst_domain
-from unseen.selection import RULES
-
-
-def rule_note(rule: str) -> str:
-    return f"Selection rule {rule}: {RULES[rule]}."
 
 
 def seeds_note(seeds: Sequence[int]) -> str:
@@ -19,7 +14,7 @@ def seeds_note(seeds: Sequence[int]) -> str:
 
 
 def difference_note(reference: str) -> str:
-    return f"Difference to {reference}: of the overall, in percent points, paired by seed."
+    return f"Difference to {reference}: of the overall, in percentage points, paired by seed."
 
 
 def missing_note(

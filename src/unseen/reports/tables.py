@@ -12,13 +12,14 @@ from unseen.reports.gather import (
     BySeed,
     Expected,
     Layout,
+    MethodKey,
     Numbers,
     check_results,
     gather,
     lay_out,
 )
 from unseen.reports.statistics import Estimate, estimate, paired_difference
-from unseen.selection import check_rule
+from unseen.selection import check_rule, rule_note
 
 Quantity = Literal["accuracy", "overall", "difference"]
 
@@ -29,7 +30,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Percent (or percent points) over the seeds that there are, out of `planned` ones."""
+    """Percent (or percentage points) over the seeds that there are, out of `planned` ones."""
 
     estimate: Estimate | None
     planned: int
@@ -84,7 +85,7 @@ def build_tables(
     return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
-def adapted_rows(results: Sequence[RunResult]) -> set[tuple[str, str]]:
+def adapted_rows(results: Sequence[RunResult]) -> set[MethodKey]:
     """Methods and backbones that saw the domain they are measured on, beside others that did not:
     they are measured on other images, too, and so never the best of all."""
     adapted = {(each.method, each.backbone) for each in results if each.setting == "adaptation"}
@@ -98,7 +99,7 @@ def _build(
     rule: str,
     layout: Layout,
     numbers: Numbers,
-    apart: set[tuple[str, str]],
+    apart: set[MethodKey],
 ) -> Table:
     columns = [*(Column(name, "accuracy") for name in layout.columns), Column("overall", "overall")]
     if len(layout.methods) > 1:
@@ -113,7 +114,7 @@ def _build(
         dataset=dataset,
         view=view,
         notes=(
-            notes.rule_note(rule),
+            rule_note(rule),
             VIEWS[view].table_note,
             notes.seeds_note(layout.seeds),
             *_row_notes(view, layout, rows, numbers),
@@ -149,9 +150,7 @@ def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> By
     }
 
 
-def _mark_best(
-    rows: list[Row], columns: Sequence[Column], apart: set[tuple[str, str]]
-) -> list[Row]:
+def _mark_best(rows: list[Row], columns: Sequence[Column], apart: set[MethodKey]) -> list[Row]:
     """Mark what is highest as printed; a difference only where it is above the reference's zero."""
     if len(rows) == 1:
         return rows

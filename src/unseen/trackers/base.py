@@ -1,10 +1,13 @@
 """The contract of a tracker: a service that people already watch their runs with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from PIL import Image
+
+from unseen.markdown import escaped, pipe_table
+from unseen.nested import flattened
 
 
 class Subject(NamedTuple):
@@ -18,11 +21,14 @@ class Subject(NamedTuple):
 
 
 class Tracker(Protocol):
-    """Anything may raise: a tracker that does is left alone, and training goes on.
+    """Any call may raise: the tracker then gets nothing more, and training continues.
 
     After `start`, all numbers of the run so far arrive again, in order: a tracker that still has
     them from before an interruption leaves them out.
     """
+
+    packages: ClassVar[tuple[str, ...]]
+    """What has to be installed."""
 
     def start(self, subject: Subject) -> None: ...
 
@@ -35,15 +41,6 @@ class Tracker(Protocol):
     def close(self, finished: bool) -> None: ...
 
 
-def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested settings or statistics, by path: `fc/kept/photo/soft`."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flatten(inner, f"{name}/{key}" if name else str(key))
-    else:
-        yield name, value
-
-
 def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
     """A line of metrics.jsonl as a tracker shows it; what is not a number stays behind."""
     together = {
@@ -53,16 +50,11 @@ def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
     }
     return {
         name: value
-        for name, value in flatten(together)
+        for name, value in flattened(together, "/").items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 
 def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A pipe table, whatever the names in it are."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    """For trackers that show text; names may be anything."""
+    return pipe_table(header, [list(map(escaped, row)) for row in rows]) + "\n"

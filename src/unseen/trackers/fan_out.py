@@ -1,49 +1,30 @@
 """Every record to every tracker that was asked for; one that fails is left alone."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
-from PIL import Image
-
+from unseen import catalog
 from unseen.config import as_list
-from unseen.errors import SettingsError, unknown_name
+from unseen.errors import SettingsError
 from unseen.records.result import RunResult
+from unseen.reports.figures.drawing import Drawing
 from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table
 from unseen.trackers.base import Subject, Tracker, named_numbers
-from unseen.trackers.outcome import TABLE_HEADER, confusion_figures, final_numbers, final_rows
+from unseen.trackers.outcome import TABLE_HEADER, confusion_drawings, final_numbers, final_rows
 
 _LONGEST_MESSAGE = 200
 
 
-class Kind(NamedTuple):
-    target: str  # "module:class"
-    title: str
-    packages: tuple[str, ...]
-
-
-TRACKERS = {
-    "wandb": Kind("unseen.trackers.wandb:WandbTracker", "Weights & Biases", ("wandb",)),
-    "tensorboard": Kind(
-        "unseen.trackers.tensorboard:TensorboardTracker", "TensorBoard", ("tensorboard",)
-    ),
-    "mlflow": Kind(
-        "unseen.trackers.mlflow:MlflowTracker", "MLflow", ("mlflow", "sqlalchemy", "alembic")
-    ),
-}
-
-
 def choose_trackers(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Names as given to --log, each known and installed; said before anything is trained."""
+    """Names as given to --log, each known and installed: checked before anything is trained."""
     chosen = tuple(dict.fromkeys(as_list(names)))
     for name in chosen:
-        if name not in TRACKERS:
-            raise SettingsError(unknown_name("tracker", name, TRACKERS))
-        missing = [package for package in TRACKERS[name].packages if not find_spec(package)]
+        tracker: type[Tracker] = catalog.load("tracker", name)
+        missing = [package for package in tracker.packages if not find_spec(package)]
         if missing:
             raise SettingsError(
                 f"--log {name} needs the package '{missing[0]}', which is not installed: "
@@ -70,8 +51,8 @@ class Trackers:
         values, rows = final_numbers(result), final_rows(result)
         self._each(lambda tracker: tracker.numbers(result.steps, values))
         self._each(lambda tracker: tracker.table("result", TABLE_HEADER, rows))
-        for name, image in confusion_figures(result):
-            self._each(partial(_show, name=name, image=image))
+        for name, drawing in confusion_drawings(result):
+            self._each(partial(_show, name=name, drawing=drawing))
 
     def table(self, table: Table) -> None:
         """One of the tables of a comparison."""
@@ -88,23 +69,25 @@ class Trackers:
                 act(tracker)
             except Exception as error:
                 del self._alive[name]
-                self._warn(_farewell(name, error))
+                self._warn(_failed(name, error))
                 with suppress(Exception):
                     tracker.close(finished=False)
 
 
+def _show(tracker: Tracker, name: str, drawing: Drawing) -> None:
+    from unseen.reports.figures.matplotlib import to_picture
+
+    tracker.figure(name, to_picture(drawing))
+
+
 def _build(name: str) -> Tracker:
-    module, _, attribute = TRACKERS[name].target.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    return catalog.load("tracker", name)()
 
 
-def _show(tracker: Tracker, name: str, image: Image.Image) -> None:
-    tracker.figure(name, image)
-
-
-def _farewell(name: str, error: Exception) -> str:
+def _failed(name: str, error: Exception) -> str:
+    title = catalog.TRACKERS[name].description if name in catalog.TRACKERS else name
     said = " ".join(str(error).split())[:_LONGEST_MESSAGE]
     return (
-        f"{TRACKERS[name].title} failed ({type(error).__name__}: {said}) and gets nothing more of "
-        "this run; the run itself goes on, and its folder has everything"
+        f"{title} failed ({type(error).__name__}: {said}) and gets nothing more from this run; "
+        "training continues, and the run's folder has everything"
     )

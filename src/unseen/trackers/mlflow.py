@@ -9,8 +9,9 @@ from typing import Any
 
 from PIL import Image
 
+from unseen.nested import flattened
 from unseen.optional import require
-from unseen.trackers.base import Subject, flatten, to_markdown
+from unseen.trackers.base import Subject, to_markdown
 
 _TAG = "unseen.run"
 _DEFAULTS = {
@@ -24,6 +25,8 @@ _AT_ONCE = 100  # settings or numbers in one request
 
 
 class MlflowTracker:
+    packages = ("mlflow", "sqlalchemy", "alembic")
+
     def start(self, subject: Subject) -> None:
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -85,7 +88,10 @@ class MlflowTracker:
     def _send_settings(self, settings: Mapping[str, Any]) -> None:
         """Only once: MLflow lets nobody change them, and a resumed run may use other devices."""
         param = self._mlflow.entities.Param
-        leaves = [param(allowed_name(name), str(value)) for name, value in flatten(settings)]
+        leaves = [
+            param(allowed_name(name), str(value))
+            for name, value in flattened(settings, "/").items()
+        ]
         for start in range(0, len(leaves), _AT_ONCE):
             self._client.log_batch(self._run, params=leaves[start : start + _AT_ONCE])
 

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from unseen.records.folder import safe_name
 from unseen.records.result import RunResult
+from unseen.reports.confusions import most_confused, shares
+from unseen.reports.figures.drawing import Drawing
+from unseen.reports.figures.grids import draw_heat
+from unseen.reports.figures.panels import HeatPanel, number_texts
 
 TABLE_HEADER = ("view", "domain", "accuracy", "calibration error", "images")
 
-_CELL, _MARGIN, _LETTERS = 34, 90, 12
-_PALE, _FULL = np.array([247, 251, 255]), np.array([8, 48, 107])
+_CELL, _LABELS, _FEWEST = 34, 110, 8  # pixels; and the number of columns that a title needs
 
 
 def final_numbers(result: RunResult) -> dict[str, float]:
@@ -45,31 +47,22 @@ def final_rows(result: RunResult) -> list[tuple[str, ...]]:
     ]
 
 
-def confusion_figures(result: RunResult) -> Iterator[tuple[str, Image.Image]]:
+def confusion_drawings(result: RunResult) -> Iterator[tuple[str, Drawing]]:
     """A matrix for each unseen domain."""
     for domain, each in result.view(result.selection, "out_of_domain").items():
-        yield (
-            f"confusion-{safe_name(domain)}",
-            draw_confusion(each.confusion, result.classes),
-        )
+        drawing = draw_confusion(each.confusion, result.classes)
+        yield f"confusion-{safe_name(domain)}", drawing
 
 
-def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Image.Image:
-    """True classes as rows, answers as columns; the darker, the larger the share of its row."""
-    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    colours = _PALE + shares[..., None] * (_FULL - _PALE)
-    cells = colours.round().astype(np.uint8).repeat(_CELL, axis=0).repeat(_CELL, axis=1)
-    side = _MARGIN + _CELL * len(classes)
-    image = Image.new("RGB", (side, side), "white")
-    image.paste(Image.fromarray(cells), (_MARGIN, _MARGIN))
-    draw = ImageDraw.Draw(image)
-    font = ImageFont.load_default(_LETTERS)
-    for number, name in enumerate(classes):
-        middle = _MARGIN + _CELL * number + _CELL // 2
-        draw.text((_MARGIN - 6, middle), name[:12], "black", font, anchor="rm")
-        draw.text((middle, _MARGIN - 6), name[:5], "black", font, anchor="mb")
-    for (row, column), count in np.ndenumerate(counts):
-        place = tuple(_MARGIN + _CELL * at + _CELL // 2 for at in (column, row))
-        colour = "white" if shares[row, column] > 0.5 else "black"
-        draw.text(place, str(count), colour, font, anchor="mm")
-    return image
+def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
+    """Counts, the darker, the larger their share of the true class. Of many classes those that
+    are confused most: a picture of all would be too large to send and to read."""
+    chosen = most_confused(counts)
+    names = tuple(str(classes[number]) for number in chosen)
+    shown = np.ix_(chosen, chosen)
+    texts = number_texts(counts[shown], "d")
+    called = "called"
+    if len(chosen) < len(classes):
+        called = f"called ({len(chosen)} most confused of {len(classes)} classes)"
+    panel = HeatPanel("", names, names, shares(counts)[shown], texts, "true", called)
+    return draw_heat(panel, width=_LABELS + _CELL * max(len(names), _FEWEST))

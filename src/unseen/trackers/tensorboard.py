@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
+from unseen.nested import flattened
 from unseen.optional import require
-from unseen.trackers.base import Subject, flatten, to_markdown
+from unseen.trackers.base import Subject, to_markdown
 
 _SECONDS_BETWEEN_WRITES = 15
 
 
 class TensorboardTracker:
+    packages = ("tensorboard",)
+
     def start(self, subject: Subject) -> None:
         """Everything that older files of this run hold is declared void: it arrives again."""
         require("tensorboard", extra="tensorboard")
@@ -19,7 +22,7 @@ class TensorboardTracker:
 
         folder = subject.home / "tensorboard" / subject.name
         self._writer = SummaryWriter(str(folder), purge_step=0, flush_secs=_SECONDS_BETWEEN_WRITES)
-        rows = [(name, str(value)) for name, value in flatten(subject.settings)]
+        rows = [(name, str(value)) for name, value in flattened(subject.settings, "/").items()]
         self.table("settings", ("setting", "value"), rows)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:

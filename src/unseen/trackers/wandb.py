@@ -13,6 +13,8 @@ _LONGEST_WAIT = 60.0  # seconds, for a service that does not answer
 
 
 class WandbTracker:
+    packages = ("wandb",)
+
     def start(self, subject: Subject) -> None:
         """Steps before the one that an interrupted run is resumed at are there already."""
         self._wandb: Any = require("wandb", extra="wandb")

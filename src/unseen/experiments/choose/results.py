@@ -16,9 +16,8 @@ from unseen.records.folder import RunFolder, safe_name
 from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
-from unseen.reports.notes import rule_note
 from unseen.reports.tables import Table, build_tables
-from unseen.selection import DRAW_RULES
+from unseen.selection import DRAW_RULES, rule_note
 
 
 class Chosen(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from unseen.reports.long_names import shortened
+
 WIDTH = 340  # pixels of a panel; the page shows it near this size, so that letters keep theirs
 LETTER = 5.9  # mean width of a letter at 11 pixels
 
@@ -108,12 +110,8 @@ class Drawing:
 
 
 def fitted(text: str, width: float) -> str:
-    """As much of a text as there is room for: its middle goes, for names differ at either end."""
-    room = max(int(width / LETTER), 3)
-    if len(text) <= room:
-        return text
-    end = (room - 1) // 2
-    return text[: room - 1 - end] + "…" + text[len(text) - end :]
+    """As much of a text as there is room for."""
+    return shortened(text, max(int(width / LETTER), 3))
 
 
 def label_width(labels: Iterable[str], most: float) -> float:

@@ -96,6 +96,13 @@ class HeatPanel:
     column_axis: str = ""
 
 
+def number_texts(values: np.ndarray, text: str) -> tuple[tuple[str, ...], ...]:
+    """What stands in the cells of a heat map: numbers as `text` says (`.2f`), none for NaN."""
+    return tuple(
+        tuple("" if np.isnan(value) else format(value, text) for value in row) for row in values
+    )
+
+
 class StripGroup(NamedTuple):
     """Units that are on in the same domains, and how many they are."""
 
@@ -125,12 +132,15 @@ class CirclePanel:
     digits: int = 2
 
 
+KeyStyle = Literal["area", "line", "dashed", "dot", "hollow"]
+
+
 class Key(NamedTuple):
     """An entry of the legend."""
 
     label: str
     color: int
-    style: Literal["area", "line", "dashed", "dot", "hollow"] = "area"
+    style: KeyStyle = "area"
     tags: tuple[str, ...] = ()
 
 

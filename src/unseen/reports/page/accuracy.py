@@ -1,49 +1,31 @@
-"""The tables, and what one sees at a glance: accuracy by domain, differences, worst domain, gap."""
+"""The tables, and the results at a glance: accuracy by domain, differences, worst domain, gap."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from unseen.reports.figures.panels import (
-    Axis,
-    Bar,
-    BarPanel,
-    DotPanel,
-    DotRow,
-    Figure,
-    Key,
-    Mark,
-)
+from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow, Figure, Mark
 from unseen.reports.figures.scales import spanning
-from unseen.reports.formats import cell_text
-from unseen.reports.page.conclusion import Ranked, Row, ranking
-from unseen.reports.page.parts import (
-    Note,
-    PageCell,
-    PageRow,
-    PageTable,
-    Part,
-    Section,
-    result_table,
-)
+from unseen.reports.formats import cell_text, estimate_text
+from unseen.reports.gather import MethodKey
+from unseen.reports.page.conclusion import Ranked, ranking
+from unseen.reports.page.look import PERCENT, method_row, number
+from unseen.reports.page.parts import Note, PageCell, PageTable, Part, Section, result_table
 from unseen.reports.page.studies import Study
 from unseen.reports.statistics import Estimate, paired_difference, worst_domain
 from unseen.reports.tables import Cell, Column, Table, overall_by_seed
 
-_PERCENT = Axis(0, 100, "accuracy, %")
-Gaps = dict[Row, Estimate | None]
+Gaps = Mapping[MethodKey, Estimate | None]
+Differences = dict[str, list[tuple[MethodKey, Estimate]]]
+"""To the baseline, by the title of a panel."""
 
 
 def tables_section(study: Study) -> Section:
-    parts: list[Part] = []
-    for rule in study.rules:
-        for table in study.tables(rule):
-            parts.append(result_table(table, _looks(study, table)))
-    if not parts:
-        parts.append(Note("Tables appear when the first run has finished."))
+    tables = [table for rule in study.rules for table in study.tables(rule)]
+    parts: list[Part] = [result_table(table, _looks(study, table)) for table in tables]
     return Section(
         "tables",
         "Results",
-        "The same runs asked three questions. Best in bold; click on a column to sort by it.",
-        tuple(parts),
+        "Three measurements of the same runs. Best in bold; click on a column to sort by it.",
+        tuple(parts) or (Note("Tables appear when the first run has finished."),),
     )
 
 
@@ -70,13 +52,6 @@ def _looks(study: Study, table: Table) -> list[tuple[int, tuple[str, ...]]]:
     return [(study.color(row), study.tags(row)) for row in rows]
 
 
-def legend(study: Study, rows: Iterable[Row] | None = None) -> tuple[Key, ...]:
-    chosen = study.rows if rows is None else tuple(rows)
-    return tuple(
-        Key(study.row_name(row), study.color(row), "line", study.tags(row)) for row in chosen
-    )
-
-
 def _bars(study: Study, rule: str, table: Table) -> Figure:
     numbers = study.numbers(rule, "out_of_domain")
     panels = []
@@ -90,7 +65,7 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
             overall = column.quantity == "overall"
             seeds = overall_by_seed(by_column, study.seeds) if overall else by_column[column.name]
             bars.append(_bar(study, key, cell, column, tuple(seeds.values())))
-        panels.append(BarPanel(column.name, tuple(bars), _PERCENT))
+        panels.append(BarPanel(column.name, tuple(bars), PERCENT))
     about = "Accuracy on the domain that was held out, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
@@ -98,46 +73,38 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
 
 
 def _bar(
-    study: Study, row: Row, cell: Cell | None, column: Column, points: tuple[float, ...]
+    study: Study, row: MethodKey, cell: Cell | None, column: Column, points: tuple[float, ...]
 ) -> Bar:
-    value = cell.estimate if cell else None
-    return Bar(
-        study.row_name(row),
-        study.color(row),
-        value.mean if value else None,
-        value.half_width if value else None,
-        points,
-        cell_text(cell, column) if value else "",
-        study.tags(row),
-    )
+    look = (study.row_name(row), study.color(row))
+    if cell is None or cell.estimate is None:
+        return Bar(*look, None, None, points, "", study.tags(row))
+    value, text = cell.estimate, cell_text(cell, column)
+    return Bar(*look, value.mean, value.half_width, points, text, study.tags(row))
 
 
 def _differences(study: Study, rule: str) -> list[Figure]:
     """Each method minus the baseline with the same backbone, paired by seed."""
     numbers = study.numbers(rule, "out_of_domain")
     baseline = study.rows[0][0]
-    panels: dict[str, list[tuple[Row, Estimate]]] = {}
+    panels: Differences = {}
     for row, by_column in numbers.items():
         reference = numbers.get((baseline, row[1]))
         if row[0] == baseline or reference is None:
             continue
         pairs = {column: (reference[column], by_column[column]) for column in study.columns}
-        overall = [overall_by_seed(each, study.seeds) for each in (reference, by_column)]
-        pairs["overall"] = (overall[0], overall[1])
-        for name, (first, second) in pairs.items():
-            difference = paired_difference(first, second)
+        first, second = (overall_by_seed(each, study.seeds) for each in (reference, by_column))
+        for name, (ours, theirs) in {**pairs, "overall": (first, second)}.items():
+            difference = paired_difference(ours, theirs)
             if difference is not None:
                 panels.setdefault(name, []).append((row, difference))
     over_domains = _over_domains(study, rule, baseline) if len(study.seeds) == 1 else {}
     if over_domains or len(study.columns) == 1:
         panels.pop("overall", None)
     panels |= over_domains
-    if not panels:
-        return []
-    return [_difference_figure(study, rule, panels)]
+    return [_difference_figure(study, rule, panels)] if panels else []
 
 
-def _over_domains(study: Study, rule: str, baseline: str) -> dict[str, list[tuple[Row, Estimate]]]:
+def _over_domains(study: Study, rule: str, baseline: str) -> Differences:
     """With one seed the only spread there is: over held-out domains, and named so."""
     ranked = {each.row: each.by_column for each in ranking(study, rule)}
     found = []
@@ -150,15 +117,13 @@ def _over_domains(study: Study, rule: str, baseline: str) -> dict[str, list[tupl
     return {"overall, 95 % interval over domains": found} if found else {}
 
 
-def _difference_figure(
-    study: Study, rule: str, panels: dict[str, list[tuple[Row, Estimate]]]
-) -> Figure:
+def _difference_figure(study: Study, rule: str, panels: Differences) -> Figure:
     everything = [each for rows in panels.values() for _, each in rows]
     reach = max(abs(each.mean) + (each.half_width or 0) for each in everything)
     limit = 1.3 * max(max(abs(each.mean) for each in everything), 1.0)
     most = min(max(reach, 1.0) * 1.05, 4 * limit)
-    axis = Axis(-most, most, "percent points")
-    about = f"Difference to {study.rows[0][0]}, in percent points, paired by seed."
+    axis = Axis(-most, most, "percentage points")
+    about = f"Difference to {study.rows[0][0]}, in percentage points, paired by seed."
     if len(study.seeds) == 1:
         about += " One seed, so a single domain has no interval."
     else:
@@ -170,8 +135,8 @@ def _difference_figure(
     return Figure(f"differences_{rule}", "Difference to the baseline", about, drawn, (), rule)
 
 
-def _difference_row(study: Study, row: Row, value: Estimate) -> DotRow:
-    text = cell_text(Cell(value, value.n), Column("", "difference")).replace("-", "−")
+def _difference_row(study: Study, row: MethodKey, value: Estimate) -> DotRow:
+    text = estimate_text(value, signed=True).replace("-", "−")
     mark = Mark("difference", value.mean, value.half_width)
     return DotRow(study.row_name(row), study.color(row), (mark,), text, study.tags(row))
 
@@ -194,15 +159,14 @@ def _gap_table(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Pag
     for each in ranked:
         domain, worst = worst_domain(each.by_column)
         gap = gaps[each.row]
-        cells = [
-            PageCell(each.name, each.name),
+        inside = None if gap is None else each.overall.mean + gap.mean
+        numbers = (
             _cell(each.overall),
             PageCell(f"{worst:.1f} ({domain})", worst),
-        ]
-        inside = None if gap is None else each.overall.mean + gap.mean
-        cells.append(PageCell("–") if inside is None else PageCell(f"{inside:.1f}", inside))
-        cells.append(PageCell("–") if gap is None else _cell(gap))
-        rows.append(PageRow(tuple(cells), study.tags(each.row), study.color(each.row)))
+            number(inside, ".1f"),
+            None if gap is None else _cell(gap),
+        )
+        rows.append(method_row(study, each.row, each.name, *numbers))
     header = ("method", "out of domain", "worst unseen domain", "in domain", "gap (in − out)")
     note = "Percent; over the seeds that all methods have; the gap is paired by seed."
     return PageTable("Worst domain and gap", header, tuple(rows), (note,), (), rule)
@@ -227,14 +191,13 @@ def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Fi
     ]
     if gap_bars:
         most = max(max((bar.value or 0) + (bar.half_width or 0) for bar in gap_bars), 1.0)
-        axis = Axis(0, most * 1.05, "percent points")
+        axis = Axis(0, most * 1.05, "percentage points")
         panels.append(BarPanel("gap: in minus out", tuple(gap_bars), axis))
-    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), _PERCENT))
+    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), PERCENT))
     about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
-    about += "between them is what leaving home costs."
+    about += "between them is the price of a domain that was not trained on."
     return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), (), rule)
 
 
 def _cell(value: Estimate) -> PageCell:
-    text = cell_text(Cell(value, value.n), Column("", "overall")).replace("-", "−")
-    return PageCell(text, value.mean)
+    return PageCell(estimate_text(value).replace("-", "−"), value.mean)

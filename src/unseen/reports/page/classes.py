@@ -6,23 +6,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unseen.records.folder import safe_name
 from unseen.records.result import DomainResult
+from unseen.reports.confusions import (
+    MOST_CLASSES,
+    confusion_panel,
+    frequent_confusions,
+    share_panel,
+    shares,
+)
 from unseen.reports.figures.panels import Axis, CurvePanel, Figure, HeatPanel, Line
-from unseen.reports.page.accuracy import legend
-from unseen.reports.page.conclusion import Row
-from unseen.reports.page.mistakes import mistake_sheets
-from unseen.reports.page.parts import PageCell, PageRow, PageTable, Part, Section
+from unseen.reports.gather import MethodKey
+from unseen.reports.page.look import method_legend, method_row, number
+from unseen.reports.page.parts import PageTable, Part, Section
+from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
-from unseen.reports.page.training import safe
 
-_FOR_MATRICES = 40  # classes; with more, a list of the most frequent confusions says more
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
 
 
 class Pooled(NamedTuple):
     """A method on one unseen domain, counts added up over seeds."""
 
-    row: Row
+    row: MethodKey
     domain: str
     confusion: np.ndarray
     calibration: np.ndarray
@@ -52,7 +58,7 @@ def classes_section(study: Study) -> Section | None:
 
 def pool(study: Study, rule: str) -> Iterator[Pooled]:
     """For every domain and method, where all runs have the same classes."""
-    found: dict[tuple[str, Row], list[DomainResult]] = {}
+    found: dict[tuple[str, MethodKey], list[DomainResult]] = {}
     for result in study.results:
         if rule in result.rules:
             row = (result.method, result.backbone)
@@ -72,7 +78,7 @@ def pool(study: Study, rule: str) -> Iterator[Pooled]:
 def _by_class(
     study: Study, rule: str, pooled: Sequence[Pooled], classes: Sequence[str]
 ) -> list[Part]:
-    if len(classes) > _FOR_MATRICES:
+    if len(classes) > MOST_CLASSES:
         return [_frequent_confusions(study, rule, pooled, classes)]
     parts: list[Part] = []
     domains = list(dict.fromkeys(each.domain for each in pooled))
@@ -82,18 +88,14 @@ def _by_class(
         parts.append(Figure(f"classes_{rule}", "Accuracy by class", about, tuple(panels), (), rule))
     for domain in domains:
         panels = tuple(
-            _confusion_panel(study, each, classes) for each in pooled if each.domain == domain
+            confusion_panel(study.row_name(each.row), each.confusion, classes)
+            for each in pooled
+            if each.domain == domain
         )
         about = "Percent of the images of a class (row) that were called each class (column)."
-        name = f"confusion_{rule}_{safe(domain)}"
+        name = f"confusion_{rule}_{safe_name(domain)}"
         parts.append(Figure(name, f"Confusions on {domain}", about, panels, (), rule))
     return parts
-
-
-def shares(confusion: np.ndarray) -> np.ndarray:
-    """Each row divided by its sum; NaN where a class has no image."""
-    total = confusion.sum(axis=1, keepdims=True)
-    return np.divide(confusion, total, out=np.full(confusion.shape, np.nan), where=total > 0)
 
 
 def _class_panel(
@@ -101,41 +103,20 @@ def _class_panel(
 ) -> HeatPanel:
     own = [each for each in pooled if each.domain == domain]
     values = np.stack([shares(each.confusion).diagonal() for each in own])
-    names = tuple(study.row_name(each.row) for each in own)
-    return HeatPanel(domain, names, tuple(classes), values, _percents(values))
-
-
-def _confusion_panel(study: Study, pooled: Pooled, classes: Sequence[str]) -> HeatPanel:
-    values = shares(pooled.confusion)
-    names = tuple(classes)
-    return HeatPanel(
-        study.row_name(pooled.row), names, names, values, _percents(values), "true", "called"
-    )
-
-
-def _percents(values: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        tuple("" if np.isnan(value) else f"{100 * value:.0f}" for value in row) for row in values
-    )
+    names = [study.row_name(each.row) for each in own]
+    return share_panel(domain, names, classes, values)
 
 
 def _frequent_confusions(
     study: Study, rule: str, pooled: Sequence[Pooled], classes: Sequence[str]
 ) -> PageTable:
-    rows = []
-    for each in pooled:
-        wrong = each.confusion.copy()
-        np.fill_diagonal(wrong, 0)
-        for place in np.argsort(-wrong, axis=None)[:8]:
-            true, called = np.unravel_index(place, wrong.shape)
-            count = int(wrong[true, called])
-            if count:
-                named = [classes[int(place)] for place in (true, called)]
-                texts = (each.domain, study.row_name(each.row), *named)
-                cells = (*(PageCell(text, text) for text in texts), PageCell(str(count), count))
-                rows.append(PageRow(cells, study.tags(each.row)))
+    rows = tuple(
+        method_row(study, each.row, each.domain, study.row_name(each.row), true, called, count)
+        for each in pooled
+        for true, called, count in frequent_confusions(each.confusion, classes)
+    )
     header = ("domain", "method", "true", "called", "images")
-    return PageTable("Most frequent confusions", header, tuple(rows), (), (), rule)
+    return PageTable("Most frequent confusions", header, rows, (), (), rule)
 
 
 def _calibration(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
@@ -153,7 +134,9 @@ def _calibration(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part
         panels.append(CurvePanel(domain, tuple(lines), x, y, diagonal=True, dots=True))
     about = "Right answers against confidence, in 15 bins; on the dotted line confidence is honest,"
     about += " below it the model is too sure."
-    figure = Figure(f"calibration_{rule}", "Calibration", about, tuple(panels), legend(study), rule)
+    figure = Figure(
+        f"calibration_{rule}", "Calibration", about, tuple(panels), method_legend(study), rule
+    )
     return [figure, _ece_table(study, rule, pooled)]
 
 
@@ -166,14 +149,11 @@ def reliability(bins: np.ndarray) -> Iterator[tuple[float, float]]:
 
 def _ece_table(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
     domains = list(dict.fromkeys(each.domain for each in pooled))
-    by_place = {(each.row, each.domain): each.ece for each in pooled}
-    rows = []
-    for row in dict.fromkeys(each.row for each in pooled):
-        cells = [PageCell(study.row_name(row), study.row_name(row))]
-        for domain in domains:
-            ece = by_place.get((row, domain))
-            cells.append(PageCell("–") if ece is None else PageCell(f"{100 * ece:.1f}", 100 * ece))
-        rows.append(PageRow(tuple(cells), study.tags(row), study.color(row)))
+    by_place = {(each.row, each.domain): number(100 * each.ece, ".1f") for each in pooled}
+    rows = tuple(
+        method_row(study, row, study.row_name(row), *(by_place.get((row, d)) for d in domains))
+        for row in dict.fromkeys(each.row for each in pooled)
+    )
     note = "Percent; mean over seeds; lower is better."
     title = "Expected calibration error"
-    return PageTable(title, ("method", *domains), tuple(rows), (note,), (), rule)
+    return PageTable(title, ("method", *domains), rows, (note,), (), rule)

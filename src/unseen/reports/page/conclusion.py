@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from unseen.reports.gather import BySeed
+from unseen.reports.formats import estimate_text
+from unseen.reports.gather import BySeed, MethodKey
 from unseen.reports.page.studies import Study
 from unseen.reports.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 from unseen.reports.tables import overall_by_seed
 
-Row = tuple[str, str]
 Verdict = Literal["clear", "unclear", "untold"]
 
 
 class Ranked(NamedTuple):
-    row: Row
+    row: MethodKey
     name: str
     overall: Estimate
     by_seed: BySeed
@@ -105,7 +105,7 @@ def conclude(study: Study, rule: str) -> Conclusion:
     return Conclusion(
         rule,
         best.name + _HEADLINES[verdict],
-        f"{percent(best.overall)} ({where})",
+        f"{estimate_text(best.overall)} % ({where})",
         (*sentences, *_state(study)),
         verdict,
         _VERDICTS[verdict] if verdict else "",
@@ -133,7 +133,7 @@ def _contrasts(study: Study, ranked: list[Ranked]) -> list[Contrast]:
     """Against the next best, and against the baseline where that is another one."""
     best = ranked[0]
     baseline = next((each for each in ranked if _is_baseline(study, each.row, best.row)), None)
-    chosen: dict[Row, tuple[Ranked, str]] = {}
+    chosen: dict[MethodKey, tuple[Ranked, str]] = {}
     if len(ranked) > 1:
         role = "the baseline and next best" if ranked[1] is baseline else "the next best"
         chosen[ranked[1].row] = (ranked[1], role)
@@ -151,7 +151,7 @@ def _contrasts(study: Study, ranked: list[Ranked]) -> list[Contrast]:
     return contrasts
 
 
-def _is_baseline(study: Study, row: Row, best: Row) -> bool:
+def _is_baseline(study: Study, row: MethodKey, best: MethodKey) -> bool:
     return row[0] == study.rows[0][0] and row[1] == best[1]
 
 
@@ -168,7 +168,7 @@ def _verdict(difference: Estimate) -> Verdict:
 
 def _told(best: str, contrast: Contrast) -> str:
     difference = contrast.over_seeds
-    text = f"{points(difference.mean)} above {contrast.name}, {contrast.role}"
+    text = f"{difference.mean:.1f} percentage points above {contrast.name}, {contrast.role}"
     if difference.half_width is not None:
         return (
             f"{text} ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and "
@@ -198,15 +198,6 @@ def _state(study: Study) -> list[str]:
         return []
     verb = "is" if len(unfinished) == 1 else "are"
     return [f"{len(unfinished)} of {len(study.runs)} runs {verb} not finished."]
-
-
-def percent(value: Estimate) -> str:
-    spread = "" if value.half_width is None else f" ± {value.half_width:.1f}"
-    return f"{value.mean:.1f}{spread} %"
-
-
-def points(value: float) -> str:
-    return f"{value:.1f} percent points"
 
 
 def interval(value: Estimate) -> str:

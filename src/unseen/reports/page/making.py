@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.reports.page.parts import Code, Fold, PageCell, PageRow, PageTable, Part, Section
-from unseen.reports.page.runs import Problem, Run, flattened
+from unseen.nested import flattened
+from unseen.reports.page.look import method_row, number, page_cells
+from unseen.reports.page.parts import Code, Fold, PageRow, PageTable, Part, Section
+from unseen.reports.page.runs import Problem, Run
 from unseen.reports.page.studies import Study
 
 
@@ -20,7 +22,7 @@ def making_section(study: Study) -> Section:
     shared = "\n".join(f"{key}: {_value(first, key)}" for key in keys if key not in differing)
     parts: list[Part] = [
         _run_table(study),
-        Fold("Settings in which runs differ", (_differences(study, differing),)),
+        Fold("Settings in which runs differ", (_differences(study, flat, differing),)),
         Fold("Settings that all runs share", (Code("Shared settings", shared),)),
         Fold("Commands", (Code("To repeat every run", commands(study.runs)),)),
         Fold("Environment", (Code("Versions and hardware", _environments(study.runs)),)),
@@ -35,33 +37,24 @@ def making_section(study: Study) -> Section:
 
 def _run_table(study: Study) -> PageTable:
     header = ("run", "method", "unseen", "seed", "state", "seconds", "remarks")
-    rows = []
-    for run in study.runs:
-        seconds = run.timing.get("seconds")
-        remarks = " ".join(run.result.remarks if run.result else ())
-        steps = run.settings.get("steps")
-        state = "finished" if run.result else f"step {run.steps_done} of {steps or '?'}"
-        cells = (
-            PageCell(run.name, run.name),
-            PageCell(study.row_name(run.row), study.row_name(run.row)),
-            PageCell(run.column, run.column),
-            PageCell(str(run.seed), run.seed),
-            PageCell(state, state),
-            PageCell("–") if seconds is None else PageCell(f"{seconds:.0f}", seconds),
-            PageCell(remarks, remarks),
-        )
-        rows.append(PageRow(cells, study.tags(run.row), study.color(run.row)))
-    return PageTable("Runs", header, tuple(rows))
+    return PageTable("Runs", header, tuple(_run_row(study, run) for run in study.runs))
 
 
-def _differences(study: Study, keys: list[str]) -> PageTable:
-    rows = []
-    for run in study.runs:
-        settings = flattened(run.settings)
-        texts = (run.name, *(_value(settings, key) for key in keys))
-        cells = tuple(PageCell(text, text) for text in texts)
-        rows.append(PageRow(cells, study.tags(run.row), study.color(run.row)))
-    return PageTable("Differing settings", ("run", *keys), tuple(rows))
+def _run_row(study: Study, run: Run) -> PageRow:
+    seconds = number(run.timing.get("seconds"), ".0f")
+    remarks = " ".join(run.result.remarks if run.result else ())
+    steps = run.settings.get("steps") or "?"
+    state = "finished" if run.result else f"step {run.steps_done} of {steps}"
+    about = (study.row_name(run.row), run.column, run.seed, state, seconds, remarks)
+    return method_row(study, run.row, run.name, *about)
+
+
+def _differences(study: Study, flat: Mapping[str, Mapping[str, Any]], keys: list[str]) -> PageTable:
+    rows = tuple(
+        method_row(study, run.row, run.name, *(_value(flat[run.name], key) for key in keys))
+        for run in study.runs
+    )
+    return PageTable("Differing settings", ("run", *keys), rows)
 
 
 def commands(runs: Sequence[Run]) -> str:
@@ -86,10 +79,7 @@ def _environments(runs: Sequence[Run]) -> str:
 
 
 def problem_table(problems: Sequence[Problem]) -> PageTable:
-    rows = tuple(
-        PageRow((PageCell(each.path.name, each.path.name), PageCell(each.reason, each.reason)))
-        for each in problems
-    )
+    rows = tuple(PageRow(page_cells(each.path.name, each.reason)) for each in problems)
     return PageTable("Runs that could not be read and are left out", ("run", "why"), rows)
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from unseen.atomic import read_json
 from unseen.errors import UnseenError
+from unseen.nested import flattened
 from unseen.records.folder import RunFolder
 from unseen.records.result import RunResult
 from unseen.records.run_list import find_runs
-from unseen.reports.gather import column_name
+from unseen.reports.gather import MethodKey, column_name
 
 _ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
 """Settings in which the runs of one method may differ and still fill one row of a table."""
@@ -48,7 +49,7 @@ class Run:
         return self.settings["seed"]
 
     @property
-    def row(self) -> tuple[str, str]:
+    def row(self) -> MethodKey:
         return self.label, self.backbone
 
     @property
@@ -131,7 +132,7 @@ def _if_there(path: Path) -> dict[str, Any]:
 
 def with_labels(runs: Iterable[Run]) -> list[Run]:
     """Where two runs would fill the same cell of a table, name what tells them apart."""
-    by_row: dict[tuple[str, str], list[Run]] = {}
+    by_row: dict[MethodKey, list[Run]] = {}
     for run in runs:
         by_row.setdefault((run.method, run.backbone), []).append(run)
     return [named for group in by_row.values() for named in _name_apart(group)]
@@ -161,14 +162,3 @@ def _name_apart(runs: list[Run]) -> list[Run]:
 def _clash(runs: Iterable[Run]) -> bool:
     places = Counter((run.label, run.column, run.seed) for run in runs)
     return any(number > 1 for number in places.values())
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"optimizer": {"lr": 1}}` as `{"optimizer.lr": 1}`."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

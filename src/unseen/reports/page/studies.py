@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from unseen import catalog
 from unseen.records.result import RunResult
 from unseen.records.views import View
-from unseen.reports.gather import Expected, Layout, Numbers, gather, lay_out
+from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
 from unseen.selection import RULES
@@ -34,7 +35,7 @@ class Study:
         return ", ".join(parts)
 
     @cached_property
-    def rows(self) -> tuple[tuple[str, str], ...]:
+    def rows(self) -> tuple[MethodKey, ...]:
         """(method, backbone); the first is what others are compared to."""
         return tuple(dict.fromkeys(run.row for run in self.runs))
 
@@ -51,6 +52,11 @@ class Study:
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted({run.seed for run in self.runs}))
+
+    def first_runs(self, runs: Iterable[Run]) -> list[Run]:
+        """Of each held-out domain and row the run with the lowest seed, in the tables' order."""
+        first = {(run.column, run.row): run for run in sorted(runs, key=lambda run: -run.seed)}
+        return [first[place] for place in product(self.columns, self.rows) if place in first]
 
     @property
     def unfinished(self) -> list[Run]:
@@ -91,14 +97,14 @@ class Study:
     def numbers(self, rule: str, view: View) -> Numbers:
         return gather(self.results, rule, view, self.layout)
 
-    def row_name(self, row: tuple[str, str]) -> str:
+    def row_name(self, row: MethodKey) -> str:
         several = len({backbone for _, backbone in self.rows}) > 1
         return f"{row[0]} ({row[1]})" if several else row[0]
 
-    def color(self, row: tuple[str, str]) -> int:
+    def color(self, row: MethodKey) -> int:
         return self.rows.index(row) % 12
 
-    def tags(self, row: tuple[str, str], seed: int | None = None) -> tuple[str, ...]:
+    def tags(self, row: MethodKey, seed: int | None = None) -> tuple[str, ...]:
         """What the run chooser hides it by."""
         own = (f"m{self.rows.index(row)}",)
         return own if seed is None else (*own, f"s{seed}")

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
+from unseen.records.folder import safe_name
 from unseen.records.run_list import read_run_list
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import Figure
@@ -18,15 +19,15 @@ from unseen.reports.figures.svg import embedded, to_svg
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import Conclusion, conclude
-from unseen.reports.page.features import features_section
 from unseen.reports.page.making import making_section, problem_table
 from unseen.reports.page.methods.importance import importance_section, summary_text
 from unseen.reports.page.methods.masks import masks_section
 from unseen.reports.page.methods.reweighting import reweighting_section
 from unseen.reports.page.parts import Fold, PageTable, Part, Section
+from unseen.reports.page.pictures import features_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
-from unseen.reports.page.training import safe, training_section
+from unseen.reports.page.training import training_section
 from unseen.selection import RULES, check_rule
 
 PAGE = "report.html"
@@ -147,7 +148,7 @@ def _write_figures(chapters: list[Chapter], folder: Path) -> None:
     from unseen.reports.figures.paper import write_figures
 
     for chapter in chapters:
-        home = folder / safe(chapter.study.title) if len(chapters) > 1 else folder
+        home = folder / safe_name(chapter.study.title) if len(chapters) > 1 else folder
         parts = (part for section in chapter.sections for part in section.parts)
         write_figures(_figures(parts), home)
 

@@ -1,30 +1,23 @@
 """Importance masks: weights and their importance as grids of circles, layers side by side."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from unseen.records.arrays import read_arrays_if_whole
+from unseen.records.folder import safe_name
 from unseen.records.views import VIEWS
-from unseen.reports.figures.panels import (
-    Axis,
-    Bar,
-    BarPanel,
-    CirclePanel,
-    CurvePanel,
-    Figure,
-    Key,
-    Line,
-)
-from unseen.reports.formats import cell_text
-from unseen.reports.page.arrays import method_arrays
+from unseen.reports.figures.panels import Bar, BarPanel, CirclePanel, CurvePanel, Figure, Key, Line
+from unseen.reports.formats import estimate_text
+from unseen.reports.page.look import PERCENT, curve_axes
 from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
-from unseen.reports.page.training import curve_axes, run_curves, safe
+from unseen.reports.page.training import run_curves
 from unseen.reports.statistics import estimate
-from unseen.reports.tables import Cell, Column
 
 LARGEST = 16  # rows and columns of a grid; of a larger layer the first ones are shown
+Arrays = Mapping[str, np.ndarray]
 
 _OF_ALL = {
     "initial": "initial weights",
@@ -45,30 +38,22 @@ def importance_section(study: Study) -> Section | None:
     runs = [run for run in study.runs if run.method == "importance"]
     if not runs:
         return None
-    figures = (_configurations(study, runs), _phases(study, runs))
+    figures = (_by_domain(study, runs), _phases(study, runs))
     parts: list[Part] = [figure for figure in figures if figure.panels]
-    first: dict[tuple[str, str], Run] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        first.setdefault((run.label, run.column), run)
-    for run in first.values():
-        arrays = method_arrays(run)
+    folds: list[Fold] = []
+    for run in study.first_runs(runs):
+        arrays = read_arrays_if_whole(run.folder.arrays)
         if arrays:
             title = f"{run.label}: {run.column} unseen, seed {run.seed}"
-            parts.append(
-                Fold(
-                    title,
-                    tuple(_grids(run, arrays)),
-                    open=not any(isinstance(part, Fold) for part in parts),
-                )
-            )
-    if not parts:
+            folds.append(Fold(title, tuple(_grids(run, arrays)), open=not folds))
+    if not parts and not folds:
         return None
     return Section(
         "importance",
         "Importance masks",
-        "The importance of a weight is how far the domains moved it from where all of them began. "
-        "Stronger colour: larger; for weights, blue is positive and red negative.",
-        tuple(parts),
+        "The importance of a weight is how far training on the domains moved it from its common "
+        "start. Stronger colour: larger; for weights, blue is positive and red negative.",
+        (*parts, *folds),
     )
 
 
@@ -77,21 +62,19 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
     panels = []
     curves = {run.name: run_curves(run) for run in runs}
     for name in ("loss", "accuracy"):
-        by_column: dict[str, list[Line]] = {}
+        lines: dict[str, list[Line]] = {}
         for run in runs:
-            points = curves[run.name].get(name, ())
-            boundary = phase_boundary(run)
+            points, end = curves[run.name].get(name, ()), end_of_phase_1(run)
             for phase in (1, 2):
-                part = tuple(p for p in points if (p[0] <= boundary) == (phase == 1))
+                part = tuple(point for point in points if (point[0] <= end) == (phase == 1))
                 label = f"{study.row_name(run.row)}, seed {run.seed}, phase {phase}"
-                tags = study.tags(run.row, run.seed)
-                line = Line(label, study.color(run.row), part, phase == 1, tags)
-                by_column.setdefault(run.column, []).append(line)
-        x, y = curve_axes(line for lines in by_column.values() for line in lines)
+                look = (study.color(run.row), part, phase == 1, study.tags(run.row, run.seed))
+                lines.setdefault(run.column, []).append(Line(label, *look))
+        x, y = curve_axes(line for own in lines.values() for line in own)
         panels += [
-            CurvePanel(f"{name}, {column} unseen", tuple(by_column[column]), x, y)
+            CurvePanel(f"{name}, {column} unseen", tuple(lines[column]), x, y)
             for column in study.columns
-            if any(line.points for line in by_column.get(column, ()))
+            if any(line.points for line in lines.get(column, ()))
         ]
     color = study.color(runs[0].row)
     keys = (
@@ -101,51 +84,57 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
     return Figure("importance_phases", "Both phases", "", tuple(panels), keys)
 
 
-def phase_boundary(run: Run) -> float:
-    """The step after which phase 2 begins."""
-    steps = run.result.steps if run.result else run.settings["steps"] or run.steps_done
-    return round(steps * run.settings["method"].get("phase_share", 0.5))
+def end_of_phase_1(run: Run) -> float:
+    """The last step of phase 1; of a run under way, the last that was logged in it."""
+    arrays = read_arrays_if_whole(run.folder.arrays)
+    if "phase_steps" in arrays:
+        return float(arrays["phase_steps"][1])
+    logged = (each for each in run.evaluations if each["statistics"].get("phase") == 1)
+    second = any(each["statistics"].get("phase") == 2 for each in run.evaluations)
+    return max((each["step"] for each in logged), default=0) if second else run.steps_done
 
 
-def _configurations(study: Study, runs: list[Run]) -> Figure:
-    """What the method reached, held-out domain by held-out domain."""
+def _by_domain(study: Study, runs: list[Run]) -> Figure:
+    """Accuracy of each form of the method, held-out domain by held-out domain."""
     numbers = study.numbers(study.main_rule, "out_of_domain")
     panels = []
     for row in dict.fromkeys(run.row for run in runs):
         bars = []
         for column, by_seed in numbers.get(row, {}).items():
-            value = estimate(list(by_seed.values()))
+            points = tuple(by_seed.values())
+            value = estimate(points)
             if value is not None:
-                text = cell_text(Cell(value, value.n), Column(column, "accuracy"))
-                points = tuple(by_seed.values())
-                look = (value.mean, value.half_width, points, text)
+                look = (value.mean, value.half_width, points, estimate_text(value))
                 bars.append(Bar(f"{column} unseen", study.color(row), *look))
         if bars:
-            axis = Axis(0, 100, "accuracy, %")
-            panels.append(BarPanel(study.row_name(row), tuple(bars), axis))
+            panels.append(BarPanel(study.row_name(row), tuple(bars), PERCENT))
     about = f"Accuracy on the domain that was held out, rule {study.main_rule}."
     return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 
 
-def _grids(run: Run, arrays: Mapping[str, np.ndarray]) -> Iterable[Part]:
+def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
     """One figure for what belongs to all domains, one for each domain."""
-    stem = f"importance_{safe(run.label)}_{safe(run.column)}"
     if any(max(values.shape, default=0) > LARGEST for values in arrays.values()):
         yield Note(f"Layers larger than {LARGEST} × {LARGEST} show their first rows and columns.")
-    together = [panel for what, title in _OF_ALL.items() for panel in _panels(arrays, what, title)]
-    if together:
-        yield Figure(f"{stem}_all", "All domains together", "", tuple(together))
+    stem = f"importance_{safe_name(run.label)}_{safe_name(run.column)}"
+    yield from _grid_figure(arrays, f"{stem}_all", "All domains together", _OF_ALL)
     for domain in run.training_domains:
-        panels = [
-            panel
-            for what, title in _OF_DOMAIN.items()
-            for panel in _panels(arrays, f"{what}/{domain}", title)
-        ]
-        if panels:
-            yield Figure(f"{stem}_{safe(domain)}", f"Trained on {domain} alone", "", tuple(panels))
+        own = {f"{what}/{domain}": title for what, title in _OF_DOMAIN.items()}
+        title = f"Trained on {domain} alone"
+        yield from _grid_figure(arrays, f"{stem}_{safe_name(domain)}", title, own)
 
 
-def _panels(arrays: Mapping[str, np.ndarray], prefix: str, title: str) -> Iterable[CirclePanel]:
+def _grid_figure(
+    arrays: Arrays, name: str, title: str, quantities: Mapping[str, str]
+) -> Iterator[Figure]:
+    panels = tuple(
+        panel for prefix, named in quantities.items() for panel in _panels(arrays, prefix, named)
+    )
+    if panels:
+        yield Figure(name, title, "", panels)
+
+
+def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
     """The layers side by side, on one scale of colour."""
     found = {
         name.rpartition("/")[2]: values.astype(float)
@@ -163,13 +152,14 @@ def summary_text(studies: Iterable[Study]) -> str:
     lines: list[str] = []
     for study in studies:
         for run in study.runs:
-            arrays = method_arrays(run) if run.method == "importance" else {}
+            own = run.method == "importance"
+            arrays = read_arrays_if_whole(run.folder.arrays) if own else {}
             if arrays:
                 lines += [*_summary(study, run, arrays), ""]
     return "\n".join(lines)
 
 
-def _summary(study: Study, run: Run, arrays: Mapping[str, np.ndarray]) -> Iterable[str]:
+def _summary(study: Study, run: Run, arrays: Arrays) -> Iterator[str]:
     yield f"{study.title}: {run.label} ({run.backbone}), {run.column} unseen, seed {run.seed}"
     if run.result is not None:
         for view, by_domain in run.result.under(run.rule).views.items():
@@ -179,10 +169,9 @@ def _summary(study: Study, run: Run, arrays: Mapping[str, np.ndarray]) -> Iterab
     for name, values in arrays.items():
         if values.ndim != 2:
             continue
-        what = name.partition("/")[0]
         shape = " × ".join(map(str, values.shape))
-        if what == "mask":
-            yield f"  {name} ({shape}): {values.mean():.1%} important".replace("%", " %")
+        if name.startswith("mask/"):
+            yield f"  {name} ({shape}): {100 * values.mean():.1f} % important"
         else:
             yield (
                 f"  {name} ({shape}): mean {values.mean():.4f}, lowest {values.min():.4f}, "

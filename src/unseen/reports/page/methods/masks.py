@@ -1,4 +1,8 @@
-"""DMG's masks: what each domain keeps, how much domains share, and which units are whose."""
+"""Masks of units: which each domain keeps, how much domains share, and which units are whose.
+
+Any method may have this section: it hands over `mask.<site>`, the chance that a training domain
+keeps a unit (`[domains, units]`), and logs `kept` and `iou` of each site.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from unseen.records.arrays import read_arrays_if_whole
+from unseen.records.folder import safe_name
 from unseen.reports.figures.panels import (
     Axis,
     CurvePanel,
@@ -17,142 +23,53 @@ from unseen.reports.figures.panels import (
     Line,
     StripGroup,
     StripPanel,
+    number_texts,
 )
 from unseen.reports.figures.scales import apart, spanning
-from unseen.reports.page.conclusion import Row
-from unseen.reports.page.parts import Part, Section
+from unseen.reports.gather import MethodKey
+from unseen.reports.page.look import domain_color, domain_legend, thinned
+from unseen.reports.page.parts import Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
-from unseen.reports.page.training import safe, thinned
+
+_SITE = "mask."
 
 
 def masks_section(study: Study) -> Section | None:
-    masked = [run for run in study.runs if site_statistics(run.statistics)]
-    rows = list(dict.fromkeys(run.row for run in masked))
-    parts: list[Part] = []
-    for row in rows:
+    masked = [run for run in study.runs if site_statistics(run)]
+    figures: list[Figure] = []
+    for row in dict.fromkeys(run.row for run in masked):
         own = [run for run in masked if run.row == row]
-        parts += [_strips(study, row, own), _iou(study, row, own), _kept(study, row, own)]
-    parts += _sweep(masked)
-    drawn = tuple(part for part in parts if not isinstance(part, Figure) or part.panels)
+        figures += [_strips(study, row, own), _overlap(study, row, own), _kept(study, row, own)]
+    figures += _sweep(masked)
+    drawn = tuple(figure for figure in figures if figure.panels)
     if not drawn:
         return None
     return Section(
         "masks",
         "Domain-specific masks",
-        "Every training domain has a mask of its own over the units at a site. Units kept by all "
-        "domains are shared; units kept by one are that domain's alone.",
+        "Every training domain has its own mask over the units at a site. Units kept by all "
+        "domains are shared; units kept by one are specific to that domain.",
         drawn,
     )
 
 
-def site_statistics(statistics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The statistics of mask sites, whichever method recorded them."""
+def site_statistics(run: Run) -> dict[str, Mapping[str, Any]]:
     return {
         site: values
-        for site, values in statistics.items()
+        for site, values in run.statistics.items()
         if isinstance(values, Mapping) and {"kept", "iou"} <= set(values)
     }
 
 
-def _one_per_column(study: Study, runs: list[Run]) -> list[Run]:
-    """The run of the lowest seed for each held-out domain."""
-    first = {run.column: run for run in sorted(runs, key=lambda run: -run.seed)}
-    return [first[column] for column in study.columns if column in first]
-
-
-def _kept(study: Study, row: Row, runs: list[Run]) -> Figure:
-    panels = []
-    for run in _one_per_column(study, runs):
-        for site in site_statistics(run.statistics):
-            lines = []
-            for domain in run.training_domains:
-                for kind in ("soft", "hard"):
-                    points = [
-                        (record["step"], record["statistics"][site]["kept"][domain][kind])
-                        for record in run.evaluations
-                        if site in (record.get("statistics") or {})
-                    ]
-                    color = domain_color(study, domain)
-                    label = f"{domain}, {kind}"
-                    lines.append(Line(label, color, thinned(points), dashed=kind == "hard"))
-            most = max((point[0] for line in lines for point in line.points), default=1)
-            x, y = Axis(0, most, "step"), spanning(p[1] for line in lines for p in line.points)
-            panels.append(CurvePanel(f"{run.column} unseen, {site}", tuple(lines), x, y, dots=True))
-    about = "Share of a site's units that a domain keeps. Solid: mean chance (soft); dashed: share "
-    about += f"above one half (hard). {_which(study)}"
-    return Figure(
-        f"masks_kept_{safe('_'.join(row))}",
-        f"Kept share over training: {study.row_name(row)}",
-        about,
-        tuple(panels),
-        domain_legend(study, "line"),
-    )
-
-
-def _iou(study: Study, row: Row, runs: list[Run]) -> Figure:
-    panels = []
-    for column in study.columns:
-        own = [run for run in runs if run.column == column]
-        sites = [site_statistics(run.statistics) for run in own]
-        for site in sites[0] if sites else ():
-            pairs = [each[site]["iou"] for each in sites if site in each]
-            title = f"{column} unseen, {site}"
-            panels.append(_iou_panel(title, own[0].training_domains, pairs))
-    about = "Intersection over union of two domains' masks, at the step that counts"
-    about += ", mean over seeds" if len(study.seeds) > 1 else ""
-    about += ". Below the diagonal: soft (chances). Above: hard (units above one half)."
-    name = f"masks_iou_{safe('_'.join(row))}"
-    return Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(panels))
-
-
-def _iou_panel(
-    title: str, domains: tuple[str, ...], pairs: list[Mapping[str, Mapping[str, float]]]
-) -> HeatPanel:
-    values = np.full((len(domains), len(domains)), np.nan)
-    for (i, a), (j, b) in combinations(enumerate(domains), 2):
-        for place, kind in (((j, i), "soft"), ((i, j), "hard")):
-            known = [each[key][kind] for each in pairs for key in (f"{a}|{b}",) if key in each]
-            values[place] = fmean(known) if known else np.nan
-    texts = tuple(
-        tuple("" if np.isnan(value) else f"{value:.2f}" for value in row) for row in values
-    )
-    return HeatPanel(title, domains, domains, values, texts)
-
-
-def _strips(study: Study, row: Row, runs: list[Run]) -> Figure:
-    panels = []
-    for run in _one_per_column(study, runs):
-        for site, kept in mask_tensors(run).items():
-            groups = sorted_units(kept)
-            panels.append(StripPanel(f"{run.column} unseen, {site}", run.training_domains, groups))
-    about = "Every unit of a site, sorted by the domains that keep it (chance above one half); "
-    about += f"white where a domain drops it. {_which(study)}"
-    keys = (Key("all domains", 1), Key("some domains", 5), Key("one domain", 2))
-    name = f"masks_strips_{safe('_'.join(row))}"
-    return Figure(
-        name, f"Shared and specific units: {study.row_name(row)}", about, tuple(panels), keys
-    )
-
-
-def _which(study: Study) -> str:
-    return f"Runs of seed {study.seeds[0]}." if len(study.seeds) > 1 else ""
-
-
-def mask_tensors(run: Run) -> dict[str, np.ndarray]:
-    """By site, `[domains, units]`: whether a domain keeps a unit, in the weights that count."""
-    from safetensors import safe_open
-
-    path = run.folder.weights(run.rule)
-    if not path.is_file():
-        return {}
-    with safe_open(path, "np") as file:
-        names = set(file.keys())
-        return {
-            site: file.get_tensor(f"logits.{place}") > 0
-            for place, site in enumerate(site_statistics(run.statistics))
-            if f"logits.{place}" in names
-        }
+def kept_units(run: Run) -> dict[str, np.ndarray]:
+    """By site, `[domains, units]`: whether a domain keeps a unit, its chance being above a half."""
+    arrays = read_arrays_if_whole(run.folder.arrays)
+    return {
+        name.removeprefix(_SITE): chances > 0.5
+        for name, chances in arrays.items()
+        if name.startswith(_SITE)
+    }
 
 
 def sorted_units(kept: np.ndarray) -> tuple[StripGroup, ...]:
@@ -160,6 +77,90 @@ def sorted_units(kept: np.ndarray) -> tuple[StripGroup, ...]:
     counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
     ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
     return tuple(StripGroup(on, counted[on]) for on in ordered)
+
+
+def _strips(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
+    panels = tuple(
+        StripPanel(f"{run.column} unseen, {site}", run.training_domains, sorted_units(kept))
+        for run in study.first_runs(runs)
+        for site, kept in kept_units(run).items()
+    )
+    return Figure(
+        f"masks_strips_{safe_name('_'.join(row))}",
+        f"Shared and specific units: {study.row_name(row)}",
+        "Every unit of a site, sorted by the domains that keep it (chance above one half); white "
+        f"where a domain drops it. {_which(study)}",
+        panels,
+        (Key("all domains", 1), Key("some domains", 5), Key("one domain", 2)),
+    )
+
+
+def _which(study: Study) -> str:
+    return f"Runs of seed {study.seeds[0]}." if len(study.seeds) > 1 else ""
+
+
+def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
+    panels = []
+    for column in study.columns:
+        own = [run for run in runs if run.column == column]
+        sites = [site_statistics(run) for run in own]
+        for site in sites[0] if sites else ():
+            pairs = [each[site]["iou"] for each in sites if site in each]
+            title = f"{column} unseen, {site}"
+            panels.append(_overlap_panel(title, own[0].training_domains, pairs))
+    about = "Intersection over union of two domains' masks, at the chosen step"
+    about += ", mean over seeds" if len(study.seeds) > 1 else ""
+    about += ". Below the diagonal: soft (chances). Above: hard (units above one half)."
+    name = f"masks_iou_{safe_name('_'.join(row))}"
+    return Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(panels))
+
+
+def _overlap_panel(
+    title: str, domains: tuple[str, ...], pairs: list[Mapping[str, Mapping[str, float]]]
+) -> HeatPanel:
+    values = np.full((len(domains), len(domains)), np.nan)
+    for (i, a), (j, b) in combinations(enumerate(domains), 2):
+        for place, kind in (((j, i), "soft"), ((i, j), "hard")):
+            known = [each[f"{a}|{b}"][kind] for each in pairs if f"{a}|{b}" in each]
+            values[place] = fmean(known) if known else np.nan
+    return HeatPanel(title, domains, domains, values, number_texts(values, ".2f"))
+
+
+def _kept(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
+    panels = tuple(
+        _kept_panel(study, run, site)
+        for run in study.first_runs(runs)
+        for site in site_statistics(run)
+    )
+    return Figure(
+        f"masks_kept_{safe_name('_'.join(row))}",
+        f"Kept share over training: {study.row_name(row)}",
+        "Share of a site's units that a domain keeps. Solid: mean chance (soft); dashed: share "
+        f"above one half (hard). {_which(study)}",
+        panels,
+        domain_legend(study, "line"),
+    )
+
+
+def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
+    logged = [
+        (record["step"], record["statistics"][site]["kept"])
+        for record in run.evaluations
+        if site in (record.get("statistics") or {})
+    ]
+    lines = tuple(
+        Line(
+            f"{domain}, {kind}",
+            domain_color(study, domain),
+            thinned([(step, kept[domain][kind]) for step, kept in logged]),
+            dashed=kind == "hard",
+        )
+        for domain in run.training_domains
+        for kind in ("soft", "hard")
+    )
+    x = Axis(0, max((step for step, _ in logged), default=1), "step")
+    y = spanning(value for line in lines for _, value in line.points)
+    return CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
 
 
 def _sweep(runs: list[Run]) -> list[Figure]:
@@ -181,17 +182,15 @@ def _sweep(runs: list[Run]) -> list[Figure]:
         Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
         for kind, color in (("soft", 1), ("hard", 2))
     )
-    accuracy = (Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows)),)
+    accuracy = Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
     x = apart([weight for weight, _ in rows], "overlap weight")
+    y = spanning(value for _, value in accuracy.points)
     panels = (
         CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
-        CurvePanel(
-            "out-of-domain accuracy, %", accuracy, x, spanning([p[1] for p in accuracy[0].points]),
-            dots=True,
-        ),
-    )  # fmt: skip
+        CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
+    )
     about = f"Mean over the {len(shared)} held-out domains and seeds that every weight has."
-    keys = (Key("soft IoU", 1, "line"), Key("hard IoU", 2, "line"), Key("accuracy", 3, "line"))
+    keys = tuple(Key(line.label, line.color, "line") for line in (*iou, accuracy))
     return [Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, panels, keys)]
 
 
@@ -199,7 +198,7 @@ def _mean_iou(runs: list[Run], kind: str) -> float:
     return fmean(
         pair[kind]
         for run in runs
-        for site in site_statistics(run.statistics).values()
+        for site in site_statistics(run).values()
         for pair in site["iou"].values()
     )
 
@@ -207,11 +206,3 @@ def _mean_iou(runs: list[Run], kind: str) -> float:
 def _accuracy(runs: list[Run]) -> float:
     means = [run.result.mean(run.rule, "out_of_domain") for run in runs if run.result]
     return 100 * fmean(mean for mean in means if mean is not None)
-
-
-def domain_color(study: Study, domain: str) -> int:
-    return 1 + study.domains.index(domain) % 11
-
-
-def domain_legend(study: Study, style: Any) -> tuple[Key, ...]:
-    return tuple(Key(domain, domain_color(study, domain), style) for domain in study.domains)

@@ -1,8 +1,9 @@
 """Re-weighted source images: how the weights are spread, and how well domains were told apart."""
 
+from unseen.records.arrays import read_arrays_if_whole
 from unseen.reports.figures.panels import Axis, Bar, BarPanel, Figure
-from unseen.reports.page.arrays import method_arrays
-from unseen.reports.page.parts import PageCell, PageRow, PageTable, Part, Section
+from unseen.reports.page.look import method_row, number
+from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 
@@ -20,7 +21,7 @@ def reweighting_section(study: Study) -> Section | None:
     if not parts:
         return None
     lead = "Source images that look like the target count more. A high AUC means that the domains "
-    lead += "are easily told apart; a low effective sample size, that few images do the training."
+    lead += "are easy to tell apart; a small effective sample, that few images do the training."
     return Section("reweighting", "Sample re-weighting", lead, tuple(parts))
 
 
@@ -29,16 +30,15 @@ def _table(study: Study, runs: list[Run]) -> PageTable:
     for run in runs:
         auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
         if isinstance(auc, int | float) and isinstance(size, int | float):
-            cells = [PageCell(study.row_name(run.row), study.row_name(run.row))]
-            cells += [PageCell(run.column, run.column), PageCell(str(run.seed), run.seed)]
-            cells += [PageCell(f"{auc:.3f}", auc), PageCell(f"{size:,.0f}", size)]
-            rows.append(PageRow(tuple(cells), study.tags(run.row, run.seed), study.color(run.row)))
+            name, numbers = study.row_name(run.row), (number(auc, ".3f"), number(size, ",.0f"))
+            row = method_row(study, run.row, name, run.column, run.seed, *numbers)
+            rows.append(row._replace(tags=study.tags(run.row, run.seed)))
     header = ("method", "unseen", "seed", "AUC", "effective sample size")
     return PageTable("Domain classifier and weights", header, tuple(rows))
 
 
 def _histogram(study: Study, run: Run) -> BarPanel | None:
-    arrays = method_arrays(run)
+    arrays = read_arrays_if_whole(run.folder.arrays)
     if not {"histogram_counts", "histogram_edges"} <= set(arrays):
         return None
     edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]

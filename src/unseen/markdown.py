@@ -1,0 +1,30 @@
+"""Tables and text in GitHub's Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+
+def escaped(text: str) -> str:
+    """On one line, with what Markdown acts on escaped; an underscore within a word is safe."""
+    plain = re.sub(r"([\\`*|<>\[\]~$&#])", r"\\\1", one_line(text))
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", plain)
+
+
+def one_line(text: str) -> str:
+    """Line breaks, escape codes and direction marks would break a table apart."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells are Markdown already."""
+    lines = (header, ["---"] * len(header), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def aligned_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same, numbers to the right below each other, so that it can be read as it is, too."""
+    lines = [header, *rows]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    padded = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))

@@ -1,0 +1,137 @@
+"""What pictures.npz holds: the images that a run got wrong with the most confidence, and maps of
+its features. Of several seeds the lowest is shown."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from unseen.records.arrays import read_arrays_if_whole
+from unseen.records.folder import safe_name
+from unseen.reports.figures.panels import Cloud, Figure, Key, Picture, ScatterPanel, SheetPanel
+from unseen.reports.page.look import domain_color
+from unseen.reports.page.parts import Fold, Note, Part, Section
+from unseen.reports.page.runs import Run
+from unseen.reports.page.studies import Study
+
+MOST_SHEETS = 40  # a page with more would be slow to open
+MOST_MAPS = 24
+_LEGIBLE = 12  # classes that can be told apart by colour
+Arrays = Mapping[str, np.ndarray]
+
+
+def mistake_sheets(study: Study) -> list[Part]:
+    """One sheet for each method and held-out domain."""
+    runs = study.first_runs([run for run in study.runs if run.result is not None])
+    sheets: list[Part] = []
+    for run in runs[:MOST_SHEETS]:
+        for figure in _sheets(study, run):
+            sheets.append(Fold(figure.title, (figure,), open=not sheets))
+    if len(runs) > MOST_SHEETS:
+        sheets.append(Note(f"Mistakes of {len(runs) - MOST_SHEETS} more runs are not shown."))
+    return sheets
+
+
+def _sheets(study: Study, run: Run) -> Iterator[Figure]:
+    arrays = read_arrays_if_whole(run.folder.pictures)
+    if "mistakes/images" not in arrays or run.result is None:
+        return
+    domains = [str(name) for name in arrays["domains"]]
+    for number in np.unique(arrays["mistakes/domain"]):
+        chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
+        pictures = tuple(_picture(arrays, int(row), run.result.classes) for row in chosen)
+        domain = domains[number]
+        yield Figure(
+            f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
+            f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}",
+            f"True class → the model's answer and its confidence. Rule: {run.rule}.",
+            (SheetPanel("", pictures),),
+            wide=True,
+        )
+
+
+def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
+    true = classes[arrays["mistakes/true"][row]]
+    called = classes[arrays["mistakes/predicted"][row]]
+    confidence = float(arrays["mistakes/confidence"][row])
+    caption = f"{true} → {called} {100 * confidence:.0f}\N{NO-BREAK SPACE}%"
+    name = arrays["mistakes/name"][row]
+    told = f"{name}: {true}, called {called} with {confidence:.1%} confidence"
+    return Picture(arrays["mistakes/images"][row], caption, told)
+
+
+def features_section(study: Study, tsne: bool) -> Section | None:
+    parts: list[Part] = []
+    for run in study.first_runs(study.runs):
+        figure = _map(study, run, tsne) if len(parts) < MOST_MAPS else None
+        if figure is not None:
+            parts.append(Fold(figure.title, (figure,), open=not parts))
+    if not parts:
+        return None
+    how = "t-SNE (perplexity 30, seed 0)" if tsne else "their two main axes (PCA)"
+    return Section(
+        "features",
+        "Feature maps",
+        f"Inputs of the last layer, by {how}. Hollow: images of the unseen domain. A method that "
+        "generalises puts an unseen image next to its class, not next to its domain.",
+        tuple(parts),
+    )
+
+
+def _map(study: Study, run: Run, tsne: bool) -> Figure | None:
+    arrays = read_arrays_if_whole(run.folder.pictures)
+    if "features/values" not in arrays or run.result is None:
+        return None
+    places = feature_map(arrays["features/values"].astype(np.float64), tsne)
+    by_domain = _by_domain(study, run, arrays, places)
+    domains = tuple(Key(c.label, c.color, "hollow" if c.hollow else "dot") for c in by_domain)
+    classes = run.result.classes
+    named = tuple(Key(name, c % 12, "dot") for c, name in enumerate(classes))
+    by_class = ScatterPanel(
+        "coloured by class",
+        _by_class(run, arrays, places, classes),
+        named if len(named) <= _LEGIBLE else (),
+    )
+    return Figure(
+        f"features_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(run.column)}",
+        f"{study.row_name(run.row)}, {run.column} unseen, seed {run.seed}",
+        "",
+        (ScatterPanel("coloured by domain", by_domain, domains), by_class),
+    )
+
+
+def _by_domain(study: Study, run: Run, arrays: Arrays, places: np.ndarray) -> tuple[Cloud, ...]:
+    own = arrays["features/domain"]
+    return tuple(
+        Cloud(name, domain_color(study, name), places[own == d], name in run.unseen_domains)
+        for d, name in enumerate(map(str, arrays["domains"]))
+        if name in study.domains and (own == d).any()
+    )
+
+
+def _by_class(
+    run: Run, arrays: Arrays, places: np.ndarray, classes: Sequence[str]
+) -> tuple[Cloud, ...]:
+    labels = arrays["features/label"]
+    unseen = np.isin(arrays["domains"][arrays["features/domain"]], run.unseen_domains)
+    return tuple(
+        Cloud(f"{classes[c]}{', unseen domain' * hollow}", c % 12, places[chosen], hollow)
+        for c in np.unique(labels)
+        for hollow in (False, True)
+        if (chosen := (labels == c) & (unseen == hollow)).any()
+    )
+
+
+def feature_map(values: np.ndarray, tsne: bool) -> np.ndarray:
+    """Places in the unit square: of the principal components that a run stores, the first two."""
+    places = _by_tsne(values) if tsne else np.pad(values, ((0, 0), (0, 1)))[:, :2]
+    low, high = places.min(axis=0), places.max(axis=0)
+    span = float((high - low).max()) or 1.0
+    return 0.5 + (places - (low + high) / 2) / span
+
+
+def _by_tsne(values: np.ndarray) -> np.ndarray:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, max((len(values) - 1) / 3, 1.0))
+    map_ = TSNE(perplexity=perplexity, max_iter=500, init="pca", random_state=0)
+    return map_.fit_transform(values.astype(np.float32)).astype(np.float64)

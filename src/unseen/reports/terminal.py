@@ -1,0 +1,135 @@
+"""Tables on a terminal: names are broken at words and numbers never, however narrow it is."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from unseen.markdown import one_line
+from unseen.records.result import RunResult, Views
+from unseen.records.views import VIEWS
+from unseen.reports.formats import cell_text
+from unseen.reports.long_names import words, wrapped
+from unseen.reports.tables import Column, Table
+
+_GAP = 3  # between two columns
+_LONGEST_WORD = 14
+
+
+class _Column(NamedTuple):
+    header: str
+    texts: Sequence[str]
+    best: Sequence[bool]
+
+    @property
+    def width(self) -> int:
+        return _GAP + max(map(_width, (self.header, *self.texts)))
+
+    def narrow(self) -> "_Column":
+        """The interval below its number, the header broken at words."""
+        texts = [text.replace(" ± ", "\n±") for text in self.texts]
+        longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
+        header = wrapped(self.header.replace("\n", " "), max(*map(_width, texts), longest))
+        return _Column(header, texts, self.best)
+
+
+def to_rich(table: Table, width: int = 100) -> RenderableType:
+    """For a terminal `width` columns wide. Where space is short, intervals move below their
+    numbers, then headers are broken, then columns move below the others."""
+    names = [one_line(row.name) for row in table.rows]
+    columns = [
+        _Column(
+            _heading(column),
+            [cell_text(row.cells[place], column) for row in table.rows],
+            [bool(cell and cell.best) for row in table.rows for cell in (row.cells[place],)],
+        )
+        for place, column in enumerate(table.columns)
+    ]
+    names_width = 2 + max(map(_width, ["method", *names]))
+    below = [each._replace(texts=each.narrow().texts) for each in columns]
+    broken = [each.narrow() for each in columns]
+    for form in (columns, below, broken):
+        if names_width + sum(each.width for each in form) <= width:
+            return _table(table, names, form, first=True, last=True)
+    room = width - 2 - max(each.width for each in broken)
+    names = [wrapped(name, max(room, 8)) for name in names]
+    names_width = 2 + max(map(_width, ["method", *names]))
+    blocks = list(_blocks(broken, width - names_width))
+    return Group(
+        *(_table(table, names, block, block is blocks[0], block is blocks[-1]) for block in blocks)
+    )
+
+
+def _blocks(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
+    """As many columns beside each other as there is room for."""
+    block: list[_Column] = []
+    for column in columns:
+        if block and sum(each.width for each in (*block, column)) > room:
+            yield block
+            block = []
+        block.append(column)
+    yield block
+
+
+def _table(
+    table: Table, names: Sequence[str], columns: Sequence[_Column], first: bool, last: bool
+) -> RichTable:
+    rich_table = RichTable(
+        title=Text(one_line(table.title)) if first else None,
+        title_justify="left",
+        title_style="bold",
+        caption=Text("\n".join(map(one_line, table.notes))) if last else None,
+        caption_justify="left",
+        caption_style="dim",
+        box=box.SIMPLE_HEAD,
+    )
+    rich_table.add_column(Text("method"))
+    for column in columns:
+        rich_table.add_column(Text(column.header), justify="right")
+    for number, name in enumerate(names):
+        styled = (Text(c.texts[number], "bold" if c.best[number] else "") for c in columns)
+        rich_table.add_row(Text(name), *styled)
+    return rich_table
+
+
+def _heading(column: Column) -> str:
+    name = one_line(column.name)
+    return name.replace(" to ", "\nto ", 1) if column.quantity == "difference" else name
+
+
+def _width(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))
+
+
+def run_table(result: RunResult, width: int = 100) -> RichTable:
+    """The views of a finished run under its own selection rule."""
+    rule = result.selection
+    chosen = result.under(rule)
+    title = (
+        f"{result.method} on {result.dataset} ({result.backbone}, seed {result.seed}), "
+        f"selection: {rule}, step {chosen.step}"
+    )
+    return views_table(chosen.views, title, width)
+
+
+def views_table(views: Views, title: str, width: int = 100) -> RichTable:
+    """Accuracy by domain in each view that was measured."""
+    table = RichTable(title=Text(title), title_justify="left")
+    table.add_column("domain")
+    table.add_column("view", no_wrap=True)
+    for column in ("accuracy", "images", "calibration\nerror"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for view, by_domain in views.items():
+        for domain, measured in by_domain.items():
+            table.add_row(
+                Text(wrapped(one_line(domain), max(width - 56, 8))),
+                VIEWS[view].title,
+                f"{measured.accuracy:.1%}",
+                str(measured.images),
+                f"{measured.calibration_error:.1%}",
+            )
+    return table
