@@ -15,7 +15,7 @@ from unseen.records.folder import RunFolder, run_name
 from unseen.records.result import RunResult, Views
 from unseen.records.views import View
 from unseen.serving.evaluate import evaluate
-from unseen.serving.export.write import SUFFIXES, Target, export
+from unseen.serving.export.write import FORMATS, Target, export
 from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
 from unseen.trackers.fan_out import choose_trackers
@@ -70,7 +70,7 @@ class Run:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card
         beside it; nothing is kept unless its answers agree with `predict`."""
         path = Path(path)
-        to: Target = "torch" if path.suffix == SUFFIXES["torch"] else "onnx"
+        to: Target = "torch" if path.suffix == FORMATS["torch"].suffix else "onnx"
         return export(Model.from_run(self.folder, "cpu"), to, path).path
 
 

@@ -16,17 +16,20 @@ from tests.serving.models import CLASSES, DOMAINS, make_model
 
 import unseen
 from unseen.errors import SettingsError, UnseenError
-from unseen.serving.export import write as exporting
+from unseen.records.format import FORMAT
+from unseen.serving.export import write
+from unseen.serving.export.parity import Answer
+from unseen.serving.export.torch import answers_of_file
 from unseen.serving.export.write import Exported, export
 from unseen.serving.model import Model
-from unseen.serving.predictor import Answers, Predictor
+from unseen.serving.predictor import Answers
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 @pytest.fixture(scope="module")
-def opened(onnx_file: Exported, torch_file: Exported) -> list[Predictor]:
-    return [unseen.load(exported.path) for exported in (onnx_file, torch_file)]
+def opened(onnx_file: Exported, torch_file: Exported) -> list[Answer]:
+    return [unseen.load(onnx_file.path).answer, answers_of_file(torch_file.path)]
 
 
 def squares(batch: np.ndarray, size: int) -> np.ndarray:
@@ -39,29 +42,45 @@ def squares(batch: np.ndarray, size: int) -> np.ndarray:
 @pytest.mark.parametrize("domain", [None, 0, 1, 2])
 def test_answers_are_the_models(
     dmg: Model,
-    opened: list[Predictor],
+    opened: list[Answer],
     shape: tuple[int, int, int],
     domain: int | None,
 ) -> None:
     batch = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
     expected = dmg.answer(squares(batch, 24), domain, True)
     assert expected.opinions is not None
-    for exported in opened:
-        found = exported.answer(batch, domain, True)
+    for answer in opened:
+        found = answer(batch, domain, True)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=2e-5)
         assert found.opinions is not None
         np.testing.assert_allclose(found.opinions, expected.opinions, atol=2e-5)
 
 
-def test_files_are_models_like_others(dmg: Model, opened: list[Predictor], pictures: Path) -> None:
+def test_an_onnx_file_is_a_model_like_others(
+    dmg: Model, onnx_file: Exported, pictures: Path
+) -> None:
     files = sorted(pictures.rglob("*.png"))
-    for model in opened:
-        assert (model.classes, model.domains) == (list(CLASSES), list(DOMAINS))
-        np.testing.assert_allclose(model.predict(files), dmg.predict(files), atol=2e-5)
-        known = model.predict(files, domain="photo")
-        np.testing.assert_allclose(known, dmg.predict(files, domain="photo"), atol=2e-5)
-        assert np.abs(known - dmg.predict(files)).max() > 0.01
-        np.testing.assert_allclose(model.opinions(files), dmg.opinions(files), atol=2e-5)
+    model = unseen.load(onnx_file.path)
+    assert (model.classes, model.domains) == (list(CLASSES), list(DOMAINS))
+    np.testing.assert_allclose(model.predict(files), dmg.predict(files), atol=2e-5)
+    known = model.predict(files, domain="photo")
+    np.testing.assert_allclose(known, dmg.predict(files, domain="photo"), atol=2e-5)
+    assert np.abs(known - dmg.predict(files)).max() > 0.01
+    np.testing.assert_allclose(model.opinions(files), dmg.opinions(files), atol=2e-5)
+
+
+def test_unseen_opens_an_onnx_file_without_torch(onnx_file: Exported, pictures: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import unseen\n"
+        f"model = unseen.load({str(onnx_file.path)!r}, 'cpu')\n"
+        f"print(model.predict([{str(pictures / '0.png')!r}]).tolist())"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    expected = unseen.load(onnx_file.path).predict([pictures / "0.png"])
+    np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
 
 
 def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) -> None:
@@ -109,7 +128,7 @@ def test_metadata(onnx_file: Exported, torch_file: Exported) -> None:
     assert facts == json.loads(extra["unseen.json"])
     assert facts["classes"] == list(CLASSES)
     assert facts["domains"] == list(DOMAINS)
-    assert (facts["format"], facts["image_size"], facts["method"]) == (1, 24, "dmg")
+    assert (facts["format"], facts["image_size"], facts["method"]) == (FORMAT, 24, "dmg")
 
 
 @pytest.mark.parametrize("exported", ["onnx_file", "torch_file"])
@@ -173,32 +192,22 @@ def test_a_model_without_opinions_has_no_domain(tmp_path: Path) -> None:
     assert exported.parity.answers == 6 * 4
 
 
-class Wrong(Predictor):
-    """Answers a little wrong."""
-
-    def __init__(self, path: Path, device: str) -> None:
-        pass
-
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
-        answers = WRONG[0].answer(squares(pixels, 24), domain, opinions)
-        off = answers.probabilities.copy()
-        off[-1, 0] += 0.01 if domain == 1 else 0
-        return Answers(off, answers.opinions)
-
-
-WRONG: list[Model] = []
-
-
 def test_a_file_that_answers_otherwise_is_not_kept(
     dmg: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where only one image of a batch and one known domain are wrong."""
-    WRONG[:] = [dmg]
-    monkeypatch.setattr(exporting, "trace", lambda method: None)
-    monkeypatch.setitem(
-        exporting._WRITERS, "torch", lambda program, about, path: path.write_bytes(b"a model")
+
+    def wrong(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+        answers = dmg.answer(squares(pixels, 24), domain, opinions)
+        off = answers.probabilities.copy()
+        off[-1, 0] += 0.01 if domain == 1 else 0
+        return Answers(off, answers.opinions)
+
+    wrong_format = write.FORMATS["torch"]._replace(
+        write=lambda program, metadata, path: path.write_bytes(b"a model"), open=lambda path: wrong
     )
-    monkeypatch.setitem(exporting._READERS, "torch", Wrong)
+    monkeypatch.setattr(write, "trace", lambda method: None)
+    monkeypatch.setitem(write.FORMATS, "torch", wrong_format)
     with pytest.raises(UnseenError, match=r"differ from the model's by up to 1\.0e-02, more than"):
         export(dmg, "torch", tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -29,14 +29,11 @@ def read_ahead(images: Iterable[ImageLike], size: int, batch: int) -> Iterator[l
     does not grow with the number of images."""
     source = iter(images)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        pending: list[Future[Reading]] = []
-        while chunk := list(islice(source, batch)):
-            upcoming = [pool.submit(read, image, size) for image in chunk]
-            if pending:
-                yield [future.result() for future in pending]
-            pending = upcoming
-        if pending:
+        pending = [pool.submit(read, image, size) for image in islice(source, batch)]
+        while pending:
+            upcoming = [pool.submit(read, image, size) for image in islice(source, batch)]
             yield [future.result() for future in pending]
+            pending = upcoming
 
 
 def read(image: ImageLike, size: int) -> Reading:

@@ -9,8 +9,8 @@ from unseen.records.run_list import find_runs
 from unseen.serving.predictor import Predictor
 
 _EXPECTED = (
-    "expected a run folder, a folder made by save_pretrained, or a file made by 'unseen export' "
-    "(.onnx or .pt2)"
+    "expected a run folder, a folder made by save_pretrained, or a file made by "
+    "'unseen export --to onnx'"
 )
 
 
@@ -25,13 +25,15 @@ def load(path: str | Path, device: str = "auto") -> Predictor:
     if not path.is_file():
         raise UnseenError(f"there is no model {path}; {_EXPECTED}")
     if path.suffix == ".onnx":
-        from unseen.serving.export.onnx import OnnxModel
+        from unseen.serving.onnx_model import OnnxModel
 
         return OnnxModel(path, device)
     if path.suffix == ".pt2":
-        from unseen.serving.export.torch import TorchFileModel
-
-        return TorchFileModel(path, device)
+        raise UnseenError(
+            f"{path} is a file of torch.export, which unseen writes but does not open: it may hold "
+            "code. Name the run folder, the saved model or an .onnx file; programs with torch open "
+            "a file they trust with torch.export.load(path).module()"
+        )
     raise UnseenError(f"{path} is not a model; {_EXPECTED}")
 
 

@@ -1,33 +1,27 @@
 """A trained model: from a run folder, or in the layout of the Hugging Face Hub."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin, constants, snapshot_download
+from huggingface_hub import ModelHubMixin, snapshot_download
 
-from unseen.atomic import read_json, write_json, write_text
+from unseen.atomic import read_json
 from unseen.cards.card import model_card
-from unseen.config import Experiment, complete_settings
+from unseen.config import Experiment
 from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
-from unseen.errors import UnseenError
+from unseen.errors import SettingsError, UnseenError
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
-from unseen.serving.devices import choose_device
-from unseen.serving.export.metadata import are_names
+from unseen.serving import model_folder
 from unseen.serving.predictor import Answers, Predictor
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_weights, save_weights
-
-FORMAT = 1
-_CONFIG = constants.CONFIG_NAME
-_WEIGHTS = constants.SAFETENSORS_SINGLE_FILE
-_CARD = "README.md"
 
 
 class Model(Predictor, ModelHubMixin):
@@ -40,7 +34,10 @@ class Model(Predictor, ModelHubMixin):
         self, method: Method, experiment: Experiment, card: str, device: str = "auto"
     ) -> None:
         self.device = choose_device(device)
-        self.method = _without_training_parts(method).to(self.device).eval().requires_grad_(False)
+        for part in method.traits.training_only:
+            if hasattr(method, part):
+                delattr(method, part)
+        self.method = method.to(self.device).eval().requires_grad_(False)
         self.experiment = experiment
         self.card = card
         self.classes = list(method.task.classes)
@@ -60,10 +57,10 @@ class Model(Predictor, ModelHubMixin):
         """A finished run with the weights that its selection rule chose."""
         settings, result = folder.read_settings(), folder.read_result()
         experiment = build_experiment(settings, str(folder.settings))
-        names = (list(result.classes), list(result.training_domains))
         weights = folder.weights(result.selection)
+        method = _trained(experiment, result.classes, result.training_domains, weights)
         card = model_card(settings, result, read_json(folder.data))
-        return cls(_trained(experiment, names, weights), experiment, card, device)
+        return cls(method, experiment, card, device)
 
     @classmethod
     def from_folder(
@@ -71,71 +68,23 @@ class Model(Predictor, ModelHubMixin):
     ) -> "Model":
         """A folder that `save_pretrained` made; code that its settings name is imported only with
         `trust_imports`."""
-        config = read_json(folder / _CONFIG)
-        if not isinstance(config, dict) or config.get("library") != "unseen":
-            raise UnseenError(
-                f"{folder} holds a model of another library: {_CONFIG} does not say "
-                '"library": "unseen"; only models saved by unseen can be opened'
-            )
-        if config.get("format") != FORMAT:
-            raise UnseenError(
-                f"{folder / _CONFIG} has format {config.get('format')}, expected {FORMAT}; "
-                "open it with the version of unseen that wrote it"
-            )
-        if not isinstance(config.get("settings"), dict) or not are_names(
-            config.get("classes"), config.get("domains")
-        ):
-            raise UnseenError(
-                f"{folder / _CONFIG} is damaged: it lacks settings, or names of classes and domains"
-            )
-        if not trust_imports:
-            _refuse_imports(config["settings"], folder / _CONFIG)
-        experiment = build_experiment(config["settings"], str(folder / _CONFIG))
-        names = (config["classes"], config["domains"])
-        method = _trained(experiment, names, folder / _WEIGHTS)
-        card = folder / _CARD
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
-        return cls(method, experiment, text, device)
+        saved = model_folder.read(folder, trust_imports)
+        method = _trained(saved.experiment, saved.classes, saved.domains, saved.weights)
+        return cls(method, saved.experiment, saved.card, device)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        save_weights(save_directory / _WEIGHTS, self.method)
-        write_json(
-            save_directory / _CONFIG,
-            {
-                "library": "unseen",
-                "format": FORMAT,
-                "classes": self.classes,
-                "domains": self.domains,
-                "settings": published_settings(self.experiment),
-            },
-        )
-        write_text(save_directory / _CARD, self.card)
+        save_weights(save_directory / model_folder.WEIGHTS, self.method)
+        model_folder.write(save_directory, self.experiment, self.classes, self.domains, self.card)
 
     @classmethod
     def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        revision: str | None,
-        cache_dir: str | Path | None,
-        force_download: bool,
-        local_files_only: bool,
-        token: str | bool | None,
-        device: str = "auto",
-        trust_imports: bool = False,
-        **_: object,
+        cls, *, model_id: str, device: str = "auto", trust_imports: bool = False, **download: Any
     ) -> "Model":
+        """`download`: where the mixin says that files on the Hub are to be found."""
         folder = Path(model_id)
         if not folder.is_dir():
-            downloaded = snapshot_download(
-                model_id,
-                revision=revision,
-                cache_dir=cache_dir,
-                force_download=force_download,
-                local_files_only=local_files_only,
-                token=token,
-                allow_patterns=[_CONFIG, _WEIGHTS, _CARD],
-            )
+            files = model_folder.FILES
+            downloaded: str = snapshot_download(model_id, allow_patterns=files, **download)
             folder = Path(downloaded)
         return cls.from_folder(folder, device, trust_imports)
 
@@ -153,30 +102,10 @@ class Model(Predictor, ModelHubMixin):
         return Answers(scores.softmax(dim=1).cpu().numpy(), by_image.cpu().numpy())
 
 
-def _refuse_imports(settings: Mapping[str, Any], path: Path) -> None:
-    """A method, dataset or network `module:Name` is code, and a folder may come from anywhere."""
-    sections = {name: settings.get(name) for name in ("method", "data", "network")}
-    for section, value in sections.items():
-        name = str(value.get("name", "")) if isinstance(value, dict) else ""
-        if ":" in name and not (section == "network" and name.startswith("timm:")):
-            raise UnseenError(
-                f"{path} asks to import code: {section}.name is '{name}'. It was not opened; if "
-                "you trust it, use Model.from_pretrained(FOLDER, trust_imports=True)"
-            )
-
-
-def published_settings(experiment: Experiment) -> dict[str, Any]:
-    """All settings but where files lay on the machine that trained."""
-    settings = complete_settings(experiment)
-    settings["data"]["root"] = None
-    if not isinstance(experiment.network.pretrained, bool):
-        settings["network"]["pretrained"] = experiment.network.pretrained.name
-    return settings
-
-
-def _trained(experiment: Experiment, names: tuple[list[str], list[str]], weights: Path) -> Method:
-    """Built without a download, for the weights are at hand, and not compiled."""
-    classes, domains = names
+def _trained(
+    experiment: Experiment, classes: Sequence[str], domains: Sequence[str], weights: Path
+) -> Method:
+    """Built without a download, since the weights are at hand, and not compiled."""
     plain = experiment.network.model_copy(update={"pretrained": False})
     target = experiment.data.unseen_domain[0] if experiment.setting == "adaptation" else None
     task = Task(tuple(classes), tuple(domains), target)
@@ -192,8 +121,17 @@ def _trained(experiment: Experiment, names: tuple[list[str], list[str]], weights
     return method
 
 
-def _without_training_parts(method: Method) -> Method:
-    for name in method.traits.training_only:
-        if hasattr(method, name):
-            delattr(method, name)
-    return method
+def choose_device(name: str) -> torch.device:
+    """`auto`: a GPU where there is one, else the CPU; otherwise as torch names devices."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"the device '{name}' cannot be used ({reason}); choose auto, cpu or one that this "
+            "machine has"
+        ) from error
+    return device

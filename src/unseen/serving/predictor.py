@@ -2,14 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
 
-from unseen.data.feed import BATCH
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.serving.disagreement import disagreement
-from unseen.serving.images import ImageLike, check_several, read_ahead
+from unseen.serving.images import ImageLike, Reading, check_several, read_ahead
+
+Images = Iterable[ImageLike] | np.ndarray
+BATCH = 128
+"""Images that are answered at a time."""
 
 
 class Answers(NamedTuple):
@@ -46,14 +50,12 @@ class Predictor(ABC):
     def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
         """For uint8 `[images, height, width, 3]`; opinions where they are asked for."""
 
-    def predict(
-        self, images: Iterable[ImageLike] | np.ndarray, domain: str | None = None
-    ) -> np.ndarray:
+    def predict(self, images: Images, domain: str | None = None) -> np.ndarray:
         """Class probabilities `[images, classes]`; name the domain where it is known."""
-        found = [each.probabilities for each in self._all(images, domain, opinions=False)]
-        return _stacked(found, (len(self.classes),))
+        found = self._predictions(images, domain, opinions=False)
+        return _stacked([each.probabilities for each in _complete(found)], (len(self.classes),))
 
-    def opinions(self, images: Iterable[ImageLike] | np.ndarray) -> np.ndarray:
+    def opinions(self, images: Images) -> np.ndarray:
         """Probabilities `[images, domains, classes]` as if each training domain were the known
         one."""
         if not self.has_opinions:
@@ -61,16 +63,17 @@ class Predictor(ABC):
                 "this model answers the same for every domain, so it has no opinions; models of "
                 "the methods dmg, multihead and fusion have them"
             )
-        found = [each.opinions for each in self._all(images, None, opinions=True)]
-        return _stacked(found, (len(self.domains), len(self.classes)))
+        found = self._predictions(images, None, opinions=True)
+        shape = (len(self.domains), len(self.classes))
+        return _stacked([each.opinions for each in _complete(found)], shape)
 
-    def disagreement(self, images: Iterable[ImageLike] | np.ndarray) -> np.ndarray:
+    def disagreement(self, images: Images) -> np.ndarray:
         """How far the training domains' opinions lie apart, `[images]`: 0 to 1."""
         return disagreement(self.opinions(images))
 
     def stream(
         self,
-        images: Iterable[ImageLike] | np.ndarray,
+        images: Images,
         domain: str | None = None,
         batch: int = BATCH,
     ) -> Iterator[Prediction]:
@@ -78,45 +81,38 @@ class Predictor(ABC):
 
         Opinions come along where the model has them and the domain is not known.
         """
-        check_several(images)
-        opinions = self.has_opinions and domain is None
-        return self._stream(images, self._known(domain), opinions, batch)
+        return self._predictions(images, domain, self.has_opinions and domain is None, batch)
 
-    def _all(
-        self, images: Iterable[ImageLike] | np.ndarray, domain: str | None, opinions: bool
+    def _predictions(
+        self, images: Images, domain: str | None, opinions: bool, batch: int = BATCH
     ) -> Iterator[Prediction]:
+        """Mistakes in the call are found at once, not when the first prediction is asked for."""
         check_several(images)
-        for prediction in self._stream(images, self._known(domain), opinions, BATCH):
-            if prediction.problem is not None:
-                raise DataError(prediction.problem)
-            yield prediction
-
-    def _stream(
-        self,
-        images: Iterable[ImageLike] | np.ndarray,
-        domain: int | None,
-        opinions: bool,
-        batch: int,
-    ) -> Iterator[Prediction]:
-        for readings in read_ahead(images, self.image_size, batch):
-            pixels = [each.pixels for each in readings if each.pixels is not None]
-            rows = iter(())
-            if pixels:
-                answers = self.answer(np.stack(pixels), domain, opinions)
-                each_opinion = answers.opinions
-                if each_opinion is None:
-                    each_opinion = [None] * len(pixels)
-                rows = zip(answers.probabilities, each_opinion, strict=True)
-            for image, good, problem in readings:
-                probabilities, opinion = (None, None) if good is None else next(rows)
-                yield Prediction(image, probabilities, opinion, problem)
-
-    def _known(self, domain: str | None) -> int | None:
-        if domain is None:
-            return None
-        if domain not in self.domains:
+        if domain is not None and domain not in self.domains:
             raise SettingsError(unknown_name("training domain", domain, self.domains))
-        return self.domains.index(domain)
+        number = None if domain is None else self.domains.index(domain)
+        batches = read_ahead(images, self.image_size, batch)
+        return chain.from_iterable(self._answered(each, number, opinions) for each in batches)
+
+    def _answered(
+        self, readings: list[Reading], domain: int | None, opinions: bool
+    ) -> Iterator[Prediction]:
+        pixels = [each.pixels for each in readings if each.pixels is not None]
+        rows: Iterator[tuple[np.ndarray, np.ndarray | None]] = iter(())
+        if pixels:
+            answers = self.answer(np.stack(pixels), domain, opinions)
+            each_opinion = repeat(None) if answers.opinions is None else answers.opinions
+            rows = zip(answers.probabilities, each_opinion, strict=False)
+        for image, good, problem in readings:
+            probabilities, opinion = (None, None) if good is None else next(rows)
+            yield Prediction(image, probabilities, opinion, problem)
+
+
+def _complete(predictions: Iterable[Prediction]) -> Iterator[Prediction]:
+    for prediction in predictions:
+        if prediction.problem is not None:
+            raise DataError(prediction.problem)
+        yield prediction
 
 
 def _stacked(rows: list[np.ndarray | None], shape: tuple[int, ...]) -> np.ndarray:

@@ -12,24 +12,25 @@ from unseen.data.augment import PixelScale, to_input
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
-from unseen.serving.export.metadata import FORMAT, UNKNOWN, About
+from unseen.records.format import FORMAT
+from unseen.serving.export.metadata import UNKNOWN, Metadata
 from unseen.serving.export.resize import to_squares
 from unseen.serving.model import Model
 
 
-def describe(model: Model) -> About:
+def describe(model: Model) -> Metadata:
     experiment = model.experiment
-    return About(
-        FORMAT,
-        model.classes,
-        model.domains,
-        model.image_size,
-        model.has_opinions,
-        experiment.method.name,
-        experiment.network.name,
-        experiment.data.name,
-        experiment.selection,
-        identity(experiment),
+    return Metadata(
+        format=FORMAT,
+        classes=model.classes,
+        domains=model.domains,
+        image_size=model.image_size,
+        opinions=model.has_opinions,
+        method=experiment.method.name,
+        backbone=experiment.network.name,
+        dataset=experiment.data.name,
+        selection=experiment.selection,
+        run=identity(experiment),
     )
 
 
@@ -67,9 +68,9 @@ def trace(method: Method) -> ExportedProgram:
     """The method as one graph, for any number of images of any size."""
     sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
     images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
+    plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
     arguments: tuple[Any, ...] = (images,)
     shapes: tuple[Any, ...] = (sizes,)
-    plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
     graph = Plain(plain)
     if isinstance(plain, DomainAware):
         graph = WithDomains(plain)

@@ -1,17 +1,17 @@
-"""What travels with an exported file, and how it is read back."""
+"""What an exported file says about itself."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.errors import UnseenError
+from unseen.records.format import FORMAT
 
-FORMAT = 1
 UNKNOWN = -1
 """The value of the input `domain` where the domain is not known."""
 
 
-class About(NamedTuple):
+class Metadata(NamedTuple):
     """Names of classes and domains in the order of the numbers, and what the model is."""
 
     format: int
@@ -27,18 +27,17 @@ class About(NamedTuple):
     run: str
 
 
-def read_about(path: Path, found: Mapping[str, Any]) -> About:
+def read_metadata(path: Path, found: Mapping[str, Any]) -> Metadata:
     """Checked, since any file may carry the right extension."""
-    if found.get("format") != FORMAT or set(found) != set(About._fields):
+    if found.get("format") != FORMAT or set(found) != set(Metadata._fields):
         raise UnseenError(
-            f"{path} was not made by this version of 'unseen export': what it says about its "
-            f"classes and domains is missing or of format {found.get('format')}, expected "
-            f"{FORMAT}; export the run again"
+            f"{path} was not made by this version of 'unseen export': its metadata is missing or "
+            f"of format {found.get('format')}, expected {FORMAT}; export the run again"
         )
-    about = About(**found)
-    if not are_names(about.classes, about.domains):
-        raise UnseenError(f"{path} is damaged: its classes or domains are no lists of names")
-    return about
+    metadata = Metadata(**found)
+    if not are_names(metadata.classes, metadata.domains):
+        raise UnseenError(f"{path} is damaged: its classes or domains are not lists of names")
+    return metadata
 
 
 def are_names(*lists: object) -> bool:

@@ -1,6 +1,6 @@
 """Whether an exported file answers as the model does, tried out on pictures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,10 @@ from unseen.data.images import to_square
 from unseen.data.opening import open_dataset
 from unseen.errors import UnseenError
 from unseen.serving.model import Model
-from unseen.serving.predictor import Predictor
+from unseen.serving.predictor import Answers
 
+Answer = Callable[[np.ndarray, int | None, bool], Answers]
+"""`Predictor.answer`, of a model or of a file."""
 _PICTURES = 6
 
 
@@ -24,7 +26,7 @@ class Parity(NamedTuple):
     pictures: str
 
 
-def compare(model: Model, exported: Predictor) -> Parity:
+def compare(model: Model, answer_of_file: Answer) -> Parity:
     """At the network's size and at others, one image at a time and several, for an unknown domain
     and for each known one."""
     pictures, kind = _pictures(model)
@@ -36,7 +38,7 @@ def compare(model: Model, exported: Predictor) -> Parity:
         )
         for domain in told:
             expected = model.answer(squares, domain, model.has_opinions)
-            found = exported.answer(batch, domain, model.has_opinions)
+            found = answer_of_file(batch, domain, model.has_opinions)
             for one, other in zip(expected, found, strict=True):
                 if one is not None and other is not None:
                     largest = max(largest, float(np.abs(one - other).max()))

@@ -1,21 +1,41 @@
 """One file from a model: traced, written, opened again, compared, and only then kept."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from torch.export import ExportedProgram
 
 from unseen.atomic import atomic_file, write_text
 from unseen.errors import SettingsError, UnseenError
 from unseen.serving.export.graph import describe, trace
-from unseen.serving.export.onnx import OnnxModel, write_onnx
-from unseen.serving.export.parity import Parity, compare
-from unseen.serving.export.torch import TorchFileModel, write_torch
+from unseen.serving.export.metadata import Metadata
+from unseen.serving.export.onnx import write_onnx
+from unseen.serving.export.parity import Answer, Parity, compare
+from unseen.serving.export.torch import answers_of_file, write_torch
 from unseen.serving.model import Model
+from unseen.serving.onnx_model import OnnxModel
 
 Target = Literal["onnx", "torch"]
 TOLERANCE = 1e-4
-SUFFIXES: dict[Target, str] = {"onnx": ".onnx", "torch": ".pt2"}
-_WRITERS = {"onnx": write_onnx, "torch": write_torch}
-_READERS = {"onnx": OnnxModel, "torch": TorchFileModel}
+
+
+class FileFormat(NamedTuple):
+    suffix: str
+    write: Callable[[ExportedProgram, Metadata, Path], None]
+    open: Callable[[Path], Answer]
+    runs_in: str
+
+
+FORMATS: dict[Target, FileFormat] = {
+    "onnx": FileFormat(
+        ".onnx",
+        write_onnx,
+        lambda path: OnnxModel(path, "cpu").answer,
+        "onnxruntime, without unseen and torch",
+    ),
+    "torch": FileFormat(".pt2", write_torch, answers_of_file, "torch, without unseen"),
+}
 
 
 class Exported(NamedTuple):
@@ -30,14 +50,15 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
     Nothing is left behind if the file's probabilities differ from the model's by more than
     `tolerance`.
     """
-    if path.suffix != SUFFIXES[to]:
+    file_format = FORMATS[to]
+    if path.suffix != file_format.suffix:
         raise SettingsError(
-            f"{path} should end in {SUFFIXES[to]}, by which programs know what it is"
+            f"{path} should end in {file_format.suffix}, by which programs know what it is"
         )
     program = trace(model.method)
     with atomic_file(path) as temporary:
-        _WRITERS[to](program, describe(model), temporary)
-        parity = compare(model, _READERS[to](temporary, "cpu"))
+        file_format.write(program, describe(model), temporary)
+        parity = compare(model, file_format.open(temporary))
         if not parity.difference <= tolerance:
             raise UnseenError(
                 f"{path} was not written: its probabilities differ from the model's by up to "
@@ -45,16 +66,15 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
                 f"({parity.answers} answers on {parity.pictures} were compared)"
             )
     card = path.with_name(f"{path.name}.md")
-    write_text(card, f"{model.card}\n{_about_the_file(path, to, parity)}")
+    write_text(card, f"{model.card}\n{_about_the_file(path, file_format, parity)}")
     return Exported(path, card, parity)
 
 
-def _about_the_file(path: Path, to: Target, parity: Parity) -> str:
-    runs_in = "onnxruntime, without unseen and torch" if to == "onnx" else "torch, without unseen"
+def _about_the_file(path: Path, file_format: FileFormat, parity: Parity) -> str:
     return (
         f"## The file {path.name}\n\n"
-        f"It runs in {runs_in}. It takes pictures of any size and holds their preparation, the "
-        "names of classes and domains, and the whole prediction. When it was made, its "
-        f"probabilities differed from the model's by at most {parity.difference:.1e} "
+        f"It runs in {file_format.runs_in}. It takes pictures of any size and holds their "
+        "preparation, the names of classes and domains, and the whole prediction. When it was "
+        f"made, its probabilities differed from the model's by at most {parity.difference:.1e} "
         f"({parity.answers} answers on {parity.pictures}).\n"
     )
