@@ -111,7 +111,7 @@ class DMG(DomainAware):
         n_domains, n_images = len(self.task.domains), trunk.shape[0]
         # all domains in one batch: a larger product is a faster one
         by_domain = self._test_masks(slice(None)).items()
-        masks = {site: m.repeat_interleave(n_images, dim=0) for site, m in by_domain}
+        masks = {site: m[:, None].expand(-1, n_images, -1).flatten(0, 1) for site, m in by_domain}
         scores = self._masked(torch.cat([trunk] * n_domains), masks)
         return scores.view(n_domains, n_images, -1)
 

@@ -10,7 +10,6 @@ undo a factor on the gradient.
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.building_blocks import classification
 from unseen.methods.kinds import TwoPhases
+from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
 
@@ -58,11 +58,6 @@ class Importance(TwoPhases):
         )
     )
     config: Config
-    initial: Tensor
-    second_initial: Tensor
-    important: Tensor
-    rate: Tensor
-    phase_steps: Tensor
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
@@ -74,17 +69,17 @@ class Importance(TwoPhases):
             )
         inputs = math.prod(network.input_shapes[network.frozen_until])
         network.cut(network.frozen_until)
-        sizes = [inputs, *[config.width] * config.depth, len(task.classes)]
+        sizes = (inputs, len(task.classes), config.width, config.depth)
         self.tracked = tracked_layers(config)
-        first = _feed_forward(sizes)
+        first = perceptron(*sizes, dropout=0.0)
         self.domain_networks = Stack(first, len(task.domains))
-        self.classifier = _feed_forward(sizes)
-        self.register_buffer("initial", _flat(self._tracked_weights(first)))
-        self.register_buffer("second_initial", _flat(self._tracked_weights(self.classifier)))
-        self.register_buffer("important", torch.zeros_like(self.initial, dtype=torch.bool))
-        self.register_buffer("rate", torch.tensor(1.0))
-        self.register_buffer("phase_steps", torch.zeros(3, dtype=torch.int64))
-        self._before = self.second_initial
+        self.classifier = perceptron(*sizes, dropout=0.0)
+        self.initial = nn.Buffer(_flat(self._tracked_weights(first)))
+        self.second_initial = nn.Buffer(_flat(self._tracked_weights(self.classifier)))
+        self.important = nn.Buffer(torch.zeros_like(self.initial, dtype=torch.bool))
+        self.rate = nn.Buffer(torch.tensor(1.0))
+        self.phase_steps = nn.Buffer(torch.zeros(3, dtype=torch.int64))
+        self._before: Tensor = torch.empty(0)
 
     def _tracked_weights(self, network: nn.Sequential) -> list[Tensor]:
         linear = _linear_layers(network)
@@ -263,13 +258,6 @@ def tracked_layers(config: Importance.Config) -> list[int]:
 def _boundary(config: Importance.Config, steps: int) -> int:
     """The first step of phase 2; each phase has at least one, in a run of two or more."""
     return min(steps - 1, max(1, round(config.phase_share * steps)))
-
-
-def _feed_forward(sizes: list[int]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def _linear_layers(network: nn.Sequential) -> list[nn.Linear]:

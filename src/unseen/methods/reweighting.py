@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
@@ -56,8 +56,6 @@ class Reweighting(SurveyingMethod):
 
     traits = Traits(target_images="surveyed")
     config: Config
-    positions: Tensor
-    weights: Tensor
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
@@ -66,8 +64,8 @@ class Reweighting(SurveyingMethod):
                 "the method 'reweighting' compares source images with unlabelled target images; "
                 "set setting=adaptation and data.unseen_domain=DOMAIN"
             )
-        self.register_buffer("positions", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self.register_buffer("weights", torch.zeros(0), persistent=False)
+        self.positions: Tensor = nn.Buffer(torch.zeros(0, dtype=torch.int64), persistent=False)
+        self.weights: Tensor = nn.Buffer(torch.zeros(0), persistent=False)
         self._found: dict[str, Tensor] = {}
 
     @torch.no_grad()
