@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
     from unseen.experiments.compare import compare
+    from unseen.experiments.sweep import sweep
     from unseen.methods.base import Method
     from unseen.serving.load import load
     from unseen.serving.model import Model
@@ -25,6 +26,7 @@ __all__ = [
     "fit",
     "load",
     "load_run",
+    "sweep",
 ]
 
 _HOME = {
@@ -39,6 +41,7 @@ _HOME = {
     "fit": "unseen.api",
     "load": "unseen.serving.load",
     "load_run": "unseen.api",
+    "sweep": "unseen.experiments.sweep",
 }
 
 

@@ -7,10 +7,10 @@ import pytest
 from tests.commands import commands_in
 from tests.experiments.made_records import Pretender, small_plan
 
+from unseen.experiments import sweep as module
 from unseen.experiments.cost import Row, estimate, on_workers
 from unseen.experiments.overview import clock, cost_summary, cost_table, runs_table
 from unseen.experiments.run import resources as machine
-from unseen.experiments.run import run_jobs as loop
 from unseen.experiments.run.jobs import Job, Outcome, Resources, Watcher
 from unseen.experiments.sweep_file import sweep_names
 from unseen.experiments.train_plan import train_plan
@@ -49,7 +49,7 @@ def resources_seen(
         return outcomes
 
     if "real" not in request.node.name:
-        monkeypatch.setattr(loop, "run_jobs", run_jobs)
+        monkeypatch.setattr(module, "run_jobs", run_jobs)
     return seen
 
 

@@ -12,7 +12,6 @@ oracle sees target labels.
 
 import argparse
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -42,12 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    from unseen.experiments.choose.results import write_results
     from unseen.experiments.plan import plan_sweep
-    from unseen.experiments.progress import PlanDisplay
-    from unseen.experiments.run.run_jobs import run_jobs
+    from unseen.experiments.sweep import run_sweep
     from unseen.experiments.sweep_file import load_sweep
-    from unseen.experiments.train_plan import train_plan
 
     sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
     resources = chosen_resources(chosen, sweep.retries)
@@ -55,10 +51,8 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.dry_run:
         show_plan(plan, chosen.runs, resources)
         return 0
-    with PlanDisplay(Console(stderr=True), plan, chosen.runs) as display:
-        executor = partial(run_jobs, resources=resources, watcher=display)
-        outcomes = train_plan(plan, chosen.runs, executor, together=not chosen.one_by_one)
-    return _show_results(plan, write_results(plan, chosen.runs, outcomes))
+    results = run_sweep(plan, chosen.runs, resources, together=not chosen.one_by_one)
+    return _show_results(plan, results)
 
 
 def _show_results(plan: "Plan", results: "SweepResults") -> int:
