@@ -10,7 +10,7 @@ from unseen.config import NetworkSettings, OptimizerSettings, ScheduleSettings
 from unseen.data.batch import Task
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
-from unseen.training.optimizers import RateSchedule, build_optimizer, schedule_factor
+from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 TASK = Task(("one", "two"), ("photo", "sketch"))
 
@@ -54,9 +54,9 @@ def test_schedules(settings: dict[str, object], step: int, expected: float) -> N
 def test_every_group_follows_the_schedule_from_its_own_rate() -> None:
     method = make("dmg", mask_lr=0.5)
     optimizer = build_optimizer(method, OptimizerSettings(lr=0.01))
-    rates = RateSchedule(optimizer, ScheduleSettings(name="cosine"), 10, 5)
+    cosine = ScheduleSettings(name="cosine")
     for step in (7, 5):  # the order does not matter: a pure function of the step
-        rates.apply(step)
+        set_rates(optimizer, schedule_factor(cosine, step, 10, 5))
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.25, 0.005])
 
 

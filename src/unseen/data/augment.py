@@ -93,7 +93,7 @@ def _hue_matrix(turns: Tensor) -> Tensor:
     """A turn of the colour circle (1 is a full turn) that leaves brightness as it is."""
     angle = turns * 2 * math.pi
     parts = torch.stack([torch.ones_like(angle), angle.cos(), angle.sin()], dim=1)
-    return (parts @ _hue_parts(turns.device)).unflatten(1, (3, 3))
+    return (parts @ _hue_parts(turns.device)).view(-1, 3, 3)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from unseen import catalog
@@ -106,10 +105,10 @@ def count_steps(experiment: Experiment, sampler: Sampler) -> int:
 def describe_images(images: Images) -> dict[str, Any]:
     """What a run was given: content, classes, and how many images of each domain for what."""
     prepared, roles = images
-
-    def counts(positions: dict[str, np.ndarray]) -> dict[str, int]:
-        return {domain: len(rows) for domain, rows in positions.items()}
-
+    counts = {
+        role: {domain: len(rows) for domain, rows in getattr(roles, role).items()}
+        for role in ("train", "validation", "in_domain", "out_of_domain")
+    }
     return {
         "content": prepared.content,
         "image_size": prepared.size,
@@ -117,9 +116,6 @@ def describe_images(images: Images) -> dict[str, Any]:
         "training_domains": list(roles.training_domains),
         "unseen_domains": list(roles.unseen_domains),
         "left_out": list(prepared.left_out),
-        "train": counts(roles.train),
-        "validation": counts(roles.validation),
-        "in_domain": counts(roles.in_domain),
-        "out_of_domain": counts(roles.out_of_domain),
+        **counts,
         "target": len(roles.target),
     }

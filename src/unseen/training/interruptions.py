@@ -12,19 +12,21 @@ from unseen.errors import UnseenError
 
 
 class Interrupted(UnseenError):
-    """The run was asked to stop and has saved its state."""
+    """The run was asked to stop. Alone it has saved its state, in a stack it starts over."""
 
-    def __init__(self, folder: Path, step: int, signal_number: int) -> None:
+    def __init__(self, folder: Path, step: int, signal_number: int, alone: bool = True) -> None:
         super().__init__(
             f"stopped at step {step}; everything is saved.\n"
             f"Continue with the same command, or with: unseen train {folder}"
+            if alone
+            else f"stopped at step {step} of runs that train together, which will start over: give "
+            f"the same command again. The first of them is {folder}"
         )
-        self.folder = folder
-        self.step = step
         self.exit_code = 128 + signal_number
+        self._arguments = (folder, step, signal_number, alone)
 
-    def __reduce__(self) -> tuple:
-        return Interrupted, (self.folder, self.step, self.exit_code - 128)
+    def __reduce__(self) -> tuple[type["Interrupted"], tuple[Path, int, int, bool]]:
+        return Interrupted, self._arguments
 
 
 class StopFlag:

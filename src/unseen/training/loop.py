@@ -76,7 +76,7 @@ def fit(state: RunState, stop: StopFlag, end: int) -> None:
 def train_step(state: RunState, batch: DomainBatch) -> Losses:
     """One forward, one backward, one update."""
     progress = Progress(state.step, state.steps)
-    state.rates.apply(state.step)
+    state.set_rates()
     # Dropout and the like: a function of the step, so that a resume needs no generator's state
     _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.process.rank)
     losses: Losses = state.module(batch, progress)

@@ -14,7 +14,9 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The method's own groups first, then new layers, then everything else."""
-    groups: list[dict[str, Any]] = [group._asdict() for group in complete_groups(method, settings)]
+    groups: list[dict[str, Any]] = [
+        {**group._asdict(), "initial_lr": group.lr} for group in complete_groups(method, settings)
+    ]
     if settings.name == "sgd":  # fused, it fails on parameters that start to learn in a later phase
         return torch.optim.SGD(groups, settings.lr, settings.momentum, nesterov=settings.nesterov)
     fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
@@ -60,26 +62,7 @@ def schedule_factor(
     return (1 + settings.gamma * t) ** -settings.power
 
 
-class RateSchedule:
-    """Sets the rate of every group for a step."""
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        settings: ScheduleSettings,
-        steps: int,
-        steps_per_epoch: int,
-    ) -> None:
-        self._optimizer = optimizer
-        self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._settings = settings
-        self._steps = steps
-        self._steps_per_epoch = steps_per_epoch
-
-    def apply(self, step: int) -> float:
-        """The factor that is in force at this step."""
-        factor = schedule_factor(self._settings, step, self._steps, self._steps_per_epoch)
-        # asked for anew: loading a state gives an optimizer other group objects
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
-        return factor
+def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """The rate of every group, as a multiple of the one it was built with."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor

@@ -35,7 +35,7 @@ from unseen.training.build import (
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
 from unseen.training.first_pass import run_survey, stored_features
-from unseen.training.optimizers import RateSchedule, build_optimizer
+from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 
 @dataclass
@@ -52,7 +52,6 @@ class RunState:
     module: nn.Module
     """The method as Fabric wraps it: what training calls, so that gradients are shared."""
     optimizer: torch.optim.Optimizer
-    rates: RateSchedule
     evaluator: Evaluator
     log: MetricsLog | None
     """Only on rank 0, which alone writes files."""
@@ -70,6 +69,11 @@ class RunState:
         return self.feed.training(
             self.sampler, self.experiment.augment, self.experiment.seed, steps
         )
+
+    def set_rates(self) -> None:
+        """The learning rates of this step, which follow from its number alone."""
+        schedule, epoch = self.experiment.schedule, self.sampler.steps_per_epoch
+        set_rates(self.optimizer, schedule_factor(schedule, self.step, self.steps, epoch))
 
     @property
     def seconds(self) -> float:
@@ -90,7 +94,6 @@ def assemble(
     sampler = build_sampler(experiment, images.roles)
     steps = count_steps(experiment, sampler)
     optimizer = build_optimizer(method, experiment.optimizer)
-    rates = RateSchedule(optimizer, experiment.schedule, steps, sampler.steps_per_epoch)
     folder = RunFolder(path)
     remember_images(fabric, folder, images)
     feed = _feed(fabric, experiment, images, method, display)
@@ -108,7 +111,7 @@ def assemble(
     )
     state = RunState(
         fabric, experiment, folder, display, images, feed, sampler, steps,
-        method, module, optimizer, rates, evaluator, log,
+        method, module, optimizer, evaluator, log,
     )  # fmt: skip
     if checkpoint:
         state.step = checkpoint.step

@@ -9,14 +9,14 @@ import numpy as np
 from PIL import Image
 from sklearn import datasets as bundled  # pyright: ignore[reportMissingTypeStubs]
 
-from unseen.data.dataset import Dataset, Index, held_out
+from unseen.data.dataset import ArrayDataset, Index, held_out
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 SIZE = 32
 MARGIN = 2
 
 
-class Digits(Dataset):
+class Digits(ArrayDataset):
     """Each of the 1,797 digits appears in exactly one style, so no digit is in two domains."""
 
     needs_root: ClassVar[bool] = False
@@ -37,14 +37,11 @@ class Digits(Dataset):
             held_out(names, config.validation_share, config.test_share, config.split_seed),
         )
 
-    def read(self, position: int) -> Image.Image:
-        return Image.fromarray(_digits()[2][position])
+    def pixels(self, position: int) -> np.ndarray:
+        return _digits()[2][position]
 
     def signature(self, position: int) -> str:
         return hashlib.blake2b(self.content(position), digest_size=8).hexdigest()
-
-    def content(self, position: int) -> bytes:
-        return _digits()[2][position].tobytes()
 
 
 @cache

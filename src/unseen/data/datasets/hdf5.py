@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from unseen.data.dataset import Dataset, Index, Split, held_out
+from unseen.data.dataset import ArrayDataset, Dataset, Index, LabelledImage, Split, held_out
 from unseen.data.files import existing_folder, first_few
 from unseen.errors import DataError
 from unseen.optional import require
@@ -28,7 +27,7 @@ class Part(NamedTuple):
     labels: np.ndarray
 
 
-class HDF5(Dataset):
+class HDF5(ArrayDataset):
     """Labels are read from their own arrays; images are read one by one, in `prepare` only."""
 
     class Config(Dataset.Config):
@@ -49,56 +48,42 @@ class HDF5(Dataset):
         self._open_files: dict[Path, Any] = {}
 
     def build_index(self) -> Index:
-        return self._found[0]
+        parts = self._parts
+        classes = self._classes(parts)
+        images = [
+            LabelledImage(f"{part.file.stem}/{row:06d}", classes[label], part.domain)
+            for part in parts
+            for row, label in enumerate(part.labels - self.options.first_label)
+        ]
+        official = any(part.split == Split.TEST for part in parts)
+        return Index.of(images, self._splits(parts, images), classes, official_test=official)
 
     @cached_property
-    def _found(self) -> tuple[Index, list[tuple[Path, int, str]]]:
-        """The index, and for each image its file, row and the file's state."""
-        parts = self._parts()
-        domains = tuple(sorted({part.domain for part in parts}))
-        classes = self._classes(parts)
+    def _rows(self) -> list[tuple[Path, int, str]]:
+        """For each image its file, row and the file's state."""
         rows: list[tuple[Path, int, str]] = []
-        names: list[str] = []
-        for part in parts:
+        for part in self._parts:
             state = part.file.stat()
             signature = f"{state.st_size} {state.st_mtime_ns} bgr={self.options.bgr}"
             rows += [(part.file, row, signature) for row in range(len(part.labels))]
-            names += [f"{part.file.stem}/{row:06d}" for row in range(len(part.labels))]
-        index = Index(
-            classes,
-            domains,
-            tuple(names),
-            np.concatenate([part.labels for part in parts]) - self.options.first_label,
-            np.concatenate([_repeat(domains.index(part.domain), part.labels) for part in parts]),
-            self._splits(parts, names),
-            official_test=any(part.split == Split.TEST for part in parts),
-        )
-        return index, rows
-
-    def read(self, position: int) -> Image.Image:
-        pixels = self._pixels(position)
-        return Image.fromarray(
-            np.ascontiguousarray(pixels[..., ::-1] if self.options.bgr else pixels)
-        )
+        return rows
 
     def signature(self, position: int) -> str:
-        return self._found[1][position][2]
+        return self._rows[position][2]
 
-    def content(self, position: int) -> bytes:
-        pixels = self._pixels(position)
-        return f"{pixels.shape} bgr={self.options.bgr} ".encode() + pixels.tobytes()
-
-    def _pixels(self, position: int) -> np.ndarray:
-        file, row, _ = self._found[1][position]
+    def pixels(self, position: int) -> np.ndarray:
+        file, row, _ = self._rows[position]
         try:
             with self._lock:
                 if file not in self._open_files:
                     self._open_files[file] = self._h5py.File(file, "r")
-                return self._open_files[file]["images"][row]
+                pixels = self._open_files[file]["images"][row]
         except OSError as error:
             name = self.index().names[position]
             raise DataError(f"{name} cannot be read from {file}: {error}") from error
+        return pixels[..., ::-1] if self.options.bgr else pixels
 
+    @cached_property
     def _parts(self) -> list[Part]:
         root = existing_folder(self.root, LAYOUT)
         parts: list[Part] = []
@@ -142,17 +127,11 @@ class HDF5(Dataset):
             )
         return names or tuple(str(label) for label in range(first, last + 1))
 
-    def _splits(self, parts: list[Part], names: list[str]) -> np.ndarray:
+    def _splits(self, parts: list[Part], images: list[LabelledImage]) -> np.ndarray:
         """By file; a domain without a val file gives a share of its train images, by name."""
-        splits = np.concatenate([_repeat(part.split, part.labels) for part in parts])
-        with_validation = {part.domain for part in parts if part.split == Split.VALIDATION}
+        names = [image.name for image in images]
         drawn = held_out(names, self.config.validation_share, 0, self.config.split_seed)
-        alone = np.concatenate(
-            [_repeat(part.domain not in with_validation, part.labels) for part in parts]
-        )
-        chosen = (splits == Split.TRAIN) & (alone == 1)
-        return np.where(chosen, drawn, splits).astype(np.uint8)
-
-
-def _repeat(value: int, like: np.ndarray) -> np.ndarray:
-    return np.full(len(like), value, dtype=np.int64)
+        splits = np.repeat([part.split for part in parts], [len(part.labels) for part in parts])
+        validated = {part.domain for part in parts if part.split == Split.VALIDATION}
+        alone = np.array([image.domain not in validated for image in images])
+        return np.where(alone & (splits == Split.TRAIN), drawn, splits)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from unseen.data.dataset import Dataset, Index, Split, held_out
+from unseen.data.dataset import ArrayDataset, Index, Split, held_out
 from unseen.data.files import existing_folder
 from unseen.errors import DataError
 
@@ -45,7 +44,7 @@ class MNISTFiles(NamedTuple):
         return np.where(tests, Split.TEST, drawn).astype(np.uint8)
 
 
-class MNIST(Dataset):
+class MNIST(ArrayDataset):
     """The 60,000 training digits and the 10,000 official test digits, one domain."""
 
     folder_name: ClassVar[str | None] = "MNIST"
@@ -62,15 +61,11 @@ class MNIST(Dataset):
             official_test=True,
         )
 
-    def read(self, position: int) -> Image.Image:
-        return Image.fromarray(self._digits.images[position]).convert("RGB")
+    def pixels(self, position: int) -> np.ndarray:
+        return self._digits.images[position]
 
     def signature(self, position: int) -> str:
         return self._digits.states[position]
-
-    def content(self, position: int) -> bytes:
-        pixels = self._digits.images[position]
-        return f"{pixels.shape} ".encode() + pixels.tobytes()
 
     @cached_property
     def _digits(self) -> MNISTFiles:

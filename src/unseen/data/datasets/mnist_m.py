@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from PIL import Image
 
 from unseen.config import DataSettings
-from unseen.data.dataset import Dataset, Index
+from unseen.data.dataset import ArrayDataset, Index
 from unseen.data.datasets.mnist import CLASSES, MNISTFiles, read_mnist
 from unseen.data.files import existing_folder
 from unseen.data.images import open_image
@@ -28,7 +27,7 @@ LAYOUT = (
 )
 
 
-class MNISTM(Dataset):
+class MNISTM(ArrayDataset):
     """Every digit in both domains; one that is held out is held out of both."""
 
     folder_name: ClassVar[str | None] = "."
@@ -54,20 +53,12 @@ class MNISTM(Dataset):
             remarks=remarks,
         )
 
-    def read(self, position: int) -> Image.Image:
-        return Image.fromarray(self._pixels(position))
-
     def signature(self, position: int) -> str:
         domain, number = divmod(position, len(self._digits.names))
         state = self._digits.states[number]
         return f"{state} {self._state_of_photographs}" if domain else state
 
-    def content(self, position: int) -> bytes:
-        pixels = self._pixels(position)
-        return f"{pixels.shape} ".encode() + pixels.tobytes()
-
-    def _pixels(self, position: int) -> np.ndarray:
-        """uint8 [height, width, 3]."""
+    def pixels(self, position: int) -> np.ndarray:
         domain, number = divmod(position, len(self._digits.names))
         digit = np.repeat(self._digits.images[number][..., None], 3, axis=2)
         return self._blend(digit, self._digits.names[number]) if domain else digit

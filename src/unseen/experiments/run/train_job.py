@@ -69,7 +69,7 @@ def train_runs(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
     experiments = [build_experiment(settings) for settings in job.settings]
     folders = [RunFolder(path) for path in job.folders]
     if len(experiments) > 1:
-        train_together(experiments, folders, display)
+        train_together(experiments, folders, display, datasets)
     else:
         execute(experiments[0], folders[0], display, job.log, job.until, datasets)
 

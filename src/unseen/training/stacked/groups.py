@@ -30,7 +30,9 @@ _OWN_STEPS = ("edit_gradients", "after_update")
 """What a method may do between steps, which a stack does not."""
 
 
-def stackable_groups(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
+def stackable_groups(
+    experiments: Sequence[Experiment], datasets: OpenDatasets | None = None
+) -> list[tuple[Experiment, ...]]:
     """Runs that may be trained together, in order; every other one alone.
 
     Together train runs from stored features (`network.freeze_until`, generalization, balanced
@@ -42,12 +44,12 @@ def stackable_groups(experiments: Sequence[Experiment]) -> list[tuple[Experiment
     a generator that each run has to itself. So do runs with random weights and other seeds: their
     frozen parts are not the same.
     """
-    groups = group_runs(experiments)
+    groups = group_runs(experiments, datasets or OpenDatasets())
     return [tuple(experiments[number] for number in numbers) for numbers in groups]
 
 
-def group_runs(experiments: Sequence[Experiment]) -> list[list[int]]:
-    datasets = OpenDatasets()
+def group_runs(experiments: Sequence[Experiment], datasets: OpenDatasets) -> list[list[int]]:
+    """As `stackable_groups`, by number."""
     found: dict[str, list[int]] = {}
     for number, experiment in enumerate(experiments):
         try:

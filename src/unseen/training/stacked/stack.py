@@ -17,7 +17,7 @@ from unseen.config import Experiment
 from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.feed import Feed, Process
-from unseen.data.opening import open_dataset
+from unseen.data.opening import OpenDatasets
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import choose_roles
@@ -90,11 +90,14 @@ class Stack:
 
 
 def assemble_stack(
-    fabric: Fabric, members: Sequence[tuple[Experiment, RunFolder]], display: Display
+    fabric: Fabric,
+    members: Sequence[tuple[Experiment, RunFolder]],
+    display: Display,
+    datasets: OpenDatasets | None = None,
 ) -> Stack:
     """Everything in place before the first step; methods begin as `build_method` has them."""
     first = members[0][0]
-    dataset = open_dataset(first.data)
+    dataset = (datasets or OpenDatasets()).open(first.data)
     networks = _networks([experiment for experiment, _ in members], len(dataset.index().classes))
     network = networks[first.seed].network
     prepared = prepare(dataset, network.image_size, display.preparing)

@@ -9,6 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from unseen.config import Experiment
+from unseen.data.opening import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
 from unseen.records.folder import RunBusy, RunFolder
@@ -42,26 +43,30 @@ class RunsFailed(UnseenError):
 
 
 def train_together(
-    experiments: Sequence[Experiment], folders: Sequence[RunFolder], display: Display
+    experiments: Sequence[Experiment],
+    folders: Sequence[RunFolder],
+    display: Display,
+    datasets: OpenDatasets | None = None,
 ) -> None:
-    """Bring all runs to their end, with the files that `execute` would write but for checkpoints.
+    """Train all runs to their end, with the files that `execute` would write but for checkpoints.
 
     Finished runs are skipped, ones with a checkpoint go on by themselves. A stack that is killed
     leaves nothing that a next attempt would trip over. Runs that diverge fail alone: `RunsFailed`
     is raised when all others are done.
     """
+    datasets = datasets or OpenDatasets()
     waiting = [(e, f) for e, f in zip(experiments, folders, strict=True) if not f.finished]
     failed: dict[Path, UnseenError] = {}
-    for numbers in group_runs([experiment for experiment, _ in waiting]):
+    for numbers in group_runs([experiment for experiment, _ in waiting], datasets):
         members = [waiting[number] for number in numbers]
         fresh = [member for member in members if not member[1].checkpoint.is_file()]
         if len(fresh) > 1:
-            failed |= _train_fresh(fresh, display)
+            failed |= _train_fresh(fresh, display, datasets)
         for experiment, folder in members:
             if folder.path in failed:
                 continue
             try:
-                execute(experiment, folder, display)
+                execute(experiment, folder, display, datasets=datasets)
             except (Interrupted, RunBusy):
                 raise
             except UnseenError as error:
@@ -71,7 +76,7 @@ def train_together(
 
 
 def _train_fresh(
-    members: Sequence[tuple[Experiment, RunFolder]], display: Display
+    members: Sequence[tuple[Experiment, RunFolder]], display: Display, datasets: OpenDatasets
 ) -> dict[Path, UnseenError]:
     with ExitStack() as locks:
         for _, folder in members:
@@ -79,7 +84,9 @@ def _train_fresh(
         unfinished = [member for member in members if not member[1].finished]
         for experiment, folder in unfinished:
             folder.create(experiment)
-        failed = launch(members[0][0], train_stack, unfinished, display) if unfinished else {}
+        failed = {}
+        if unfinished:
+            failed = launch(members[0][0], train_stack, unfinished, display, datasets)
         for _, folder in unfinished:
             if folder.finished:
                 folder.failure.unlink(missing_ok=True)
@@ -87,29 +94,18 @@ def _train_fresh(
 
 
 def train_stack(
-    fabric: Fabric, members: Sequence[tuple[Experiment, RunFolder]], display: Display
+    fabric: Fabric,
+    members: Sequence[tuple[Experiment, RunFolder]],
+    display: Display,
+    datasets: OpenDatasets,
 ) -> dict[Path, UnseenError]:
     """Train from the first step to the last, measure, write; the errors of runs that diverged."""
     keep_freed_memory()
-    stack = assemble_stack(fabric, members, display)
+    stack = assemble_stack(fabric, members, display, datasets)
     with stop_requests() as stop:
         _fit(stack, stop)
     write_results(stack)
     return {run.folder.path: run.error for run in stack.runs if run.error is not None}
-
-
-class StackInterrupted(Interrupted):
-    """Runs that train together keep nothing before they are done."""
-
-    def __init__(self, folder: Path, step: int, signal_number: int) -> None:
-        super().__init__(folder, step, signal_number)
-        self.args = (
-            f"stopped at step {step} of runs that train together, which will start over: give the "
-            f"same command again. The first of them is {folder}",
-        )
-
-    def __reduce__(self) -> tuple:
-        return StackInterrupted, (self.folder, self.step, self.exit_code - 128)
 
 
 def training_steps(stack: Stack) -> Iterator[tuple[Losses, Tensor]]:
@@ -143,7 +139,7 @@ def _fit(stack: Stack, stop: StopFlag) -> None:
         if last or done % shared.checkpoint_every == 0:
             _drop_diverged(stack, done)
         if stop.signal_number and not last:
-            raise StackInterrupted(stack.runs[0].folder.path, done, stop.signal_number)
+            raise Interrupted(stack.runs[0].folder.path, done, stop.signal_number, alone=False)
         if not stack.active:
             return
 
