@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unseen.errors import UnseenError
 
@@ -45,7 +45,26 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    """For people, too: a key a line, and a list of plain values in one line."""
+    write_text(path, _as_json(content, "\n") + "\n")
+
+
+def _as_json(value: Any, newline: str) -> str:
+    deeper = newline + " "
+    if isinstance(value, dict) and value:
+        items = cast(dict[str, Any], value).items()
+        lines = (f"{_plain(str(key))}: {_as_json(inner, deeper)}" for key, inner in items)
+        return f"{{{deeper}{f',{deeper}'.join(lines)}{newline}}}"
+    if isinstance(value, list | tuple):
+        members = cast(list[Any], value)
+        if any(isinstance(member, dict | list | tuple) for member in members):
+            inner = f",{deeper}".join(_as_json(member, deeper) for member in members)
+            return f"[{deeper}{inner}{newline}]"
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def read_json(path: Path) -> Any:

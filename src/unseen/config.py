@@ -10,6 +10,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from unseen.errors import SettingsError
 from unseen.search import LogUniform
 
+NO_EFFECT_ON_RESULT = "no effect on the result"
+"""Marks a setting that decides nothing about what a run computes, as `Annotated[int, MARK]`. All
+others are part of a run's identity."""
+
 
 class Settings(BaseModel):
     """Frozen, and closed: an unknown key is an error."""
@@ -62,7 +66,8 @@ class DataSettings(Settings):
     bad_images: Literal["stop", "skip"] = "stop"
     """What an unreadable image does: stop with the list of names, or leave those images out."""
     cache: Literal["auto", "decoded", "encoded"] = "auto"
-    """Prepared images as raw pixels (fast), as JPEG (compact), or whichever fits the memory."""
+    """Prepared images as raw pixels (fast), as JPEG (compact), or whichever fits the memory. JPEG
+    changes pixels a little, so this is part of a run's identity."""
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":
@@ -129,7 +134,7 @@ class AugmentSettings(Settings):
 
 
 class DeviceSettings(Settings):
-    """Where it runs. Not part of a run's identity."""
+    """Where it runs."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     number: int = Field(default=1, ge=1)
@@ -145,7 +150,7 @@ class Experiment(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     augment: AugmentSettings = AugmentSettings()
-    devices: DeviceSettings = DeviceSettings()
+    devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
     setting: Literal["generalization", "adaptation"] = "generalization"
     """Adaptation: unlabelled training images of `data.unseen_domain` are at hand, and the result is
     measured on its held-out images. Generalization: nothing of it is seen."""
@@ -169,9 +174,9 @@ class Experiment(Settings):
     (an upper bound that peeks; tables say so)."""
     evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the source validation images."""
-    checkpoint_every: int = Field(default=100, gt=0)
+    checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
     """Steps between checkpoints."""
-    log_every: int = Field(default=10, gt=0)
+    log_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=10, gt=0)
     """Steps between lines in metrics.jsonl."""
     seed: int = Field(default=0, ge=0)
 
@@ -208,8 +213,24 @@ def complete_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def identity(experiment: Experiment) -> str:
-    """Twelve letters that stand for everything that decides the result."""
-    settings = complete_settings(experiment)
-    del settings["devices"]
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    """Twelve letters that stand for everything that decides the result, and for nothing else."""
+    text = json.dumps(_deciding(experiment), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _deciding(settings: Settings) -> dict[str, Any]:
+    """Settings that decide the result; a path is the place that it leads to, however it is
+    spelled."""
+    plain = settings.model_dump(mode="json")
+    found: dict[str, Any] = {}
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if NO_EFFECT_ON_RESULT in field.metadata:
+            continue
+        if isinstance(value, Settings):
+            found[name] = _deciding(value)
+        elif isinstance(value, Path):
+            found[name] = str(value.expanduser().resolve())
+        else:
+            found[name] = plain[name]
+    return found

@@ -62,7 +62,7 @@ def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
 
 
 def _unseen_candidates(evaluations: Sequence[Evaluation]) -> list[_Candidate]:
-    candidates = []
+    candidates: list[_Candidate] = []
     for each in evaluations:
         if not each.unseen:
             raise SettingsError(

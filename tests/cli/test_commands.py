@@ -82,10 +82,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("train digits/dmg seed", "'seed' is not an override; write key=value, as in seed=3"),
         ("train digits/dmg --resume", "leave out --resume"),
         ("train empty", "empty is not a run folder"),
-        (
-            "train begun seed=3",
-            "keeps the settings it was started with, except devices; leave out 'seed'",
-        ),
+        ("train begun seed=3", "keeps the settings that decide its result; leave out 'seed'"),
         ("train digits/dmg data.unseen_domain=sketch steps=1", "unknown domain 'sketch'"),
         ("show empty", "empty is not a run folder"),
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),

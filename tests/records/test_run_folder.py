@@ -35,7 +35,7 @@ def test_content_that_is_no_json_leaves_the_old_file(tmp_path: Path) -> None:
     write_json(file, ["ümläut"])
     with pytest.raises(TypeError):
         write_json(file, object())
-    assert file.read_text(encoding="utf-8") == '[\n "ümläut"\n]\n'
+    assert file.read_text(encoding="utf-8") == '["ümläut"]\n'
     assert list(tmp_path.iterdir()) == [file]
 
 

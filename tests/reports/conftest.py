@@ -9,6 +9,7 @@ import pytest
 from tests.made_results import made_result
 
 from unseen.records.folder import RunFolder
+from unseen.records.format import FORMAT
 from unseen.records.result import RunResult
 
 MakeResult = Callable[..., RunResult]
@@ -29,6 +30,7 @@ def write_run(
     path = folder / f"{result.run}".replace("/", "_").replace("<", "_")
     path.mkdir(parents=True)
     settings = {
+        "format": FORMAT,
         "data": {
             "name": result.dataset,
             "unseen_domain": result.unseen_domains,

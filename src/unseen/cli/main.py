@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     chosen = parse(arguments)
     sys.path.append(str(Path.cwd()))  # import strings find modules of the user's own there
     try:
+        _name_other_formats(chosen)
         sys.exit(chosen.run_command(chosen) or 0)
     except UnseenError as error:
         Console(stderr=True).print(
@@ -74,3 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+
+
+def _name_other_formats(chosen: argparse.Namespace) -> None:
+    """Say so where runs of another version lie in the folder that a command works in."""
+    if not hasattr(chosen, "runs"):
+        return
+    from unseen.records.run_list import about_other_formats
+
+    if said := about_other_formats(chosen.runs):
+        from unseen.training.devices import is_first_process
+
+        console = Console(stderr=True, quiet=not is_first_process())
+        console.print(said, markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from unseen.config import Experiment
+from unseen.config import Experiment, identity
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment, load_experiment, merge, parse_overrides
 from unseen.records.folder import RunFolder, run_name
@@ -62,10 +62,14 @@ def run(chosen: argparse.Namespace) -> None:
 
 
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
-    """The settings that the run was started with; only its devices may change."""
-    others = [key for key in overrides if key != "devices"]
-    if others:
-        raise UnseenError(
-            f"a run keeps the settings it was started with, except devices; leave out '{others[0]}'"
-        )
-    return build_experiment(merge(folder.read_settings(), overrides), str(folder.settings))
+    """The settings that the run was started with; those without effect on the result may change."""
+    settings = folder.read_settings()
+    started = build_experiment(settings, str(folder.settings))
+    for key, value in overrides.items():
+        changed = build_experiment(merge(settings, {key: value}), str(folder.settings))
+        if identity(changed) != identity(started):
+            raise UnseenError(
+                f"a run keeps the settings that decide its result; leave out '{key}' "
+                "(devices, log_every and checkpoint_every may be changed)"
+            )
+    return build_experiment(merge(settings, overrides), str(folder.settings))

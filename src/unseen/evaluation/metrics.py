@@ -1,8 +1,10 @@
 """Counts that add up over batches and devices, and the results that they make."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.records.arrays import Array
 from unseen.records.result import Calibration, DomainResult
 
 N_BINS = 15
@@ -39,15 +41,15 @@ class Counts:
 
     def results(self) -> list[DomainResult]:
         """Of each model."""
-        return [self._result(values) for values in self.values.cpu()]
+        return [self._result(values) for values in self.values.cpu().numpy()]
 
-    def _result(self, values: Tensor) -> DomainResult:
+    def _result(self, values: Array) -> DomainResult:
         square = self.n_classes**2
         images, confidence, correct = values[square:].reshape(3, N_BINS)
         calibration = Calibration(
-            images=tuple(images.long().tolist()),
-            confidence=tuple(round(each, 6) for each in confidence.tolist()),
-            correct=tuple(correct.long().tolist()),
+            images=tuple(map(int, images)),
+            confidence=tuple(round(float(each), 6) for each in confidence),
+            correct=tuple(map(int, correct)),
         )
-        confusion = values[:square].long().reshape(self.n_classes, self.n_classes)
-        return DomainResult.counted(confusion.numpy(), calibration)
+        confusion = values[:square].astype(np.int64).reshape(self.n_classes, self.n_classes)
+        return DomainResult.counted(confusion, calibration)

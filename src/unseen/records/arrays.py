@@ -27,7 +27,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = Fa
 def read_array(path: Path, name: str) -> Array:
     """One of the arrays; the others are not loaded."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return arrays[name]
     except FileNotFoundError as error:
         raise UnseenError(f"there is no {path}") from error

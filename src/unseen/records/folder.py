@@ -3,7 +3,7 @@
 The format is described in docs/run-folder.md. No torch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unseen.atomic import read_json, write_json
 from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
+from unseen.records.format import FORMAT, check_format
 from unseen.records.log import read_log
 from unseen.records.provenance import describe_environment
 from unseen.records.result import RunResult, read_result, write_result
@@ -63,7 +64,7 @@ class RunFolder:
         return self.result.is_file()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """One process at a time trains a run. The lock ends with its process, however that ends.
 
         What an earlier process was writing when it was killed is removed.
@@ -83,19 +84,29 @@ class RunFolder:
             yield
 
     def create(self, experiment: Experiment) -> None:
-        """Make the folder with settings and environment, unless it is there already."""
+        """Make the folder with settings and environment; one that is there already keeps them."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self.settings.is_file():
-            write_json(self.environment, describe_environment())
-            write_json(self.settings, complete_settings(experiment))
+        if self.settings.is_file():
+            self.read_settings()  # a run of another version is not gone on with
+            return
+        write_json(self.environment, describe_environment())
+        write_json(self.settings, {"format": FORMAT, **complete_settings(experiment)})
 
     def read_settings(self) -> dict[str, Any]:
+        """Those that the run was started with."""
         if not self.settings.is_file():
             raise UnseenError(
                 f"{self.path} is not a run folder: it holds no settings.json; "
                 "'unseen train RECIPE' makes one"
             )
-        return read_json(self.settings)
+        settings = read_json(self.settings)
+        check_format(
+            settings,
+            self.path,
+            "train it again in another folder of runs (--runs DIR), or open it with the version of "
+            "unseen that wrote it",
+        )
+        return {key: value for key, value in settings.items() if key != "format"}
 
     def read_result(self) -> RunResult:
         if not self.finished:

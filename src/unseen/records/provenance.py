@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+_PLACE = "src/unseen/records/provenance.py"
+
 
 def describe_environment() -> dict[str, Any]:
     """Versions, commit and hardware: what a reader needs to repeat the run."""
@@ -17,7 +19,7 @@ def describe_environment() -> dict[str, Any]:
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in packages},
-        "commit": _commit(),
+        "commit": source_commit(),
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -32,17 +34,20 @@ def _version(package: str) -> str | None:
 
 
 @cache
-def _commit() -> str | None:
-    """The commit of the source tree that runs, where it is one."""
+def source_commit(module: Path = Path(__file__)) -> str | None:
+    """The commit of the source tree that runs; None where this module is not tracked at its place
+    in a repository: an environment may lie inside the repository of another project."""
+    place = _git(module, "ls-files", "--full-name", "--error-unmatch", module.name)
+    return _git(module, "rev-parse", "HEAD") if place == _PLACE else None
+
+
+def _git(module: Path, *words: str) -> str | None:
+    """What git answers in the module's folder; None where it fails or is not there."""
+    command = ["git", *words]
     try:
         answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
+            command, cwd=module.parent, capture_output=True, text=True, timeout=5, check=True
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None

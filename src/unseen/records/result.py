@@ -27,7 +27,7 @@ from unseen.atomic import read_json, write_json
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.records.arrays import Array
 from unseen.records.confusion import Confusion, ConfusionFile
-from unseen.records.format import FORMAT
+from unseen.records.format import FORMAT, check_format
 from unseen.records.views import VIEWS, View
 
 CONFUSIONS = "confusions.npz"
@@ -142,7 +142,9 @@ class RunResult(_Record):
 
     def under(self, rule: str) -> RuleResult:
         if rule not in self.rules:
-            raise SettingsError(unknown_name("selection rule of this run", rule, self.rules))
+            raise SettingsError(
+                f"the run recorded the selection rules {', '.join(self.rules)}, and not '{rule}'"
+            )
         return self.rules[rule]
 
     def view(self, rule: str, name: View) -> Mapping[str, DomainResult]:
@@ -158,13 +160,15 @@ class RunResult(_Record):
 
 
 def read_result(path: Path) -> RunResult:
+    content = read_json(path)
+    check_format(content, path, "train the run again, in another folder of runs (--runs DIR)")
     try:
-        return RunResult.model_validate(read_json(path), context=path.with_name(CONFUSIONS))
+        return RunResult.model_validate(content, context=path.with_name(CONFUSIONS))
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise UnseenError(
-            f"{path} is damaged: {where}: {error.errors()[0]['msg']}; train the run again"
-        ) from error
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = "is missing" if first["type"] == "missing" else first["msg"]
+        raise UnseenError(f"{path} is damaged: {where}: {what}; train the run again") from error
 
 
 def write_result(path: Path, result: RunResult) -> None:

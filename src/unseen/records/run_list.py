@@ -8,6 +8,7 @@ from typing import NamedTuple
 from unseen.atomic import read_json, write_json
 from unseen.errors import UnseenError
 from unseen.records.folder import RunFolder
+from unseen.records.format import FORMAT, FormatError, check_format
 
 _RUN_LIST = "runs.json"
 
@@ -22,7 +23,7 @@ class RunList(NamedTuple):
 def write_run_list(folder: Path, chosen: RunList) -> None:
     """`runs.json` beside the tables made of them; the folder then stands for these runs."""
     names = [Path(os.path.relpath(run, folder)).as_posix() for run in chosen.runs]
-    write_json(folder / _RUN_LIST, {"runs": names, "note": chosen.note})
+    write_json(folder / _RUN_LIST, {"format": FORMAT, "runs": names, "note": chosen.note})
 
 
 def read_run_list(folder: Path) -> RunList | None:
@@ -31,6 +32,7 @@ def read_run_list(folder: Path) -> RunList | None:
     if not path.is_file():
         return None
     content = read_json(path)
+    check_format(content, path, "make the tables again: unseen compare, or unseen sweep")
     try:
         return RunList(tuple(folder / name for name in content["runs"]), str(content["note"]))
     except (KeyError, TypeError) as error:
@@ -45,3 +47,24 @@ def find_runs(folder: Path) -> Iterator[RunFolder]:
         return
     for settings in sorted(folder.rglob("settings.json")):
         yield RunFolder(settings.parent)
+
+
+def about_other_formats(runs: Path) -> str:
+    """What to say where runs of another version lie among those to come; they are not touched."""
+    others: list[str] = []
+    for settings in sorted(runs.glob("*/settings.json")):
+        try:
+            RunFolder(settings.parent).read_settings()
+        except FormatError:
+            others.append(settings.parent.name)
+        except UnseenError:
+            continue
+    if not others:
+        return ""
+    one = len(others) == 1
+    return (
+        f"{runs} holds {len(others)} run{'' if one else 's'} that another version of unseen wrote "
+        f"(this one writes format {FORMAT}), for example {others[0]}; "
+        f"{'it is' if one else 'they are'} left alone and not counted. Move "
+        f"{'it' if one else 'them'} away, or choose another folder with --runs DIR"
+    )

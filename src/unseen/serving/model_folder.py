@@ -10,7 +10,7 @@ from unseen.atomic import read_json, write_json, write_text
 from unseen.config import Experiment, complete_settings
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment
-from unseen.records.format import FORMAT
+from unseen.records.format import FORMAT, check_format
 from unseen.serving.export.metadata import are_names
 
 CONFIG = constants.CONFIG_NAME
@@ -37,11 +37,7 @@ def read(folder: Path, trust_imports: bool) -> SavedModel:
             f"{folder} holds a model of another library: {CONFIG} does not say "
             '"library": "unseen"; only models saved by unseen can be opened'
         )
-    if config.get("format") != FORMAT:
-        raise UnseenError(
-            f"{path} has format {config.get('format')}, expected {FORMAT}; "
-            "open it with the version of unseen that wrote it"
-        )
+    check_format(config, path, "save a run of this version, or open it with the one that wrote it")
     settings, classes, domains = (config.get(key) for key in ("settings", "classes", "domains"))
     if not isinstance(settings, dict) or not are_names(classes, domains):
         raise UnseenError(f"{path} is damaged: it lacks settings, or names of classes and domains")

@@ -13,6 +13,7 @@ from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.experiments.plan import Condition, Plan, PlannedRun
 from unseen.experiments.run.jobs import Outcome
 from unseen.records.folder import RunFolder, safe_name
+from unseen.records.format import FORMAT
 from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
@@ -153,6 +154,7 @@ def _describe(
     plan: Plan, runs: Path, chosen: Sequence[Chosen], missing: Sequence[Missing]
 ) -> dict[str, Any]:
     return {
+        "format": FORMAT,
         "sweep": plan.name,
         "settings": plan.sweep.model_dump(mode="json"),
         "rules": {rule: DRAW_RULES[rule] for rule in plan.sweep.rules},

@@ -1,11 +1,10 @@
 """What an exported file says about itself."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.records.format import FORMAT
+from unseen.records.format import check_format
 
 UNKNOWN = -1
 """The value of the input `domain` where the domain is not known."""
@@ -27,13 +26,15 @@ class Metadata(NamedTuple):
     run: str
 
 
-def read_metadata(path: Path, found: Mapping[str, Any]) -> Metadata:
+def read_metadata(path: Path, found: dict[str, Any]) -> Metadata:
     """Checked, since any file may carry the right extension."""
-    if found.get("format") != FORMAT or set(found) != set(Metadata._fields):
+    if "format" not in found:
         raise UnseenError(
-            f"{path} was not made by this version of 'unseen export': its metadata is missing or "
-            f"of format {found.get('format')}, expected {FORMAT}; export the run again"
+            f"{path} was not made by 'unseen export': it does not name its classes and domains"
         )
+    check_format(found, path, "export a run of this version, or use the version that wrote it")
+    if set(found) != set(Metadata._fields):
+        raise UnseenError(f"{path} is damaged: its metadata is not complete; export the run again")
     metadata = Metadata(**found)
     if not are_names(metadata.classes, metadata.domains):
         raise UnseenError(f"{path} is damaged: its classes or domains are not lists of names")
