@@ -86,7 +86,7 @@ def surveyed(distance: float, **values) -> tuple[Reweighting, Tensor]:
 
 @pytest.mark.parametrize(
     ("features", "classifier", "least"),
-    [("network", "logistic", 0.95), ("pixels", "logistic", 0.95), ("network", "forest", 0.75)],
+    [("network", "logistic", 0.9), ("pixels", "logistic", 0.9), ("network", "forest", 0.7)],
 )
 def test_weights_are_the_density_ratio(features: str, classifier: str, least: float) -> None:
     """N(1, 1) over N(0, 1) is exp(x − 1/2), whatever the numbers of images."""
