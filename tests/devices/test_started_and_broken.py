@@ -40,6 +40,7 @@ def train(recipe: str, folder: Path, **changes: object) -> RunFolder:
 def start(command: list[str], runs: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--runs", str(runs)],
+        cwd=Path(__file__).parents[2],  # finds the methods of one_rank_fails
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
