@@ -61,13 +61,13 @@ def run(method: Importance, numbers: range, **optimizer_settings) -> torch.optim
     return optimizer
 
 
+def linear(method: Importance) -> list[nn.Linear]:
+    return [layer for layer in method.classifier if isinstance(layer, nn.Linear)]
+
+
 def tracked(method: Importance) -> Tensor:
-    weights = [
-        layer.weight.detach().flatten()
-        for layer in method.classifier
-        if isinstance(layer, nn.Linear) and layer.weight.shape[0] == layer.weight.shape[1]
-    ]
-    return torch.cat(weights)
+    square = [layer.weight for layer in linear(method) if len(set(layer.weight.shape)) == 1]
+    return torch.cat([weight.detach().flatten() for weight in square])
 
 
 def two_weights_moved(**settings) -> Importance:
@@ -220,21 +220,21 @@ def test_in_the_end_unimportant_weights_are_frozen_bit_for_bit(layers: tuple[int
     method = make(tracked_layers=layers, width=32)
     optimizer = run(method, range(17), weight_decay=0.01)
     size = len(method.important)
-    before, bias = tracked(method)[:size].clone(), method.classifier[2].bias.detach().clone()
+    before, bias = tracked(method)[:size].clone(), linear(method)[1].bias.detach().clone()
     for number in range(17, 20):
         step(method, optimizer, number)
     after = tracked(method)[:size]
     assert torch.equal(after[~method.important], before[~method.important])
     assert (after != before)[method.important].float().mean() > 0.5
-    assert not torch.equal(method.classifier[2].bias, bias)
+    assert not torch.equal(linear(method)[1].bias, bias)
 
 
 def test_untracked_layers_learn_at_the_full_rate() -> None:
     method = make(important_share=0.01, unimportant_rate=0.0, tracked_layers=(2,), width=32)
     optimizer = run(method, range(10))
-    before = {number: method.classifier[2 * number].weight.detach().clone() for number in (1, 2)}
+    before = {number: linear(method)[number].weight.detach().clone() for number in (1, 2)}
     step(method, optimizer, 10)
-    changed = [(method.classifier[2 * n].weight != before[n]).sum().item() for n in (1, 2)]
+    changed = [(linear(method)[n].weight != before[n]).sum().item() for n in (1, 2)]
     assert changed[0] <= round(0.01 * 32 * 32)
     assert changed[1] > 100
 
@@ -362,7 +362,7 @@ def test_phases_are_told_as_they_were(share: float, second_phase: int) -> None:
 
 def test_width_depth_and_tracked_layers() -> None:
     method = make(width=7, depth=2, tracked_layers=(1, 3))
-    shapes = [layer.weight.shape for layer in method.classifier if isinstance(layer, nn.Linear)]
+    shapes = [layer.weight.shape for layer in linear(method)]
     assert shapes == [(7, FEATURES), (7, 7), (3, 7)]
     found = method.arrays()
     assert found["initial/layer1"].shape == (7, FEATURES)
