@@ -23,7 +23,7 @@ def evaluate(model: Model, data: str | Path | None = None) -> Views:
     `data` is a folder `domain/class/*` or a manifest whose classes the model knows; the model is
     not told these domains, so all of them are reported as out of domain.
     """
-    experiment, method = model.experiment, model.method
+    experiment, predict = model.experiment, model.method.predict
     if data is None:
         images = build_images(open_dataset(experiment.data), experiment, model.image_size)
         prepared = images.prepared
@@ -33,17 +33,12 @@ def evaluate(model: Model, data: str | Path | None = None) -> Views:
         index = prepared.index
         out_of_domain, in_domain = {name: index.rows(name) for name in index.domains}, {}
     process = Process(model.device)
-    evaluator = Evaluator(
-        Feed(prepared, model.scale, process).evaluation,
-        len(model.classes),
-        process.device,
-        lambda counts: counts,
-    )
+    feed = Feed(prepared, model.scale, process)
+    n_classes = len(model.classes)
+    evaluator = Evaluator(feed.evaluation, n_classes, process.device, lambda counts: counts)
     bf16 = experiment.precision == "bf16"
     with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
-        [views] = three_views(
-            evaluator, method.predict, model.has_opinions, out_of_domain, in_domain
-        )
+        [views] = three_views(evaluator, predict, model.has_opinions, out_of_domain, in_domain)
     return views
 
 

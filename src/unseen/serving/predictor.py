@@ -72,10 +72,7 @@ class Predictor(ABC):
         return disagreement(self.opinions(images))
 
     def stream(
-        self,
-        images: Images,
-        domain: str | None = None,
-        batch: int = BATCH,
+        self, images: Images, domain: str | None = None, batch: int = BATCH
     ) -> Iterator[Prediction]:
         """One prediction after the other, for any number of images; a bad image stops nothing.
 

@@ -1,7 +1,6 @@
 """What an exported file computes: pixels of any size in, probabilities out."""
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,17 +66,15 @@ class WithDomains(Plain):
 def trace(method: Method) -> ExportedProgram:
     """The method as one graph, for any number of images of any size."""
     sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
-    images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
-    arguments: tuple[Any, ...] = (images,)
-    shapes: tuple[Any, ...] = (sizes,)
-    graph = Plain(plain)
-    if isinstance(plain, DomainAware):
-        graph = WithDomains(plain)
-        arguments, shapes = (images, torch.tensor(UNKNOWN)), (sizes, {})
+    graph = WithDomains(plain) if isinstance(plain, DomainAware) else Plain(plain)
+    n_inputs = 2 if isinstance(plain, DomainAware) else 1
+    images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
+    inputs = (images, torch.tensor(UNKNOWN))[:n_inputs]
+    shapes = (sizes, {})[:n_inputs]
     try:
         with torch.no_grad():
-            program = torch.export.export(graph.eval(), arguments, dynamic_shapes=shapes)
+            program = torch.export.export(graph.eval(), inputs, dynamic_shapes=shapes)
     except Exception as error:  # the tracer raises nearly anything
         reason = str(error).strip().partition("\n")[0]
         raise UnseenError(

@@ -19,17 +19,14 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
     """One file. Names of classes and domains are in its metadata; `domain` has a default."""
     onnx = require("onnx", "onnx")
     require("onnxscript", "onnx")
-    outputs = ["probabilities", "opinions"] if metadata.opinions else ["probabilities"]
+    n_names = 2 if metadata.opinions else 1
+    inputs, outputs = ["images", "domain"][:n_names], ["probabilities", "opinions"][:n_names]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     # the converter reports its progress on stdout, and warns about its own internals
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         converted = torch.onnx.export(
-            program,
-            dynamo=True,
-            verbose=False,
-            input_names=["images", "domain"][: len(outputs)],
-            output_names=outputs,
+            program, dynamo=True, verbose=False, input_names=inputs, output_names=outputs
         )
     assert converted is not None
     model = converted.model_proto

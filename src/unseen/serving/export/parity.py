@@ -30,12 +30,11 @@ def compare(model: Model, answer_of_file: Answer) -> Parity:
     """At the network's size and at others, one image at a time and several, for an unknown domain
     and for each known one."""
     pictures, kind = _pictures(model)
+    size = model.image_size
     told = [None, *range(len(model.domains))] if model.has_opinions else [None]
     largest, answers = 0.0, 0
-    for batch in _batches(pictures, model.image_size):
-        squares = np.stack(
-            [to_square(Image.fromarray(pixels), model.image_size) for pixels in batch]
-        )
+    for batch in _batches(pictures, size):
+        squares = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
         for domain in told:
             expected = model.answer(squares, domain, model.has_opinions)
             found = answer_of_file(batch, domain, model.has_opinions)
