@@ -10,6 +10,7 @@ from tests.serving.models import CLASSES, DOMAINS, files_in, make_model
 
 import unseen
 from unseen.errors import UnseenError
+from unseen.records.format import FORMAT
 from unseen.serving.model import Model
 
 
@@ -37,7 +38,7 @@ def test_the_config_is_complete_and_tells_nothing_of_this_machine(
     dmg.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["library"] == "unseen"
-    assert config["format"] == 1
+    assert config["format"] == FORMAT
     assert config["classes"] == list(CLASSES)
     assert config["domains"] == list(DOMAINS)
     assert config["settings"]["method"]["overlap_weight"] == 0.1
