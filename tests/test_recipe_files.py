@@ -211,7 +211,7 @@ def test_a_base_may_be_shipped_or_lie_beside(tmp_path: Path) -> None:
     (tmp_path / "second.yaml").write_text("base: first.yaml\nepochs: 2\n")
     settings = read_recipe(tmp_path / "second.yaml")
     assert settings["seed"] == 5
-    assert settings["method"] == {"name": "dmg", "mask_lr": 0.5}
+    assert settings["method"] == {"name": "dmg", "init": 3, "mask_lr": 0.5}
     assert settings["epochs"] == 2
     assert "steps" not in settings
     assert "base" not in settings
