@@ -58,9 +58,9 @@ class DataSettings(Settings):
     """Domains that training never sees (in adaptation: the target, seen without its labels);
     empty: train on all there are."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of each training domain kept for choosing the checkpoint, where no official list is."""
+    """Share of each training domain for choosing the checkpoint, if there is no official list."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of each training domain kept for the in-domain result, where no official list is."""
+    """Share of each training domain for the in-domain result, if there is no official list."""
     split_seed: int = 0
     """Another number gives other held-out images."""
     bad_images: Literal["stop", "skip"] = "stop"
@@ -85,24 +85,27 @@ class NetworkSettings(Settings):
     pretrained: bool | Path = False
     """ImageNet weights (true), random ones (false), or a .safetensors or .pth file."""
     image_size: int | None = Field(default=None, ge=8)
-    """Side of the square input in pixels; empty: what the network was made for."""
+    """Side of the square input in pixels; empty: the size the network was designed for."""
     freeze_batch_norm: bool = False
     """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
     freeze_until: str | None = None
-    """Stages before this one never learn. What they give is computed once, stored and shared by
-    all runs; methods that need no pixels then train from it, without augmentation."""
+    """Stages before this one are frozen. Their output, the stored features, is computed once and
+    shared by all runs; methods that need no pixels train from it, without augmentation."""
 
 
 class OptimizerSettings(Settings):
     name: Literal["adam", "adamw", "sgd"] = "adam"
+    """The algorithm."""
     lr: Annotated[float, LogUniform(1e-5, 3e-4)] = Field(default=1e-4, gt=0)
+    """Learning rate, before the schedule."""
     weight_decay: Annotated[float, LogUniform(1e-6, 1e-2)] = Field(default=0.0, ge=0)
+    """L2 penalty on the weights (decoupled with `adamw`)."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Of SGD."""
+    """Momentum of SGD."""
     nesterov: bool = False
-    """Of SGD."""
+    """Nesterov momentum, for SGD."""
     new_layers_lr_factor: float = Field(default=1.0, gt=0)
-    """Times `lr` for layers that did not come with pretrained weights."""
+    """Multiplies `lr` for layers that did not come with pretrained weights."""
 
     @model_validator(mode="after")
     def _check(self) -> "OptimizerSettings":
@@ -115,7 +118,9 @@ class ScheduleSettings(Settings):
     name: Literal["constant", "exponential", "inverse", "cosine"] = "constant"
     """constant; exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero."""
     gamma: float = Field(default=0.99, gt=0)
+    """Of `exponential` and `inverse`."""
     power: float = Field(default=0.75, gt=0)
+    """Of `inverse`."""
     unit: Literal["step", "epoch", "run"] = "epoch"
     """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
 
@@ -137,6 +142,7 @@ class DeviceSettings(Settings):
     """Where it runs."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What computes; auto: a GPU if there is one."""
     number: int = Field(default=1, ge=1)
     """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
 
@@ -152,26 +158,28 @@ class Experiment(Settings):
     augment: AugmentSettings = AugmentSettings()
     devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
     setting: Literal["generalization", "adaptation"] = "generalization"
-    """Adaptation: unlabelled training images of `data.unseen_domain` are at hand, and the result is
-    measured on its held-out images. Generalization: nothing of it is seen."""
+    """Generalization: training sees nothing of the unseen domain. Adaptation: it sees unlabelled
+    training images of `data.unseen_domain`, and the result is measured on its held-out images."""
     steps: int | None = Field(default=None, gt=0)
     """Length of training in steps; give this or `epochs`."""
     epochs: float | None = Field(default=None, gt=0)
     """Length in passes over the training images; give this or `steps`."""
     images_per_domain: Annotated[int, LogUniform(8, 45, whole=True)] = Field(default=32, gt=0)
-    """Of each training domain in a batch, on all devices together."""
+    """Images of each training domain in a batch, on all devices together."""
     target_images: int | None = Field(default=None, gt=0)
-    """Unlabelled target images in a batch, in adaptation; empty: as many as labelled ones."""
+    """Unlabelled target images in a batch, in adaptation; empty: as many as there are labelled
+    ones."""
     sampling: Literal["balanced", "pooled"] = "balanced"
-    """As many images from each domain, or a shuffle of all of them (the paper's)."""
+    """Equally many images from each domain, or a shuffle of all images (as in the DMG paper)."""
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
     precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"
+    """Numbers that the network computes with: 32 bits, or mixed with bfloat16."""
     compile: bool = False
     """`torch.compile` the network; pays off on GPUs and long runs."""
     selection: Literal["source", "last", "oracle"] = "source"
-    """Which checkpoint counts: best on source validation, the last, or best on the unseen domain
-    (an upper bound that peeks; tables say so)."""
+    """Which checkpoint counts: the best on source validation, the last one, or the best on the
+    unseen domain (an upper bound that peeks; tables say so)."""
     evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the source validation images."""
     checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
@@ -179,6 +187,7 @@ class Experiment(Settings):
     log_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=10, gt=0)
     """Steps between lines in metrics.jsonl."""
     seed: int = Field(default=0, ge=0)
+    """Of first weights, sampling, augmentation and masks."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "Experiment":

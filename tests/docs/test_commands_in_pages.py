@@ -91,9 +91,10 @@ def test_names_of_modules_and_files_exist() -> None:
 def _is_module_or_name(dotted: str) -> bool:
     parent, _, name = dotted.rpartition(".")
     try:
-        return importlib.util.find_spec(dotted) is not None
+        home = importlib.import_module(parent)
+        return hasattr(home, name) or importlib.util.find_spec(dotted) is not None
     except ModuleNotFoundError:
-        return hasattr(importlib.import_module(parent), name)
+        return False
 
 
 def _train(chosen) -> None:
