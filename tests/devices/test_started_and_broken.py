@@ -77,6 +77,28 @@ def test_processes_that_others_start_train_one_run(starter: str, tmp_path: Path)
         torch.testing.assert_close(tensor, one[name], atol=1e-5, rtol=1e-4, msg=name)
 
 
+def test_only_the_first_process_makes_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes what was left half written, and cannot know that another one is writing it."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("unseen.training.execute._launch", lambda *rest: None)
+    assert not train("digits/dmg", tmp_path / "run").path.exists()
+
+
+def test_processes_that_others_start_compare_methods(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    words = ["compare", "digits", "--methods", "aggregate,dmg", "--unseen", "outlines"]
+    settings = [word for word in WORDS if "unseen" not in word]
+    command = [*launcher, "-m", "unseen", *words, "devices.number=2", *settings]
+    process = start(command, tmp_path / "runs")
+    out, err = process.communicate(timeout=250)
+    assert process.returncode == 0, err
+    assert "2/2 dmg, unseen outlines, seed 0: out of domain" in err
+    assert out.count("Out-of-domain accuracy") == 1
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
+
+
 def test_processes_beside_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them would train the whole run, in one folder."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")

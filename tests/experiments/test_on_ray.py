@@ -222,7 +222,7 @@ def test_no_cluster_at_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("nobody there")
 
     ray: Any = SimpleNamespace(init=init)
-    with pytest.raises(UnseenError, match="no Ray cluster replies at far:6379; 'ray start"):
+    with pytest.raises(UnseenError, match="no Ray cluster answers at far:6379; 'ray start"):
         module._start(ray, Resources(address="far:6379"))
 
 

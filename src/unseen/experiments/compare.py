@@ -138,15 +138,18 @@ def run_comparison(
     (dataset,) = plan.sweep.datasets
     tables = build_tables(results, plan.singles[0].experiment.selection, plan.expected(dataset))
     home = runs / "tables" / plan.folder_name
-    files = write_tables(tables, home)
-    write_run_list(home, RunList(tuple(folder.path for folder in folders)))
-    _send_tables(log, tables, home, console)
-    return Comparison(results, tables, files, [folder.path for folder in folders], missing)
+    paths = [folder.path for folder in folders]
+    files: list[Path] = []
+    if is_first_process():
+        files = write_tables(tables, home)
+        write_run_list(home, RunList(tuple(paths)))
+        _send_tables(log, tables, home, console)
+    return Comparison(results, tables, files, paths, missing)
 
 
 def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console: Console) -> None:
     """The comparison's own entry in each tracker, beside those of its runs."""
-    if names and is_first_process():
+    if names:
         settings = {"tables": home.name}
         subject = Subject(home.name, home.name[-8:], settings, home.parent.parent)
         warn = partial(console.print, highlight=False, markup=False, soft_wrap=True)

@@ -41,9 +41,11 @@ def execute(
         raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
     datasets = datasets or OpenDatasets()
     _choose_roles(experiment, datasets)  # a misspelt domain leaves no folder behind
-    with folder.locked() if is_first_process() else nullcontext():
+    first = is_first_process()
+    with folder.locked() if first else nullcontext():
         if not folder.finished:  # another process may just have been quicker
-            folder.create(experiment)
+            if first:  # what another process is writing would be taken for a leftover
+                folder.create(experiment)
             _launch(experiment, folder, display, log, until, datasets)
             if folder.finished:
                 folder.failure.unlink(missing_ok=True)
