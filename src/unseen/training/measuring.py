@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ from torch import Tensor
 from unseen.atomic import link_file, write_json
 from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
-from unseen.evaluation.protocol import Predict, three_views
+from unseen.data.roles import Roles
+from unseen.evaluation.protocol import Evaluator, Predict, three_views
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
@@ -26,33 +27,46 @@ from unseen.training.state import RunState
 
 def validate(state: RunState) -> None:
     """Accuracy on the source validation images; weights that a rule now prefers are kept, unless
-    the method is in a phase that only prepares.
-
-    The unseen domain is looked at here only under the rule that says so by its name, `oracle`.
-    """
+    the method is in a phase that only prepares."""
     with _predicting(state) as predict:
-        [seen] = state.evaluator.measure(predict, state.images.roles.validation)
-        peeked = None
-        if state.experiment.selection == "oracle":
-            [measured] = state.evaluator.measure(predict, state.images.roles.out_of_domain)
-            peeked = accuracies(measured)
-    evaluation = Evaluation(state.step, accuracies(seen), peeked)
+        roles, selection = state.images.roles, state.experiment.selection
+        [evaluation] = measure_step(state.evaluator, predict, roles, selection, state.step)
     candidate = not state.method.preparing
     if candidate:
         state.evaluations.append(evaluation)
     if state.log is None:
         return
-    mean = sum(evaluation.validation.values()) / len(evaluation.validation)
     state.log.write(evaluation_record(evaluation, candidate, state.method.statistics()))
-    state.display.evaluation(mean)
-    files: list[Path] = []
-    for rule in rules_of(state.experiment) if candidate else ():
-        if choose(rule, state.evaluations) == state.step:
-            files.append(state.folder.weights(rule))
+    state.display.evaluation(fmean(evaluation.validation.values()))
+    files = [
+        state.folder.weights(rule)
+        for rule in (rules_of(state.experiment) if candidate else ())
+        if choose(rule, state.evaluations) == state.step
+    ]
     if files:
         save_weights(files[0], state.method)
     for file in files[1:]:
         link_file(files[0], file)
+
+
+def measure_step(
+    evaluator: Evaluator, predict: Predict, roles: Roles, selection: str, step: int
+) -> list[Evaluation]:
+    """Accuracies at a step, of each model. The unseen domain is looked at during training only
+    under the selection rule that says so by its name, `oracle`."""
+    seen = [_accuracies(each) for each in evaluator.measure(predict, roles.validation)]
+    if selection != "oracle":
+        return [Evaluation(step, each) for each in seen]
+    unseen = [_accuracies(each) for each in evaluator.measure(predict, roles.out_of_domain)]
+    return [Evaluation(step, *each) for each in zip(seen, unseen, strict=True)]
+
+
+def measure_views(
+    evaluator: Evaluator, predict: Predict, roles: Roles, method: Method
+) -> list[Views]:
+    """The three views of each model; `method` says whether it can be told the domain."""
+    told = isinstance(method, DomainAware)
+    return three_views(evaluator, predict, told, roles.out_of_domain, roles.in_domain)
 
 
 def evaluation_record(
@@ -76,7 +90,9 @@ def write_result(state: RunState) -> None:
         if step not in measured:
             if step != state.steps:
                 load_weights(state.folder.weights(rule), state.method)
-            measured[step] = _views(state)
+            with _predicting(state) as predict:
+                roles, method = state.images.roles, state.method
+                [measured[step]] = measure_views(state.evaluator, predict, roles, method)
         results[rule] = RuleResult(step=step, views=measured[step])
     if state.log is None:
         return
@@ -136,19 +152,6 @@ def rules_of(experiment: Experiment) -> tuple[str, ...]:
     return ("oracle", "source", "last") if experiment.selection == "oracle" else ("source", "last")
 
 
-def _views(state: RunState) -> Views:
-    roles = state.images.roles
-    with _predicting(state) as predict:
-        [views] = three_views(
-            state.evaluator,
-            predict,
-            isinstance(state.method, DomainAware),
-            roles.out_of_domain,
-            roles.in_domain,
-        )
-    return views
-
-
 @contextmanager
 def _predicting(state: RunState) -> Iterator[Predict]:
     """The method's prediction in evaluation mode and in the run's precision."""
@@ -164,5 +167,5 @@ def _predicting(state: RunState) -> Iterator[Predict]:
         state.module.train()
 
 
-def accuracies(measured: Measured) -> dict[str, float]:
+def _accuracies(measured: Measured) -> dict[str, float]:
     return {domain: result.accuracy for domain, result in measured.items()}

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -12,14 +13,20 @@ from torch import Tensor
 
 from unseen.atomic import atomic_file, link_file
 from unseen.data.roles import Roles
-from unseen.evaluation.protocol import Evaluator, Predict, three_views
+from unseen.evaluation.protocol import Evaluator, Predict
 from unseen.methods.base import Method
-from unseen.methods.kinds import DomainAware
 from unseen.records.log import MetricsLog
 from unseen.records.result import RuleResult, Views
-from unseen.selection import Evaluation, choose
+from unseen.selection import choose
 from unseen.training.checkpoints import for_prediction
-from unseen.training.measuring import Trained, accuracies, evaluation_record, rules_of, write_files
+from unseen.training.measuring import (
+    Trained,
+    evaluation_record,
+    measure_step,
+    measure_views,
+    rules_of,
+    write_files,
+)
 from unseen.training.pictures import draw
 from unseen.training.stacked.method import Tensors
 from unseen.training.stacked.stack import Stack, StackedRun
@@ -81,21 +88,17 @@ def _cohorts(stack: Stack, tensors: Tensors) -> Iterator[_Cohort]:
 
 def validate(stack: Stack, step: int) -> None:
     """As `measuring.validate`, for every active run; the best weights are kept in memory."""
-    learning = _detached(stack.method.learning)
+    learning = {name: tensor.detach() for name, tensor in stack.method.learning.items()}
     rules = rules_of(stack.shared)
     preferred: dict[str, list[int]] = {rule: [] for rule in rules}
     stack.method.template.eval()
     for cohort in _cohorts(stack, learning):
-        seen = cohort.evaluator.measure(cohort.predict, cohort.roles.validation)
-        peeked = None
-        if stack.shared.selection == "oracle":
-            peeked = cohort.evaluator.measure(cohort.predict, cohort.roles.out_of_domain)
-        for place, number in enumerate(cohort.numbers):
+        measured = (cohort.evaluator, cohort.predict, cohort.roles)
+        evaluations = measure_step(*measured, stack.shared.selection, step)
+        for number, evaluation in zip(cohort.numbers, evaluations, strict=True):
             run = stack.runs[number]
             if run.error is not None:
                 continue
-            unseen = accuracies(peeked[place]) if peeked else None
-            evaluation = Evaluation(step, accuracies(seen[place]), unseen)
             run.evaluations.append(evaluation)
             statistics = _statistics(stack, number, learning)
             run.records.append(evaluation_record(evaluation, True, statistics))
@@ -104,9 +107,9 @@ def validate(stack: Stack, step: int) -> None:
                     preferred[rule].append(number)
     stack.method.template.train()
     _remember_best(stack, learning, preferred)
-    means = [_mean(run.evaluations[-1].validation) for _, run in stack.active]
+    means = [fmean(run.evaluations[-1].validation.values()) for _, run in stack.active]
     if means:
-        stack.display.evaluation(sum(means) / len(means))
+        stack.display.evaluation(fmean(means))
 
 
 def _remember_best(stack: Stack, learning: Tensors, preferred: dict[str, list[int]]) -> None:
@@ -122,15 +125,10 @@ def write_results(stack: Stack) -> None:
     stack.method.template.eval()
     for rule in reversed(rules_of(stack.shared)) if stack.active else ():
         for cohort in _cohorts(stack, stack.best[rule]):
-            views = three_views(
-                cohort.evaluator,
-                cohort.predict,
-                isinstance(stack.method.template, DomainAware),
-                cohort.roles.out_of_domain,
-                cohort.roles.in_domain,
-            )
-            for place, number in enumerate(cohort.numbers):
-                results[number][rule] = views[place]
+            measured = (cohort.evaluator, cohort.predict, cohort.roles)
+            each = measure_views(*measured, stack.method.template)
+            for number, views in zip(cohort.numbers, each, strict=True):
+                results[number][rule] = views
     share = (time.monotonic() - stack.started) / len(stack.runs)
     for run in stack.runs:
         _write_records(run)
@@ -178,11 +176,3 @@ def _statistics(stack: Stack, number: int, learning: Tensors) -> dict[str, Any]:
     if type(stack.method.template).statistics is Method.statistics:
         return {}
     return _as_run(stack, number, learning).statistics()
-
-
-def _detached(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach() for name, tensor in tensors.items()}
-
-
-def _mean(values: Any) -> float:
-    return sum(values.values()) / len(values)
