@@ -112,9 +112,9 @@ def test_predictions_where_the_domain_is_known(run: unseen.Run, pictures: Path) 
 
 def test_images_that_cannot_be_predicted(run: unseen.Run, pictures: Path) -> None:
     file = next((pictures / "fog").rglob("*.png"))
-    with pytest.raises(DataError, match="put a single one into a list"):
+    with pytest.raises(DataError, match="put a single image into a list"):
         run.predict(str(file))
-    with pytest.raises(DataError, match="put a single one into a list"):
+    with pytest.raises(DataError, match="put a single image into a list"):
         run.predict(np.asarray(Image.open(file)))
     with pytest.raises(DataError, match=r"should be uint8 \[height, width, 3\], got float64"):
         run.predict([np.zeros((4, 4, 3))])
@@ -169,7 +169,7 @@ def test_evaluate_on_classes_that_are_not_known(run: unseen.Run, tmp_path: Path,
     root = write_pictures(tmp_path / "other", ("dusk",), ("cat", "horse"))
     code, _, err = evaluate(capsys, str(run.folder.path), "--data", str(root))
     assert code == 2
-    assert "classes that this run does not know: horse (it knows cat, dog)" in err
+    assert "classes that the model does not know: horse (it knows cat, dog)" in err
     code, _, err = evaluate(capsys, str(run.folder.path), "--data", str(tmp_path / "nowhere"))
     assert code == 2
     assert "does not exist" in err

@@ -43,7 +43,7 @@ def test_a_model_that_ignores_the_domain_has_no_opinions(pictures: Path) -> None
     model = make_model("aggregate")
     (first, *_) = model.stream(files(pictures))
     assert (first.opinions, first.disagreement) == (None, None)
-    with pytest.raises(UnseenError, match="answers the same for every domain"):
+    with pytest.raises(UnseenError, match="gives the same answer for every domain"):
         model.opinions(files(pictures))
 
 
@@ -105,7 +105,7 @@ def test_what_is_refused(dmg: Model, pictures: Path) -> None:
     ):
         dmg.predict(files(pictures), domain="foto")
     for single in (files(pictures)[0], str(files(pictures)[0]), Image.new("RGB", (4, 4))):
-        with pytest.raises(DataError, match="put a single one into a list"):
+        with pytest.raises(DataError, match="put a single image into a list"):
             dmg.stream(single)  # pyright: ignore[reportArgumentType]
     for array in (np.zeros((4, 4, 3)), np.zeros((4, 4, 5), np.uint8), np.zeros((4,), np.uint8)):
         with pytest.raises(DataError, match=r"an array should be uint8 \[height, width, 3\], got"):

@@ -4,8 +4,6 @@ The baseline of every domain generalization paper, and a strong one: minimise th
 cross-entropy over all images of the batch.
 """
 
-from torch import Tensor
-
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.building_blocks import classification
@@ -17,6 +15,3 @@ class Aggregate(Method):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         loss, accuracy = classification(self.network(batch.images), batch.labels)
         return {"loss": loss, "accuracy": accuracy}
-
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)

@@ -80,8 +80,5 @@ class CrossGrad(Method):
         (gradient,) = torch.autograd.grad(losses.sum(), x, retain_graph=True)
         return x.detach() + step * gradient.clamp(-self.config.clip, self.config.clip)
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(self.domain_network[-1])]

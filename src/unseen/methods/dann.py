@@ -112,9 +112,6 @@ class DANN(Method):
         chances = scores.detach().softmax(dim=1)
         return (features[:, :, None] * chances[:, None, :]).flatten(1)
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
     def parameter_groups(self) -> list[ParameterGroup]:
         discriminator = new_layers(self.discriminator)
         discriminator["lr"] = self.config.discriminator_lr

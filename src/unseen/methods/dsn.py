@@ -124,9 +124,6 @@ class DSN(Method):
         balance = 1 / groups.bincount() if self.task.target else None
         return functional.cross_entropy(guesses, groups, weight=balance)
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
     def parameter_groups(self) -> list[ParameterGroup]:
         added = new_layers(self.private_encoders, self.decoder, self.discriminator)
         return [*super().parameter_groups(), added]

@@ -120,9 +120,6 @@ class EpiFCR(Method):
         epi_c = self.network.run(foreign, since=self.split)
         return _share(epi_f, rows, batch), _share(epi_c, rows, batch)
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(*self.domain_classifiers.new_layers())]
 

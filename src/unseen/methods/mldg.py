@@ -89,9 +89,6 @@ class MLDG(Method):
         right = (scores.detach().argmax(dim=1) == labels).sum()
         return functional.cross_entropy(scores, labels, reduction="sum") / count, right / count
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
 
 def _differentiable_twice() -> AbstractContextManager[Any]:
     """Attention by plain products: its fused kernels have no second derivative."""

@@ -124,9 +124,6 @@ class Reweighting(SurveyingMethod):
             )
         return self.weights[place]
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        return self.network(images)
-
     def _remarks(self) -> tuple[str, ...]:
         found, n = self._numbers(), len(self.weights)
         size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]

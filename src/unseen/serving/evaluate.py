@@ -1,4 +1,4 @@
-"""Measuring a model again: on the images of its run, or on others."""
+"""Evaluates a model again: on the images of its run, or on others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +49,7 @@ def _prepare_other(model: Model, data: Path) -> PreparedImages:
     unknown = sorted(set(dataset.index().classes) - set(model.classes))
     if unknown:
         raise DataError(
-            f"{data} has classes that this run does not know: {', '.join(unknown[:5])} "
+            f"{data} has classes that the model does not know: {', '.join(unknown[:5])} "
             f"(it knows {', '.join(model.classes)})"
         )
     prepared = prepare(dataset, model.image_size)

@@ -1,4 +1,4 @@
-"""From files, pictures and arrays to pixels as training had them, decoded ahead of the network."""
+"""Reads files, pictures and arrays as pixels prepared like training images, ahead of use."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -61,4 +61,4 @@ def check_several(images: object) -> None:
     """Refuse a single image where a list of them is expected."""
     single = isinstance(images, str | Path | Image.Image)
     if single or (isinstance(images, np.ndarray) and images.ndim != 4):
-        raise DataError("predict takes a list of images; put a single one into a list")
+        raise DataError("expected a list of images; put a single image into a list")

@@ -1,4 +1,4 @@
-"""One door to every kind of model: a run, a saved folder, an exported file."""
+"""Opens every kind of model: a run, a saved folder, an ONNX file."""
 
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ _EXPECTED = (
 def load(path: str | Path, device: str = "auto") -> Predictor:
     """A model to use. A run folder gives the weights that its selection rule chose.
 
-    No kind of file can run code of its own; `device` is `auto`, or a name as torch has them.
+    Opening a file never runs code in it. `device` is `auto`, or a device as torch names it.
     """
     path = Path(path)
     if path.is_dir():

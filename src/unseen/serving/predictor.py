@@ -1,4 +1,4 @@
-"""What a model in use can do, whatever file it came from: probabilities, opinions, names."""
+"""What every loaded model offers, whatever file it came from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class Answers(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What became of one image; `problem` says why there are no numbers."""
+    """The outcome for one image; `problem` says why there are no numbers."""
 
     image: ImageLike
     probabilities: np.ndarray | None
@@ -60,8 +60,8 @@ class Predictor(ABC):
         one."""
         if not self.has_opinions:
             raise UnseenError(
-                "this model answers the same for every domain, so it has no opinions; models of "
-                "the methods dmg, multihead and fusion have them"
+                "this model gives the same answer for every domain, so it has no opinions; models "
+                "trained with dmg, multihead or fusion have them"
             )
         found = self._predictions(images, None, opinions=True)
         shape = (len(self.domains), len(self.classes))

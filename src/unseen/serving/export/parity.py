@@ -1,4 +1,4 @@
-"""Whether an exported file answers as the model does, tried out on pictures."""
+"""Compares the answers of an exported file with the model's, on images."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -55,7 +55,7 @@ def _batches(pictures: list[np.ndarray], size: int) -> Iterator[np.ndarray]:
 
 
 def _pictures(model: Model) -> tuple[list[np.ndarray], str]:
-    """Images of the dataset that the model was trained on, where they are at hand."""
+    """Images of the dataset that the model was trained on, where it is available."""
     try:
         dataset = open_dataset(model.experiment.data)
         chosen = np.linspace(0, len(dataset.index()) - 1, _PICTURES).astype(int)

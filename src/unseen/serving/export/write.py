@@ -1,4 +1,4 @@
-"""One file from a model: traced, written, opened again, compared, and only then kept."""
+"""Exports a model as one file: traced, written, opened again, compared, and only then kept."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
     file_format = FORMATS[to]
     if path.suffix != file_format.suffix:
         raise SettingsError(
-            f"{path} should end in {file_format.suffix}, by which programs know what it is"
+            f"{path} should end in {file_format.suffix}, so that programs recognise the format"
         )
     program = trace(model.method)
     with atomic_file(path) as temporary:
