@@ -90,7 +90,7 @@ class Model(Predictor, ModelHubMixin):
 
     @torch.no_grad()
     def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
-        images = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
+        images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)
         inputs = to_input(images, self.scale)
         if not opinions or not isinstance(self.method, DomainAware):
             scores = self.method.predict(inputs, domain)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class OnnxModel(Predictor):
         return Answers(found[0], found[1] if opinions else None)
 
 
-def _values(session) -> dict[str, object]:
+def _values(session: Any) -> dict[str, object]:
     """The file's metadata; values that are not JSON are another program's."""
     found: dict[str, object] = {}
     for key, text in session.get_modelmeta().custom_metadata_map.items():
@@ -51,9 +52,9 @@ def _values(session) -> dict[str, object]:
     return found
 
 
-def _providers(runtime, device: str) -> list[str]:
+def _providers(runtime: Any, device: str) -> list[str]:
     """`auto` and `cuda`: the GPU where this onnxruntime has one; the CPU does the rest."""
-    available = runtime.get_available_providers()
+    available: list[str] = runtime.get_available_providers()
     kind, gpu = device.partition(":")[0], "CUDAExecutionProvider"
     if kind not in {"auto", "cpu", "cuda"} or (kind == "cuda" and gpu not in available):
         raise SettingsError(

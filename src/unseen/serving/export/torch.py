@@ -33,7 +33,7 @@ def answers_of_file(path: Path) -> Answer:
 
     @torch.no_grad()
     def answer(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
-        images = torch.from_numpy(pixels)
+        images = torch.as_tensor(pixels)
         if not opinions:
             return Answers(graph(images).numpy(), None)
         chosen = torch.tensor(UNKNOWN if domain is None else domain)

@@ -27,11 +27,15 @@ class FileFormat(NamedTuple):
     runs_in: str
 
 
+def _answers_of_onnx_file(path: Path) -> Answer:
+    return OnnxModel(path, "cpu").answer
+
+
 FORMATS: dict[Target, FileFormat] = {
     "onnx": FileFormat(
         ".onnx",
         write_onnx,
-        lambda path: OnnxModel(path, "cpu").answer,
+        _answers_of_onnx_file,
         "onnxruntime, without unseen and torch",
     ),
     "torch": FileFormat(".pt2", write_torch, answers_of_file, "torch, without unseen"),
