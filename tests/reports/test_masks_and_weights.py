@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from unseen.records.arrays import write_arrays
-from unseen.reports.figures.drawing import fitted
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks
+from unseen.reports.figures.shapes import fitted
 from unseen.reports.figures.svg import to_svg
 from unseen.reports.page.methods.importance import end_of_phase_1
 from unseen.reports.page.methods.masks import kept_units, sorted_units

@@ -18,8 +18,8 @@ from unseen.errors import SettingsError
 from unseen.experiments.compare import compare
 from unseen.records.folder import RunFolder
 from unseen.records.result import Measured, RuleResult, Views
-from unseen.reports.figures.drawing import Drawing, Rect, Text
 from unseen.reports.figures.matplotlib import to_picture
+from unseen.reports.figures.shapes import Drawing, Rect, Text
 from unseen.trackers import fan_out
 from unseen.trackers.base import Subject, named_numbers, to_markdown
 from unseen.trackers.outcome import draw_confusion, final_numbers

@@ -10,7 +10,7 @@ from unseen import catalog
 from unseen.config import as_list
 from unseen.errors import SettingsError
 from unseen.records.result import RunResult
-from unseen.reports.figures.drawing import Drawing
+from unseen.reports.figures.shapes import Drawing
 from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table
 from unseen.trackers.base import Subject, Tracker, named_numbers

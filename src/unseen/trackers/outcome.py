@@ -8,9 +8,9 @@ import numpy as np
 from unseen.records.folder import safe_name
 from unseen.records.result import RunResult
 from unseen.reports.confusions import most_confused, shares
-from unseen.reports.figures.drawing import Drawing
 from unseen.reports.figures.grids import draw_heat
 from unseen.reports.figures.panels import HeatPanel, number_texts
+from unseen.reports.figures.shapes import Drawing
 
 TABLE_HEADER = ("view", "domain", "accuracy", "calibration error", "images")
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from unseen.reports.figures import curves, grids, panels, rows
-from unseen.reports.figures.drawing import Drawing
+from unseen.reports.figures import curves, grids, panels, rows, shapes
 
-_DRAW: dict[type, Callable[[Any], Drawing]] = {
+_DRAW: dict[type, Callable[[Any], shapes.Drawing]] = {
     panels.BarPanel: rows.draw_bars,
     panels.DotPanel: rows.draw_dots,
     panels.CurvePanel: curves.draw_curves,
@@ -18,5 +17,5 @@ _DRAW: dict[type, Callable[[Any], Drawing]] = {
 }
 
 
-def draw(panel: panels.Panel) -> Drawing:
+def draw(panel: panels.Panel) -> shapes.Drawing:
     return _DRAW[type(panel)](panel)

@@ -15,19 +15,7 @@ from matplotlib.lines import Line2D
 from PIL import Image as Pillow
 
 from unseen.atomic import atomic_file
-from unseen.reports.figures.drawing import (
-    Circle,
-    Curve,
-    Dots,
-    Drawing,
-    Group,
-    Image,
-    Line,
-    Rect,
-    Shade,
-    Shape,
-    Text,
-)
+from unseen.reports.figures import shapes
 
 _PIXELS = 100  # to an inch: panels two in a row are seven inches wide, letters eight points high
 _LETTERS = 0.9 * 72 / _PIXELS  # points to a pixel; matplotlib's font is wider than a browser's
@@ -83,7 +71,7 @@ _TEXTS: dict[str, dict[str, Any]] = {
 _ALIGNED = {"start": "left", "middle": "center", "end": "right"}
 
 
-def write_drawing(drawing: Drawing, stem: Path) -> list[Path]:
+def write_drawing(drawing: shapes.Drawing, stem: Path) -> list[Path]:
     """PNG, SVG and PDF, without the time of day."""
     paths = []
     with mpl.rc_context(_STYLE):
@@ -96,14 +84,14 @@ def write_drawing(drawing: Drawing, stem: Path) -> list[Path]:
     return paths
 
 
-def to_picture(drawing: Drawing) -> Pillow.Image:
+def to_picture(drawing: shapes.Drawing) -> Pillow.Image:
     """A pixel for each unit of the drawing."""
     canvas = FigureCanvasAgg(_canvas(drawing))
     canvas.draw()
     return Pillow.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
-def _canvas(drawing: Drawing) -> Figure:
+def _canvas(drawing: shapes.Drawing) -> Figure:
     canvas = Figure(figsize=(drawing.width / _PIXELS, drawing.height / _PIXELS), dpi=_PIXELS)
     axes = canvas.add_axes((0, 0, 1, 1), autoscale_on=False)
     axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
@@ -126,46 +114,46 @@ class _Pen(NamedTuple):
     x: float = 0.0
     y: float = 0.0
 
-    def draw_all(self, shapes: Iterable[Shape]) -> None:
-        for shape in shapes:
+    def draw_all(self, drawn: Iterable[shapes.Shape]) -> None:
+        for shape in drawn:
             self._draw(shape)
 
-    def _draw(self, shape: Shape) -> None:
+    def _draw(self, shape: shapes.Shape) -> None:
         match shape:
-            case Group():
+            case shapes.Group():
                 self._group(shape)
-            case Rect(x, y, width, height, look):
+            case shapes.Rect(x, y, width, height, look):
                 place = (self.x + x, self.y + y)
                 self._area(patches.Rectangle(place, width, height), look)
-            case Circle(x, y, radius, look):
+            case shapes.Circle(x, y, radius, look):
                 self._area(patches.Circle((self.x + x, self.y + y), radius), look)
-            case Dots(points, radius, look):
+            case shapes.Dots(points, radius, look):
                 for x, y in points:
                     dot = patches.Circle((self.x + x, self.y + y), radius)
                     self._area(dot, f"cloud {look}")
-            case Line(x1, y1, x2, y2, look):
+            case shapes.Line(x1, y1, x2, y2, look):
                 self._line(((x1, y1), (x2, y2)), look)
-            case Curve(points):
+            case shapes.Curve(points):
                 self._line(points, self.look)
-            case Image(x, y, size, pixels):
+            case shapes.Image(x, y, size, pixels):
                 left, top = self.x + x, self.y + y
                 extent = (left, left + size, top + size, top)
                 self.axes.imshow(pixels, extent=extent, aspect="auto")
-            case Text():
+            case shapes.Text():
                 self._text(shape)
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: shapes.Group) -> None:
         color = self.color if group.color is None else _PALETTE[group.color % len(_PALETTE)]
         x, y = self.x + group.at[0], self.y + group.at[1]
         pen = _Pen(self.axes, self.cells, color, group.look, group.letters, x, y)
         pen.draw_all(group.shapes)
 
-    def _area(self, patch: patches.Patch, look: str | Shade) -> None:
-        if isinstance(look, Shade):
+    def _area(self, patch: patches.Patch, look: str | shapes.Shade) -> None:
+        if isinstance(look, shapes.Shade):
             patch.set(fc=_mixed(look), ec=_FAINT, lw=0.4)
         else:
             patch.set(**self._colored(_AREAS[look]))
-        if isinstance(look, Shade) or look.startswith("cloud"):
+        if isinstance(look, shapes.Shade) or look.startswith("cloud"):
             self.cells.append(patch)
         else:
             patch.set(zorder=1, clip_on=False)
@@ -180,7 +168,7 @@ class _Pen(NamedTuple):
     def _colored(self, style: dict[str, Any]) -> dict[str, Any]:
         return {name: self.color if value == _OWN else value for name, value in style.items()}
 
-    def _text(self, text: Text) -> None:
+    def _text(self, text: shapes.Text) -> None:
         style: dict[str, Any] = {"color": _INK, **_TEXTS[text.look]}
         style["fontsize"] = _LETTERS * (self.letters or style["fontsize"])
         self.axes.text(
@@ -190,7 +178,7 @@ class _Pen(NamedTuple):
         )  # fmt: skip
 
 
-def _mixed(shade: Shade) -> tuple[float, float, float]:
+def _mixed(shade: shapes.Shade) -> tuple[float, float, float]:
     """From the paper (0) to the full colour (1)."""
     strength = min(max(shade.strength, 0.0), 1.0)
     full = _NEGATIVE if shade.negative else _HEAT
