@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.generators.write_pages import DOCS, generated_pages
+from docs.generators.write_pages import DOCS, ROOT, generated_pages
 
 import unseen
 from unseen import catalog
@@ -13,7 +13,7 @@ from unseen import catalog
 def test_generated_pages_are_current() -> None:
     """`make docs` writes them."""
     stale = [
-        path.relative_to(DOCS).as_posix()
+        path.relative_to(ROOT).as_posix()
         for path, text in generated_pages().items()
         if path.read_text(encoding="utf-8") != text
     ]
