@@ -60,33 +60,6 @@ def test_precision_may_be_written_as_a_number() -> None:
     assert load_experiment("digits/aggregate", {"precision": 32}).precision == "32"
 
 
-def test_identity_has_a_known_value() -> None:
-    """A change here makes every finished run a run of other settings: it must be meant."""
-    experiment = load_experiment("digits/dmg", {"data.unseen_domain": "outlines"})
-    assert identity(experiment) == "90e17eaf0827"
-
-
-def test_identity_ignores_devices_alone() -> None:
-    plain = identity(load_experiment("digits/dmg"))
-    on_two = load_experiment("digits/dmg", {"devices.number": 2, "devices.accelerator": "cpu"})
-    assert identity(on_two) == plain
-    others = [
-        {"seed": 1},
-        {"steps": 401},
-        {"data.unseen_domain": "plain"},
-        {"data.split_seed": 1},
-        {"network.image_size": 16},
-        {"method.overlap_weight": 0.2},
-        {"optimizer.lr": 2e-3},
-        {"schedule.name": "constant"},
-        {"augment.jitter": 0.1},
-        {"selection": "last"},
-        {"precision": "bf16"},
-    ]
-    identities = [identity(load_experiment("digits/dmg", change)) for change in others]
-    assert len({plain, *identities}) == len(others) + 1
-
-
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_settings_survive_the_way_to_disk_and_back(recipe: str) -> None:
     adapting = read_recipe(recipe).get("setting") == "adaptation"  # to one domain alone

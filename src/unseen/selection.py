@@ -1,7 +1,7 @@
 """Which step of a run counts, decided from its evaluation records alone. No torch."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -37,13 +37,6 @@ class Evaluation(NamedTuple):
     unseen: Mapping[str, float] | None = None
 
 
-class _Candidate(NamedTuple):
-    """What a rule gets to see: one step, and the accuracies that it may use."""
-
-    step: int
-    accuracies: Mapping[str, float]
-
-
 def check_rule(rule: str) -> None:
     """Raise for a rule that does not exist, naming the nearest one."""
     if rule not in RULES:
@@ -51,56 +44,36 @@ def check_rule(rule: str) -> None:
 
 
 def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
-    """The step that counts under a rule; only the oracle is handed unseen-domain accuracies."""
+    """The step that counts under a rule: the highest mean over domains, and the earliest of equal
+    ones. Only the oracle gets to see accuracies on an unseen domain."""
     check_rule(rule)
     if not evaluations:
         raise UnseenError("no evaluation was recorded, so no step can be chosen; train the run")
-    if rule == "oracle":
-        return _best(_unseen_candidates(evaluations))
-    candidates = [_Candidate(each.step, each.validation) for each in evaluations]
-    return _SOURCE_RULES[rule](candidates)
+    if rule == "last":
+        return max(each.step for each in evaluations)
+    oracle = rule == "oracle"
+    by_step = {
+        each.step: (each.unseen if oracle else each.validation) or {} for each in evaluations
+    }
+    for step, accuracies in by_step.items():
+        _check_accuracies(rule, step, accuracies)
+    return min(by_step, key=lambda step: (-fmean(by_step[step].values()), step))
 
 
-def _unseen_candidates(evaluations: Sequence[Evaluation]) -> list[_Candidate]:
-    candidates: list[_Candidate] = []
-    for each in evaluations:
-        if not each.unseen:
-            raise SettingsError(
-                f"step {each.step} has no accuracy on an unseen domain, which the rule 'oracle' "
-                "needs; train with selection=oracle and data.unseen_domain set"
+def _check_accuracies(rule: str, step: int, accuracies: Mapping[str, float]) -> None:
+    if not accuracies and rule == "oracle":
+        raise SettingsError(
+            f"step {step} has no accuracy on an unseen domain, which the rule 'oracle' "
+            "needs; train with selection=oracle and data.unseen_domain set"
+        )
+    if not accuracies:
+        raise SettingsError(
+            f"step {step} has no validation accuracy, which the rule 'source' "
+            "needs; set data.validation_share above 0 or choose selection=last"
+        )
+    for domain, accuracy in accuracies.items():
+        if not math.isfinite(accuracy):
+            raise UnseenError(
+                f"accuracy on '{domain}' at step {step} is {accuracy}, expected "
+                "a number from 0 to 1; check that the domain has images to evaluate"
             )
-        candidates.append(_Candidate(each.step, each.unseen))
-    return candidates
-
-
-def _best_on_source(candidates: Sequence[_Candidate]) -> int:
-    for candidate in candidates:
-        if not candidate.accuracies:
-            raise SettingsError(
-                f"step {candidate.step} has no validation accuracy, which the rule 'source' "
-                "needs; set data.validation_share above 0 or choose selection=last"
-            )
-    return _best(candidates)
-
-
-def _last(candidates: Sequence[_Candidate]) -> int:
-    return max(candidate.step for candidate in candidates)
-
-
-def _best(candidates: Sequence[_Candidate]) -> int:
-    """Highest mean over domains; of equal ones the earliest."""
-    for candidate in candidates:
-        for domain, accuracy in candidate.accuracies.items():
-            if not math.isfinite(accuracy):
-                raise UnseenError(
-                    f"accuracy on '{domain}' at step {candidate.step} is {accuracy}, expected "
-                    "a number from 0 to 1; check that the domain has images to evaluate"
-                )
-    ranked = min(candidates, key=lambda each: (-fmean(each.accuracies.values()), each.step))
-    return ranked.step
-
-
-_SOURCE_RULES: dict[str, Callable[[Sequence[_Candidate]], int]] = {
-    "source": _best_on_source,
-    "last": _last,
-}

@@ -87,7 +87,7 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("show empty", "empty is not a run folder"),
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),
         ("evaluate nowhere", "nowhere is not a run folder"),
-        ("evaluate begun", "not finished; go on with: unseen train begun"),
+        ("evaluate begun", "not finished; resume it with: unseen train begun"),
         ("compare digit", "unknown dataset with recipes 'digit'; did you mean 'digits'?"),
         ("compare digits --methods dgm", "unknown method 'dgm'; did you mean 'dmg'?"),
         ("compare digits --methods ,", "at least one method and one seed"),

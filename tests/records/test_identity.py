@@ -6,12 +6,19 @@ from typing import Annotated, Any
 import pytest
 
 from unseen.config import NO_EFFECT_ON_RESULT, Experiment, MethodSettings, Settings, identity
-from unseen.recipe_files import load_experiment
+from unseen.recipe_files import build_experiment, load_experiment
 
 
 def build(**changes: Any) -> Experiment:
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     return load_experiment("digits/dmg", dotted)
+
+
+def test_identity_has_a_known_value() -> None:
+    """A change here makes every finished run a run of other settings: it must be meant."""
+    parts = {"data": "digits", "network": "small_cnn", "method": "dmg"}
+    named = {section: {"name": name} for section, name in parts.items()}
+    assert identity(build_experiment({**named, "steps": 300})) == "22258cfb5fbd"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +49,11 @@ def test_where_and_how_often_something_is_written_makes_no_other_run(
         {"method__overlap_weight": 0.5},
         {"network__image_size": 16},
         {"steps": 7},
+        {"data__unseen_domain": "plain"},
+        {"data__split_seed": 1},
+        {"schedule__name": "constant"},
+        {"augment__jitter": 0.1},
+        {"precision": "bf16"},
     ],
 )
 def test_what_may_change_a_number_makes_another_run(changes: dict[str, Any]) -> None:

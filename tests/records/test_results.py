@@ -16,6 +16,7 @@ from unseen.records.folder import RunFolder
 from unseen.records.result import Calibration, DomainResult, RuleResult, RunResult, Views
 
 CLASSES = 345
+SKETCH = ("rules", "source", "views", "out_of_domain", "sketch")
 TEST_IMAGES = {  # of DomainNet, by its official lists
     "clipart": 14_604,
     "infograph": 15_582,
@@ -151,6 +152,9 @@ def test_views_and_means_are_asked_for_by_name() -> None:
         (["classes"], None, "result.json is damaged: classes: .*; train the run again"),
         (["seed"], "many", "result.json is damaged: seed: "),
         (["rules", "source", "step"], [], "result.json is damaged: rules.source.step: "),
+        ([*SKETCH, "images"], 0, "damaged: rules.source.views.out_of_domain.sketch.images"),
+        ([*SKETCH, "calibration", "correct"], [1, 2], "calibration: .* one number for each bin"),
+        ([*SKETCH, "calibration", "images"], [0], "calibration: .* no bin has images"),
         (["rules", "source", "views", "elsewhere"], {}, "damaged: rules.source.views.elsewhere"),
     ],
 )

@@ -135,7 +135,7 @@ def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     shutil.copytree(run.folder.path, begun)
     (begun / "result.json").unlink()
-    assert_refused(begun, "is not finished; go on with: unseen train")
+    assert_refused(begun, "is not finished; resume it with: unseen train")
     shutil.copy(run.folder.result, begun)
     content = json.loads((begun / "result.json").read_text())
     del content["classes"]

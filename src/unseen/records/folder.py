@@ -1,4 +1,4 @@
-"""The folder of a run: where its files lie, who writes in it, what it is called.
+"""The folder of a run: its files, its lock and its name.
 
 The format is described in docs/run-folder.md. No torch.
 """
@@ -29,7 +29,7 @@ class RunBusy(UnseenError):
 
 
 class Failure(NamedTuple):
-    """Why a run could not be brought to its end."""
+    """Why a run could not be finished."""
 
     error: str
     attempts: int
@@ -77,7 +77,7 @@ class RunFolder:
                 except BlockingIOError:
                     raise RunBusy(
                         f"another process is training the run in {self.path}; wait until it is "
-                        "done and give the same command again"
+                        "done and run the same command again"
                     ) from None
                 for leftover in self.path.rglob(".*.partial"):
                     leftover.unlink(missing_ok=True)
@@ -87,13 +87,13 @@ class RunFolder:
         """Make the folder with settings and environment; one that is there already keeps them."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self.settings.is_file():
-            self.read_settings()  # a run of another version is not gone on with
+            self.read_settings()  # a run of another version is not resumed
             return
         write_json(self.environment, describe_environment())
         write_json(self.settings, {"format": FORMAT, **complete_settings(experiment)})
 
     def read_settings(self) -> dict[str, Any]:
-        """Those that the run was started with."""
+        """The settings that the run was started with."""
         if not self.settings.is_file():
             raise UnseenError(
                 f"{self.path} is not a run folder: it holds no settings.json; "
@@ -111,7 +111,7 @@ class RunFolder:
     def read_result(self) -> RunResult:
         if not self.finished:
             raise UnseenError(
-                f"the run in {self.path} is not finished; go on with: unseen train {self.path}"
+                f"the run in {self.path} is not finished; resume it with: unseen train {self.path}"
             )
         return read_result(self.result)
 
@@ -123,7 +123,7 @@ class RunFolder:
         return read_log(self.metrics)
 
     def read_failure(self) -> Failure | None:
-        """What kept the run from its end; None where nothing did, or where it has got there."""
+        """Why the last attempt failed; None where none did, or where the run has finished since."""
         if self.finished or not self.failure.is_file():
             return None
         return Failure(**read_json(self.failure))

@@ -31,7 +31,7 @@ class MetricsLog:
         if path.stat().st_size < size:
             raise UnseenError(
                 f"{path} is shorter than at the run's last checkpoint; put it back, or remove "
-                f"{path.parent} to start anew"
+                f"{path.parent} to start again"
             )
         os.truncate(path, size)
         self._file = path.open("ab")

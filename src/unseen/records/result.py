@@ -21,6 +21,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     computed_field,
+    model_validator,
 )
 
 from unseen.atomic import read_json, write_json
@@ -31,7 +32,7 @@ from unseen.records.format import FORMAT, check_format
 from unseen.records.views import VIEWS, View
 
 CONFUSIONS = "confusions.npz"
-"""Lies beside result.json."""
+"""Beside result.json."""
 
 
 class _Record(BaseModel):
@@ -45,6 +46,14 @@ class Calibration(_Record):
     confidence: tuple[float, ...]
     """Summed over the images of a bin."""
     correct: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Calibration":
+        if len({len(self.images), len(self.confidence), len(self.correct)}) != 1:
+            raise ValueError("images, confidence and correct have one number for each bin")
+        if not any(self.images):
+            raise ValueError("no bin has images")
+        return self
 
     @property
     def error(self) -> float:
