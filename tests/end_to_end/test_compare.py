@@ -290,7 +290,8 @@ def test_several_devices_are_driven_from_this_process(
     seen: list[Resources] = []
     monkeypatch.setattr(module, "is_launched", lambda: launched)
     monkeypatch.setattr(
-        module, "run_jobs", lambda jobs, resources, watcher: seen.append(resources) or []
+        "unseen.experiments.train_plan.run_jobs",
+        lambda jobs, resources, watcher: seen.append(resources) or [],
     )
     devices = {"devices.number": number, "images_per_domain": 4}
     plan = plan_comparison("digits", "aggregate", unseen="plain", overrides=devices)

@@ -140,10 +140,13 @@ def test_remarks_of_a_run_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def execute(experiment, folder, display, *rest) -> None:
         display.step(1, 0.5)
+        display.preparing("decoding", 5, 10)
         display.line("the tracker does not answer")
 
     monkeypatch.setattr("unseen.training.execute.execute", execute)
-    reply = train(below(tmp_path, tiny_job()))
+    told: list[str] = []
+    reply = Trainer(1).train(below(tmp_path, tiny_job()), told.append)
+    assert told == ["decoding images 5/10"]
     assert reply == Reply("done", remarks=("the tracker does not answer",))
 
 

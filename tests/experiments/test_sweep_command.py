@@ -7,7 +7,6 @@ import pytest
 from tests.commands import commands_in
 from tests.experiments.made_records import Pretender, small_plan
 
-from unseen.experiments import sweep as module
 from unseen.experiments.cost import Row, estimate, on_workers
 from unseen.experiments.overview import clock, cost_summary, cost_table, runs_table
 from unseen.experiments.run import resources as machine
@@ -49,7 +48,7 @@ def resources_seen(
         return outcomes
 
     if "real" not in request.node.name:
-        monkeypatch.setattr(module, "run_jobs", run_jobs)
+        monkeypatch.setattr("unseen.experiments.train_plan.run_jobs", run_jobs)
     return seen
 
 

@@ -79,7 +79,7 @@ class Listener:
     def ended(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
-    def under_way(self, jobs: Collection[Job]) -> None:
+    def under_way(self, jobs: Collection[Job], news: str) -> None:
         pass
 
 

@@ -41,9 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
+    from unseen.experiments.choose.results import write_results
     from unseen.experiments.plan import plan_sweep
-    from unseen.experiments.sweep import run_sweep
     from unseen.experiments.sweep_file import load_sweep
+    from unseen.experiments.train_plan import run_plan
 
     sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
     resources = chosen_resources(chosen, sweep.retries)
@@ -51,8 +52,8 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.dry_run:
         show_plan(plan, chosen.runs, resources)
         return 0
-    results = run_sweep(plan, chosen.runs, resources, together=not chosen.one_by_one)
-    return _show_results(plan, results)
+    outcomes = run_plan(plan, chosen.runs, resources, together=not chosen.one_by_one)
+    return _show_results(plan, write_results(plan, chosen.runs, outcomes))
 
 
 def _show_results(plan: "Plan", results: "SweepResults") -> int:

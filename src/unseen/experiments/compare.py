@@ -12,12 +12,10 @@ from unseen.config import as_list
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.results import Missing, missing_runs
 from unseen.experiments.plan import Plan, make_plan
-from unseen.experiments.progress import PlanDisplay
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
-from unseen.experiments.run.run_jobs import run_jobs
 from unseen.experiments.sweep_file import Sweep
-from unseen.experiments.train_plan import train_plan
+from unseen.experiments.train_plan import run_plan
 from unseen.recipe_files import nested
 from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
@@ -127,9 +125,7 @@ def run_comparison(
         resources = resources._replace(on="here", workers=0)
     for run in plan.singles:  # the same command tries again what failed before
         run.folder(runs).failure.unlink(missing_ok=True)
-    with PlanDisplay(console, plan, runs) as display:
-        executor = partial(run_jobs, resources=resources, watcher=display)
-        outcomes = train_plan(plan, runs, executor, together=False, log=log)
+    outcomes = run_plan(plan, runs, resources, console, together=False, log=log)
     folders = [folder for run in plan.singles if (folder := run.folder(runs)).finished]
     missing = missing_runs(plan, runs, outcomes)
     results = [folder.read_result() for folder in folders]

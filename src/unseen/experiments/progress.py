@@ -60,7 +60,7 @@ class PlanDisplay(Display):
         how = f"failed: {outcome.error}" if outcome.state == "failed" else _accuracies(outcome.path)
         self.line(f"{len(self._ended)}/{self._runs} {self._labels[outcome.path]}: {how}")
 
-    def under_way(self, jobs: Collection[Job]) -> None:
+    def under_way(self, jobs: Collection[Job], news: str) -> None:
         """Runs in other processes: how far they are is read from their records."""
         now = time.monotonic()
         if not jobs or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
@@ -72,8 +72,8 @@ class PlanDisplay(Display):
         label = f"{len(self._ended)}/{self._runs} runs"
         label += f", {self._failed} failed" if self._failed else ""
         self.begin_run(label, self._behind)
-        if names:
-            self.advance(self._behind + sum(steps.values()), names)
+        if names or news:
+            self.advance(self._behind + sum(steps.values()), names or news)
 
 
 def _accuracies(path: Path) -> str:

@@ -1,19 +1,16 @@
 """A sweep from its file to its tables: every run trained, then every selection rule applied."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from unseen.experiments.choose.results import SweepResults, write_results
-from unseen.experiments.plan import Plan, plan_sweep
-from unseen.experiments.progress import PlanDisplay
+from unseen.experiments.plan import plan_sweep
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
-from unseen.experiments.run.run_jobs import run_jobs
 from unseen.experiments.sweep_file import load_sweep
-from unseen.experiments.train_plan import train_plan
+from unseen.experiments.train_plan import run_plan
 
 
 def sweep(
@@ -37,19 +34,5 @@ def sweep(
     checked = load_sweep(source, overrides)
     resources = Resources(workers=workers, gpus=default_gpus(), retries=checked.retries)
     plan = plan_sweep(checked, str(source))
-    return run_sweep(plan, Path(runs), resources, together=True, console=console)
-
-
-def run_sweep(
-    plan: Plan,
-    runs: Path,
-    resources: Resources,
-    *,
-    together: bool,
-    console: Console | None = None,
-) -> SweepResults:
-    """Train what is not finished; write tables and `chosen.json` of what is."""
-    with PlanDisplay(console or Console(stderr=True), plan, runs) as display:
-        executor = partial(run_jobs, resources=resources, watcher=display)
-        outcomes = train_plan(plan, runs, executor, together=together)
-    return write_results(plan, runs, outcomes)
+    outcomes = run_plan(plan, Path(runs), resources, console, together=True)
+    return write_results(plan, Path(runs), outcomes)

@@ -1,6 +1,6 @@
 """Sweep files: which runs, what is searched, which rule chooses. Read and checked like recipes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from unseen import catalog
 from unseen.config import Experiment, Names, Settings, parse_seeds
 from unseen.errors import SettingsError, unknown_name
+from unseen.nested import flattened
 from unseen.recipe_files import explain, file_names, find_file, merge, nested, read_yaml
 from unseen.search import Choice, LogUniform, Range, Uniform
 
@@ -193,39 +194,27 @@ def _with_hint(problem: str) -> str:
 def _normal(part: Mapping[str, Any]) -> dict[str, Any]:
     """Sections nested, whether they were dotted or not; but ranges and grid by dotted setting.
     Names of methods stay as they are: an import string has dots, too."""
-    part = dict(part)
-    by_method = part.pop("by_method", None)
-    normal = nested(dict(_leaves(part)))
-    for key, depth in (("ranges", 1), ("grid", 0)):
-        if isinstance(normal.get(key), Mapping):
-            normal[key] = _by_setting(normal[key], depth)
+    by_method = part.get("by_method")
+    normal = _nested({key: value for key, value in part.items() if key != "by_method"})
+    if isinstance(normal.get("grid"), Mapping):
+        normal["grid"] = flattened(normal["grid"])
+    if isinstance(normal.get("ranges"), Mapping):
+        ranges: dict[str, Any] = {}
+        for path, value in flattened(normal["ranges"]).items():
+            setting, _, kind = path.rpartition(".")
+            ranges.setdefault(setting, {})[kind] = value
+        normal["ranges"] = ranges
     if isinstance(by_method, Mapping):
-        normal["by_method"] = {
-            name: _normal(own) if isinstance(own, Mapping) else own
-            for name, own in by_method.items()
-        }
+        parts = by_method.items()
+        normal["by_method"] = {n: _normal(p) if isinstance(p, Mapping) else p for n, p in parts}
     return normal
 
 
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its dotted path; an empty section is a value."""
-    for key, value in section.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _by_setting(section: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """Values by the dotted path of their setting, of which `depth` keys are not part."""
-    found: dict[str, Any] = {}
-    for path, value in _leaves(section):
-        setting, *kind = path.rsplit(".", depth)
-        if kind:
-            found.setdefault(setting, {})[kind[0]] = value
-        else:
-            found[setting] = value
-    return found
+def _nested(value: Any) -> Any:
+    """As `nested`, at every depth."""
+    if not isinstance(value, Mapping):
+        return value
+    return nested({key: _nested(below) for key, below in value.items()})
 
 
 def _lay_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

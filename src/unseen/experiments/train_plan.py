@@ -1,16 +1,36 @@
 """Train a plan, round after round. Its state is the records on disk."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+
+from rich.console import Console
 
 from unseen.config import Experiment, complete_settings, identity
 from unseen.experiments.choose.rounds import rounds
 from unseen.experiments.plan import Plan, PlannedRun
-from unseen.experiments.run.jobs import Job, Outcome
+from unseen.experiments.progress import PlanDisplay
+from unseen.experiments.run.jobs import Job, Outcome, Resources
+from unseen.experiments.run.run_jobs import run_jobs
 from unseen.records.folder import run_name
 
 Executor = Callable[[Sequence[Job]], list[Outcome]]
 """Trains jobs and says how each run went, failures included: `run_jobs` with its resources."""
+
+
+def run_plan(
+    plan: Plan,
+    runs: Path,
+    resources: Resources,
+    console: Console | None = None,
+    *,
+    together: bool,
+    log: tuple[str, ...] = (),
+) -> list[Outcome]:
+    """Train what is not finished, and show how far it is."""
+    with PlanDisplay(console or Console(stderr=True), plan, runs) as display:
+        executor = partial(run_jobs, resources=resources, watcher=display)
+        return train_plan(plan, runs, executor, together=together, log=log)
 
 
 def train_plan(

@@ -1,7 +1,7 @@
 """What a person sees while a run goes on: one bar in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -108,9 +108,14 @@ class Display(Drawn):
 class SilentDisplay(Display):
     """Shows nothing, and keeps the lines that somebody should read."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(Console(quiet=True), 1, "")
         self.remarks: list[str] = []
+        self._tell = tell
+
+    def preparing(self, doing: str, done: int, total: int) -> None:
+        if self._tell is not None:
+            self._tell(f"{doing} images {done}/{total}")
 
     def advance(self, done: int, news: str) -> None:
         pass

@@ -63,6 +63,10 @@ class WorkerPool:
                 ended.append((job, reply))
         return ended
 
+    @property
+    def news(self) -> str:
+        return next((worker.news for worker in self._workers.values() if worker.news), "")
+
     def ask_to_stop(self, force: bool) -> None:
         """Also those that do not react: they are saving, and nothing must be lost."""
         for worker in self._workers.values():

@@ -83,7 +83,7 @@ class Watcher(Protocol):
     def ended(self, outcome: Outcome) -> None:
         """It is known how a run went."""
 
-    def under_way(self, jobs: Collection[Job]) -> None:
+    def under_way(self, jobs: Collection[Job], news: str) -> None:
         """These have been started; called again and again."""
 
 

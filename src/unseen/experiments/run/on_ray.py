@@ -52,6 +52,8 @@ class RayPool:
     A node that is lost counts as a process that died. All nodes must see the folder of runs.
     """
 
+    news = ""
+
     def __init__(self, ray: ModuleType, resources: Resources) -> None:
         self._ray = ray
         self._threads = resources.threads

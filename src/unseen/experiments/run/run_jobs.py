@@ -24,6 +24,11 @@ class Pool(Protocol):
         """Jobs that have ended; waits a moment if there are none."""
         ...
 
+    @property
+    def news(self) -> str:
+        """What keeps a job from its first step, such as images that are prepared."""
+        ...
+
     def ask_to_stop(self, force: bool) -> None:
         """Every job that is under way saves its state."""
 
@@ -39,7 +44,7 @@ def run_jobs(jobs: Sequence[Job], resources: Resources, watcher: Watcher) -> lis
         with _open_pool(resources, watcher) as pool, stop_requests() as stop:
             while ledger.jobs_left and not stop.signal_number:
                 _start_and_collect(ledger, pool)
-                watcher.under_way(ledger.under_way)
+                watcher.under_way(ledger.under_way, pool.news)
             if ledger.jobs_left:
                 _stop(ledger, pool)
                 raise Stopped(stop.signal_number, ledger.runs_left)

@@ -16,6 +16,8 @@ _SECONDS = 0.2
 class ThisProcess:
     """A pool of one, which trains a job while it is started."""
 
+    news = ""
+
     def __init__(self, begin: Callable[[Job], Display]) -> None:
         self._begin = begin
         self._datasets = OpenDatasets()

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,12 +46,13 @@ class Trainer:
         torch.set_num_threads(threads)
         self._datasets = OpenDatasets()
 
-    def train(self, job: Job) -> Reply:
-        """Errors are kept in the record of their run, and come back."""
+    def train(self, job: Job, tell: Callable[[str], None] | None = None) -> Reply:
+        """Errors are kept in the record of their run, and come back; `tell` is told what takes
+        long before the first step."""
         from unseen.training.display import SilentDisplay
         from unseen.training.interruptions import Interrupted
 
-        display = SilentDisplay()
+        display = SilentDisplay(tell)
         try:
             train_runs(job, display, self._datasets)
             reply = Reply("done")

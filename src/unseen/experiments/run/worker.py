@@ -30,6 +30,7 @@ class Worker:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
         self.job: Job | None = None
+        self.news = ""
         with _held_back(_STOPPING), changed_environment(environment):
             self._process.start()
         theirs.close()
@@ -49,9 +50,14 @@ class Worker:
             self._connection.send(job)
 
     def reply(self) -> Reply | None:
-        """What it has said about its job, if anything."""
+        """What it has said about its job, if anything; news about it are kept."""
         try:
-            return self._connection.recv() if self._connection.poll() else None
+            while self._connection.poll():
+                received = self._connection.recv()
+                self.news = received if isinstance(received, str) else ""
+                if isinstance(received, Reply):
+                    return received
+            return None
         except (EOFError, OSError):
             self._process.join(_SECONDS_TO_LEAVE)
             self._process.kill()
@@ -86,7 +92,7 @@ def serve(connection: Connection, threads: int) -> None:
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         trainer, reply = Trainer(threads), None
         while reply is None or reply.state != "stopped":
-            reply = trainer.train(connection.recv())
+            reply = trainer.train(connection.recv(), tell=connection.send)
             connection.send(reply)
 
 
