@@ -31,10 +31,11 @@ from unseen.search import LogUniform, Uniform
 class CrossGrad(Method):
     class Config(Method.Config):
         label_step: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
-        """ε_l: the label network's images move so far along the domain loss' clipped gradient. In
-        units of normalised pixels (after mean and std) or, where stored, of features."""
+        """ε_l: how far the label network's images move along the clipped gradient of the domain
+        loss, in units of normalised pixels or, if stored, of features."""
         domain_step: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
-        """ε_d: the domain network's images move so far along the label loss' clipped gradient."""
+        """ε_d: how far the domain network's images move along the clipped gradient of the label
+        loss."""
         label_weight: Annotated[float, Uniform(0.1, 0.9)] = Field(default=0.5, ge=0, le=1)
         """α_l: share of the moved images in the label network's loss."""
         domain_weight: float = Field(default=0.5, ge=0, le=1)

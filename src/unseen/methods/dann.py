@@ -30,26 +30,28 @@ from unseen.search import Choice, LogUniform
 class DANN(Method):
     class Config(Method.Config):
         site: str | None = None
-        """Stage whose input the discriminator sees; empty: the classifier, that is its features."""
+        """Stage whose input the discriminator sees; empty: the classifier, whose input is the
+        features."""
         domain_weight: Annotated[float, LogUniform(1e-2, 1e2)] = Field(default=1.0, ge=0)
-        """Times λ_p: how strongly the features turn away from the discriminator in the end."""
+        """Factor of λ_p: how strongly the features are turned against the discriminator in the
+        end."""
         schedule_steepness: float = Field(default=10.0, gt=0)
-        """γ: how soon in the run λ_p comes near to 1."""
+        """γ: how early in the run λ_p approaches its final value."""
         condition: Literal["none", "class"] = "none"
-        """What the discriminator sees: the features, or their products with the predicted chances
-        of all classes (CDAN), so that domains are aligned class by class."""
+        """What the discriminator sees: the features, or their products with the predicted
+        probabilities of all classes (CDAN), which aligns domains class by class."""
         target_entropy_weight: float = Field(default=0.0, ge=0)
-        """Of the mean entropy of the predictions on target images (VADA); adaptation only."""
+        """Weight of the mean entropy of predictions on target images (VADA); adaptation only."""
         discriminator_width: Annotated[int, LogUniform(64, 1024, whole=True)] = Field(
             default=128, gt=0
         )
         """Units in each hidden layer of the discriminator."""
         discriminator_depth: int = Field(default=1, ge=0)
-        """Hidden layers of the discriminator; 0: it is linear."""
+        """Hidden layers of the discriminator; 0 makes it linear."""
         discriminator_dropout: Annotated[float, Choice((0.0, 0.1, 0.5))] = Field(
             default=0.0, ge=0, lt=1
         )
-        """Share of the discriminator's hidden units that training leaves out."""
+        """Dropout rate of the discriminator's hidden units."""
         discriminator_lr: float | None = Field(default=None, gt=0)
         """Learning rate of the discriminator; empty: the optimizer's."""
 

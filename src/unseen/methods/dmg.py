@@ -36,22 +36,23 @@ class DMG(DomainAware):
         gates: Literal["channel", "unit"] = "channel"
         """One gate per channel (the paper's choice for ResNets), or one per activation."""
         init: Literal["random_uniform"] | float = "random_uniform"
-        """First values of the logits: uniform in [0, 1), or one number."""
+        """Initial values of the logits: uniform in [0, 1), or one number."""
         training_masks: Literal["sample", "greedy"] = "sample"
-        """Bernoulli samples for each image, or units whose chance is above one half."""
+        """Bernoulli samples for each image, or the units whose probability is above one half."""
         overlap_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0)
         """λ_O, the weight of the soft-IoU loss."""
         overlap_pairs: Literal["mean", "sum"] = "mean"
         """Over domain pairs: the mean (the authors' code) or the sum (the paper's formula)."""
         sparsity_weight: float = Field(default=0.0, ge=0)
-        """Weight of the sum of all chances (the authors' sparsity penalty; off in the paper)."""
+        """Weight of the sum of all probabilities (the authors' sparsity penalty; off in the
+        paper)."""
         mask_lr: Annotated[float | None, LogUniform(1e-4, 1e-1)] = Field(default=None, gt=0)
         """Learning rate of the logits; empty: the optimizer's."""
         mask_weight_decay: float | None = Field(default=None, ge=0)
         """Weight decay of the logits; empty: the optimizer's."""
         prediction: Literal["soft", "average_mask", "greedy"] = "soft"
-        """Scores averaged over soft-scaled domains (the paper), one pass with the domains' average
-        mask, or scores averaged over hard masks."""
+        """Scores averaged over the domains' soft masks (the paper), one pass with the average mask,
+        or scores averaged over hard masks."""
 
     traits = Traits(stackable=True)
     config: Config

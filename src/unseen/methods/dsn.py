@@ -51,15 +51,16 @@ class DSN(Method):
         similarity_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.25, ge=0)
         """γ, the weight of the loss that makes shared codes alike in all domains."""
         similarity: Literal["adversarial", "mmd"] = "adversarial"
-        """Shared codes are made alike against a domain discriminator, or by kernels (MMD)."""
+        """How shared codes are made alike: by a domain discriminator, or by kernels (MMD)."""
         warm_up: float = Field(default=0.1, ge=0, lt=1)
-        """Share of the run in which codes are not yet kept apart or made alike."""
+        """Share of the run before codes are kept apart and made alike."""
         schedule_steepness: float = Field(default=10.0, gt=0)
         """How soon after the warm-up the discriminator has its full effect on the shared code."""
         discriminator_width: int = Field(default=128, gt=0)
         """Units in the discriminator's hidden layer."""
         reconstruction_size: int = Field(default=32, ge=8)
-        """Side in pixels at which images are given to private encoders and rebuilt, at most."""
+        """Largest side in pixels at which private encoders see images and the decoder reconstructs
+        them."""
 
     traits = Traits(
         target_images="optional",

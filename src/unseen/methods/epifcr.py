@@ -40,13 +40,13 @@ class EpiFCR(Method):
         """First stage of the classifiers; empty: the last stage (as in the paper, whose pooling
         before it has no weights)."""
         feature_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=2.0, ge=0)
-        """λ_1 of Epi-F: features that serve the other domains' classifiers."""
+        """λ_1 of Epi-F: features must work with the other domains' classifiers."""
         classifier_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.05, ge=0)
-        """λ_2 of Epi-C: a classifier that copes with the other domains' features."""
+        """λ_2 of Epi-C: the classifier must work with the other domains' features."""
         random_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0)
-        """λ_3 of Epi-R: features that serve a random classifier."""
+        """λ_3 of Epi-R: features must work with a random classifier."""
         warm_up: float = Field(default=1 / 6, ge=0, le=1)
-        """Share of the run before the episodes begin; until then all networks learn plainly."""
+        """Share of the run before episodes begin; until then all networks are trained as usual."""
 
     traits = Traits(training_only=("domain_features", "domain_classifiers", "random_classifier"))
     config: Config

@@ -29,11 +29,11 @@ from unseen.search import LogUniform, Uniform
 class Fusion(DomainAware):
     class Config(Method.Config):
         agnostic_share: Annotated[float, Uniform(0, 1)] = Field(default=0.25, ge=0, le=1)
-        """α, the part of the score in which all classifiers count the same."""
+        """α, the part of the score in which all classifiers have equal weight."""
         domain_loss_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """Weight of the domain branch's cross-entropy."""
         route: Literal["predicted", "oracle"] = "predicted"
-        """Which w weights the classifiers in training: the branch's, or the true domain's."""
+        """What weights the classifiers in training: the branch's w, or the true domain."""
         fuse: Literal["logits", "probabilities"] = "logits"
         """What is averaged: the classifiers' scores (the paper), or their probabilities."""
 

@@ -34,23 +34,23 @@ class Importance(TwoPhases):
         width: int = Field(default=10, ge=1)
         """Units of each hidden layer."""
         depth: int = Field(default=4, ge=1)
-        """Number of hidden layers; there is one linear layer more."""
+        """Number of hidden layers; there is one more linear layer."""
         tracked_layers: Annotated[tuple[int, ...], BeforeValidator(as_list)] = ()
-        """Linear layers whose weights have an importance, the first is 1; empty: all that are
-        width × width."""
+        """Numbers of the linear layers whose weights get an importance, counted from 1; empty: all
+        that are width × width."""
         important_share: Annotated[float, Uniform(0.2, 0.9)] = Field(default=0.6, gt=0, le=1)
-        """Share of the tracked weights that is important."""
+        """Share of the tracked weights that counts as important."""
         aggregation: Literal["sum", "union"] = "sum"
-        """Top share of the changes summed over domains, or whatever is in some domain's top share
-        (then more are important)."""
+        """The top share of the changes summed over domains, or every weight in some domain's top
+        share (which makes more of them important)."""
         phase_share: float = Field(default=0.5, gt=0, lt=1)
         """Share of the run in which importance is found."""
         unimportant_rate: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0, le=1)
-        """Times the optimizer's rate for unimportant weights, when phase 2 starts."""
+        """Factor on the learning rate of unimportant weights at the start of phase 2."""
         unimportant_decay: float = Field(default=0.9, gt=0, le=1)
-        """Times that rate after every tenth of phase 2."""
+        """Factor on that rate after every tenth of phase 2."""
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
-        """Share of phase 2 after which unimportant weights stay as they are."""
+        """Share of phase 2 after which unimportant weights are frozen."""
 
     traits = Traits(
         training_only=(

@@ -42,7 +42,8 @@ class MetaReg(TwoPhases):
         meta_share: Annotated[float, Uniform(0.2, 0.6)] = Field(default=0.4, ge=0, lt=1)
         """Share of the run that learns the regulariser; the rest trains the final classifier."""
         inner_steps: int = Field(default=5, ge=1)
-        """l, the regularised steps on one domain; each sees all its images in the batch."""
+        """l, the number of regularised steps on one domain; each uses all its images in the
+        batch."""
         inner_lr: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, gt=0)
         """α, the length of those steps."""
         meta_lr: Annotated[float, LogUniform(1e-5, 1e-2)] = Field(default=1e-4, gt=0)

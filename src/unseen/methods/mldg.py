@@ -38,7 +38,7 @@ class MLDG(Method):
         meta_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """β, the weight of the loss on the meta-test domains after that step."""
         meta_test_domains: int = Field(default=1, ge=1)
-        """How many source domains are meta-test in each step; the others are meta-train."""
+        """How many training domains are meta-test in each step; the others are meta-train."""
         second_order: bool = True
         """Differentiate through the virtual step (the paper), or take its gradient as given."""
 

@@ -17,7 +17,7 @@ from unseen.networks.stages import Network
 class MultiHead(DomainAware):
     class Config(Method.Config):
         split: str | None = None
-        """First stage of the heads; empty: the classifier alone (the paper's choice)."""
+        """First stage of the heads; empty: only the classifier (the paper's choice)."""
 
     traits = Traits(stackable=True)
     config: Config

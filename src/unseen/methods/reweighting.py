@@ -39,20 +39,22 @@ _SMALLEST_SHARE = 0.05
 class Reweighting(SurveyingMethod):
     class Config(Method.Config):
         features: Literal["network", "pixels"] = "network"
-        """What the domain classifier sees: the classifier's input of the network as it starts, or
-        the network's input averaged down to 8 × 8."""
+        """What the domain classifier sees: the features of the network before training, or its
+        input averaged down to 8 × 8."""
         classifier: Literal["logistic", "forest"] = "logistic"
         """Logistic regression on standardised features, or a random forest."""
         regularisation: Annotated[float, LogUniform(1, 1e4)] = Field(default=1.0, gt=0)
-        """Strength of the logistic regression's L2 penalty (1/C): more makes it weaker."""
+        """Strength of the logistic regression's L2 penalty (1/C): a higher value makes it
+        weaker."""
         folds: int = Field(default=5, ge=2)
-        """Parts of the images; each is judged by a classifier fitted on the others."""
+        """Number of parts; each is scored by a classifier fitted on the others."""
         survey_images: int = Field(default=10_000, ge=10)
-        """Most images of each side that a domain classifier is fitted on; all are judged."""
+        """Largest number of images per side that a domain classifier is fitted on; all are
+        scored."""
         temper: Annotated[float, Uniform(0, 1)] = Field(default=1.0, ge=0, le=1)
         """τ in w^τ: 1 corrects the whole shift, 0 gives all images the same weight."""
         clip: Annotated[float, LogUniform(2, 50)] = Field(default=10.0, gt=1)
-        """Most that one image counts, in average images."""
+        """Largest weight of one image, in units of the average weight."""
 
     traits = Traits(target_images="surveyed")
     config: Config
