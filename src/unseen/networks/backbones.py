@@ -92,7 +92,7 @@ def mnist_cnn(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def alexnet(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import alexnet as build
+    from torchvision.models import alexnet as build  # pyright: ignore[reportMissingTypeStubs]
 
     expects = _torchvision_input(settings)
     if expects.image_size < _ALEXNET_SMALLEST:
@@ -109,14 +109,14 @@ def alexnet(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def resnet18(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import resnet18 as build
+    from torchvision.models import resnet18 as build  # pyright: ignore[reportMissingTypeStubs]
 
     network = _resnet(build(num_classes=n_classes), settings)
     return _with_torchvision_weights(network, settings, "ResNet18_Weights")
 
 
 def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import resnet50 as build
+    from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
 
     network = _resnet(build(num_classes=n_classes), settings)
     return _with_torchvision_weights(network, settings, "ResNet50_Weights")

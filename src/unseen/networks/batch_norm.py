@@ -1,6 +1,6 @@
 """Batch norm whose statistics stay as they are: for good, or during some extra passes."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from torch import nn
@@ -16,7 +16,7 @@ def hold_batch_norm(network: nn.Module) -> None:
 
 
 @contextmanager
-def statistics_kept(*modules: nn.Module) -> Iterator[None]:
+def statistics_kept(*modules: nn.Module) -> Generator[None]:
     """Inside, batch norm in training mode still normalises by the batch but records nothing; frozen
     batch norm goes on as it is. So each network's statistics are those of its own images."""
     recording = [

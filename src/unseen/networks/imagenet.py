@@ -23,7 +23,7 @@ _HUB_FILES = (
 
 def torchvision_state(weights: str) -> dict[str, Tensor]:
     """Such as `AlexNet_Weights.IMAGENET1K_V1`; downloaded once, then from torch's cache."""
-    from torchvision.models import get_weight
+    from torchvision.models import get_weight  # pyright: ignore[reportMissingTypeStubs]
 
     source = get_weight(weights)
     if not _in_torch_cache(source.url):

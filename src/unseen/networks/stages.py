@@ -185,7 +185,7 @@ class Network(nn.Module):
         # stages of one class share their code, and with it dynamo's count of compiled versions
         dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, 8 * len(self.stages))
         for stage in self.stages.values():
-            stage.compile(backend=backend)
+            stage.compile(backend=backend)  # pyright: ignore[reportUnknownMemberType]
 
     def _known(self, name: str) -> str:
         if name not in self.names:

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -55,10 +55,12 @@ def load_state(network: Network, state: State, source: str) -> None:
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
-    from safetensors.torch import load_file as load_safetensors
+    from safetensors.torch import (
+        load_file as read,  # pyright: ignore[reportUnknownVariableType]
+    )
 
     try:
-        return _without_prefixes(load_safetensors(path))
+        return _without_prefixes(read(path))
     except (SafetensorError, OSError) as error:
         raise UnseenError(f"{path} is not a readable .safetensors file: {error}") from error
 
@@ -82,11 +84,15 @@ def _read_pickle(path: Path) -> Any:
 def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
     """The state dict in a loaded file, out of the wrappers that training scripts put around it."""
     for wrapper in _WRAPPERS:
-        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
-    if not isinstance(content, dict) or not any(isinstance(v, Tensor) for v in content.values()):
+        content = _entries(_entries(content).get(wrapper)) or content
+    tensors = {name: t for name, t in _entries(content).items() if isinstance(t, Tensor)}
+    if not tensors:
         raise UnseenError(f"{path} holds no state dict (tensor names with their values)")
-    return _without_prefixes({k: v for k, v in content.items() if isinstance(v, Tensor)})
+    return _without_prefixes(tensors)
+
+
+def _entries(content: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], content) if isinstance(content, dict) else {}
 
 
 def _without_prefixes(state: State) -> dict[str, Tensor]:
