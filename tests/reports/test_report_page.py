@@ -80,7 +80,7 @@ def test_a_damaged_run_is_named_and_hides_no_other(make_run, report) -> None:
 
 
 def test_mistakes_of_the_user_are_explained(make_run, report, tmp_path) -> None:
-    with pytest.raises(UnseenError, match="is no folder"):
+    with pytest.raises(UnseenError, match="is not a folder"):
         report()
     (tmp_path / "runs").mkdir()
     with pytest.raises(UnseenError, match="there are no runs below"):

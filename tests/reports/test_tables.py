@@ -121,8 +121,8 @@ def test_a_missing_column_leaves_no_overall(results):
         "difference to aggregate": "–",
     }
     assert (
-        "dmg: 2 of 4 results are missing (photo: seeds 0, 1); no seed is whole, so no overall."
-        in table.notes
+        "dmg: 2 of 4 results are missing (photo: seeds 0, 1); no seed has them all, so "
+        "there is no overall." in table.notes
     )
 
 
@@ -190,7 +190,7 @@ def test_the_worst_unseen_domain_is_named(results):
 def test_unlike_runs_are_called_so(make_result):
     runs = [make_result("a", {"sketch": 0.5}), make_result("b", {"sketch": 0.5}, steps=600)]
     for table in build_tables(runs, "source"):
-        assert table.notes[-1] == "Not like with like: runs in one column differ in steps."
+        assert table.notes[-1] == "Not comparable: runs in one column differ in steps."
 
 
 def test_errors_say_what_mends_them(make_result):

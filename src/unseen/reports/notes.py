@@ -20,7 +20,7 @@ def difference_note(reference: str) -> str:
 def missing_note(
     name: str, by_column: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
 ) -> str | None:
-    """How many results a row lacks, which ones, and what its overall then stands on."""
+    """How many results a row lacks, which ones, and which seeds its overall is over."""
     missing = {
         column: [seed for seed in seeds if seed not in values]
         for column, values in by_column.items()
@@ -32,7 +32,11 @@ def missing_note(
         return f"{name}: all {planned} results are missing."
     which = "; ".join(f"{column}: {_seeds(gone)}" for column, gone in missing.items() if gone)
     whole = [seed for seed in seeds if all(seed in values for values in by_column.values())]
-    overall = f"overall is over {_seeds(whole)}" if whole else "no seed is whole, so no overall"
+    overall = (
+        f"overall is over {_seeds(whole)}"
+        if whole
+        else "no seed has them all, so there is no overall"
+    )
     verb = "is" if number == 1 else "are"
     return f"{name}: {number} of {planned} results {verb} missing ({which}); {overall}."
 
@@ -52,7 +56,7 @@ def unlike_note(results: Iterable[RunResult]) -> str | None:
                 differing[field.replace("_", " ")] = None
     if not differing:
         return None
-    return f"Not like with like: runs in one column differ in {', '.join(differing)}."
+    return f"Not comparable: runs in one column differ in {', '.join(differing)}."
 
 
 def adaptation_note(results: Iterable[RunResult]) -> str | None:
@@ -62,7 +66,8 @@ def adaptation_note(results: Iterable[RunResult]) -> str | None:
         return None
     return (
         f"Adaptation ({', '.join(names)}): trained with unlabelled images of the domain in the "
-        "column, and measured on its held-out images alone; in bold only among themselves."
+        "column, and measured on its held-out images only; never in bold beside "
+        "methods that did not see it."
     )
 
 

@@ -6,7 +6,7 @@ from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow,
 from unseen.reports.figures.scales import spanning
 from unseen.reports.formats import cell_text, estimate_text
 from unseen.reports.gather import MethodKey
-from unseen.reports.page.conclusion import Ranked, ranking
+from unseen.reports.page.conclusion import Ranked, over_domains, ranking
 from unseen.reports.page.look import PERCENT, method_row, number
 from unseen.reports.page.parts import Note, PageCell, PageTable, Part, Section, result_table
 from unseen.reports.page.studies import Study
@@ -97,22 +97,22 @@ def _differences(study: Study, rule: str) -> list[Figure]:
             difference = paired_difference(ours, theirs)
             if difference is not None:
                 panels.setdefault(name, []).append((row, difference))
-    over_domains = _over_domains(study, rule, baseline) if len(study.seeds) == 1 else {}
-    if over_domains or len(study.columns) == 1:
+    with_spread = _over_domains(study, rule, baseline) if len(study.seeds) == 1 else {}
+    if with_spread or len(study.columns) == 1:
         panels.pop("overall", None)
-    panels |= over_domains
+    panels |= with_spread
     return [_difference_figure(study, rule, panels)] if panels else []
 
 
 def _over_domains(study: Study, rule: str, baseline: str) -> Differences:
     """With one seed the only spread there is: over held-out domains, and named so."""
-    ranked = {each.row: each.by_column for each in ranking(study, rule)}
+    ranked = {each.row: each for each in ranking(study, rule)}
     found = []
     for row in study.rows:
         reference = ranked.get((baseline, row[1]))
         if row in ranked and reference is not None and row[0] != baseline:
-            difference = paired_difference(reference, ranked[row])
-            if difference is not None and difference.n > 1:
+            difference = over_domains(reference, ranked[row])
+            if difference is not None:
                 found.append((row, difference))
     return {"overall, 95 % interval over domains": found} if found else {}
 

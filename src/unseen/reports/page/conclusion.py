@@ -1,6 +1,6 @@
 """What the page opens with: which method held up best, by how much, and whether that is noise."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -34,7 +34,9 @@ class Contrast(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        return _verdict(self.over_seeds)
+        if self.over_seeds.half_width is None:
+            return "untold"
+        return "clear" if abs(self.over_seeds.mean) > self.over_seeds.half_width else "unclear"
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:
 def _contrasts(study: Study, ranked: list[Ranked]) -> list[Contrast]:
     """Against the next best, and against the baseline where that is another one."""
     best = ranked[0]
-    baseline = next((each for each in ranked if _is_baseline(study, each.row, best.row)), None)
+    reference = (study.rows[0][0], best.row[1])
+    baseline = next((each for each in ranked if each.row == reference), None)
     chosen: dict[MethodKey, tuple[Ranked, str]] = {}
     if len(ranked) > 1:
         role = "the baseline and next best" if ranked[1] is baseline else "the next best"
@@ -143,27 +146,15 @@ def _contrasts(study: Study, ranked: list[Ranked]) -> list[Contrast]:
     for other, role in chosen.values():
         over_seeds = paired_difference(other.by_seed, best.by_seed)
         if over_seeds is not None:
-            over_domains = _over_domains(other.by_column, best.by_column)
-            several = over_seeds.half_width is not None
-            contrasts.append(
-                Contrast(other.name, role, over_seeds, None if several else over_domains)
-            )
+            spread = over_domains(other, best) if over_seeds.half_width is None else None
+            contrasts.append(Contrast(other.name, role, over_seeds, spread))
     return contrasts
 
 
-def _is_baseline(study: Study, row: MethodKey, best: MethodKey) -> bool:
-    return row[0] == study.rows[0][0] and row[1] == best[1]
-
-
-def _over_domains(first: Mapping[str, float], second: Mapping[str, float]) -> Estimate | None:
-    difference = paired_difference(first, second)
+def over_domains(first: Ranked, second: Ranked) -> Estimate | None:
+    """How far the second is above the first, over held-out domains; None with one domain."""
+    difference = paired_difference(first.by_column, second.by_column)
     return difference if difference is not None and difference.n > 1 else None
-
-
-def _verdict(difference: Estimate) -> Verdict:
-    if difference.half_width is None:
-        return "untold"
-    return "clear" if abs(difference.mean) > difference.half_width else "unclear"
 
 
 def _told(best: str, contrast: Contrast) -> str:
@@ -174,7 +165,7 @@ def _told(best: str, contrast: Contrast) -> str:
             f"{text} ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and "
             f"held-out domain, {difference.n} seeds): {_VERDICTS[contrast.verdict]}."
         ).replace("%", " %")
-    text += ". There is one seed, so what another seed would give is not known."
+    text += ". With one seed, it is unknown what another seed would give."
     if contrast.over_domains is not None:
         text += (
             f" Over the {contrast.over_domains.n} held-out domains, {best} is "

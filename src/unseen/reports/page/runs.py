@@ -54,17 +54,13 @@ class Run:
 
     @property
     def unseen_domains(self) -> tuple[str, ...]:
-        if self.result:
-            return self.result.unseen_domains
-        known = self.images.get("unseen_domains") or self.settings["data"]["unseen_domain"]
-        return tuple(known)
+        known = self.result.unseen_domains if self.result else self.images.get("unseen_domains")
+        return tuple(known or self.settings["data"]["unseen_domain"])
 
     @property
     def training_domains(self) -> tuple[str, ...]:
-        if self.result:
-            return self.result.training_domains
-        known = self.images.get("training_domains") or self.settings["data"]["training_domains"]
-        return tuple(known)
+        known = self.result.training_domains if self.result else self.images.get("training_domains")
+        return tuple(known or self.settings["data"]["training_domains"])
 
     @property
     def column(self) -> str:

@@ -57,7 +57,7 @@ def write_report(
     if rule is not None:
         check_rule(rule)
     if not runs.is_dir():
-        raise UnseenError(f"{runs} is no folder; give the folder in which runs are kept")
+        raise UnseenError(f"{runs} is not a folder; give the folder that holds the runs")
     loaded, problems = load_runs(runs)
     if not loaded and not problems and refresh is None:
         raise UnseenError(f"there are no runs below {runs}; 'unseen compare digits' makes some")

@@ -14,17 +14,7 @@ import numpy as np
 
 from unseen.records.arrays import read_arrays_if_whole
 from unseen.records.folder import safe_name
-from unseen.reports.figures.panels import (
-    Axis,
-    CurvePanel,
-    Figure,
-    HeatPanel,
-    Key,
-    Line,
-    StripGroup,
-    StripPanel,
-    number_texts,
-)
+from unseen.reports.figures import panels
 from unseen.reports.figures.scales import apart, spanning
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.look import domain_color, domain_legend, thinned
@@ -37,7 +27,7 @@ _SITE = "mask."
 
 def masks_section(study: Study) -> Section | None:
     masked = [run for run in study.runs if site_statistics(run)]
-    figures: list[Figure] = []
+    figures: list[panels.Figure] = []
     for row in dict.fromkeys(run.row for run in masked):
         own = [run for run in masked if run.row == row]
         figures += [_strips(study, row, own), _overlap(study, row, own), _kept(study, row, own)]
@@ -72,26 +62,26 @@ def kept_units(run: Run) -> dict[str, np.ndarray]:
     }
 
 
-def sorted_units(kept: np.ndarray) -> tuple[StripGroup, ...]:
+def sorted_units(kept: np.ndarray) -> tuple[panels.StripGroup, ...]:
     """Shared by all domains first, then by fewer and fewer, last those that no domain keeps."""
     counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
     ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
-    return tuple(StripGroup(on, counted[on]) for on in ordered)
+    return tuple(panels.StripGroup(on, counted[on]) for on in ordered)
 
 
-def _strips(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    panels = tuple(
-        StripPanel(f"{run.column} unseen, {site}", run.training_domains, sorted_units(kept))
+def _strips(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+    drawn = tuple(
+        panels.StripPanel(f"{run.column} unseen, {site}", run.training_domains, sorted_units(kept))
         for run in study.first_runs(runs)
         for site, kept in kept_units(run).items()
     )
-    return Figure(
+    return panels.Figure(
         f"masks_strips_{safe_name('_'.join(row))}",
         f"Shared and specific units: {study.row_name(row)}",
         "Every unit of a site, sorted by the domains that keep it (chance above one half); white "
         f"where a domain drops it. {_which(study)}",
-        panels,
-        (Key("all domains", 1), Key("some domains", 5), Key("one domain", 2)),
+        drawn,
+        (panels.Key("all domains", 1), panels.Key("some domains", 5), panels.Key("one domain", 2)),
     )
 
 
@@ -99,57 +89,57 @@ def _which(study: Study) -> str:
     return f"Runs of seed {study.seeds[0]}." if len(study.seeds) > 1 else ""
 
 
-def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    panels = []
+def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+    drawn = []
     for column in study.columns:
         own = [run for run in runs if run.column == column]
         sites = [site_statistics(run) for run in own]
         for site in sites[0] if sites else ():
             pairs = [each[site]["iou"] for each in sites if site in each]
             title = f"{column} unseen, {site}"
-            panels.append(_overlap_panel(title, own[0].training_domains, pairs))
+            drawn.append(_overlap_panel(title, own[0].training_domains, pairs))
     about = "Intersection over union of two domains' masks, at the chosen step"
     about += ", mean over seeds" if len(study.seeds) > 1 else ""
     about += ". Below the diagonal: soft (chances). Above: hard (units above one half)."
     name = f"masks_iou_{safe_name('_'.join(row))}"
-    return Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(panels))
+    return panels.Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(drawn))
 
 
 def _overlap_panel(
     title: str, domains: tuple[str, ...], pairs: list[Mapping[str, Mapping[str, float]]]
-) -> HeatPanel:
+) -> panels.HeatPanel:
     values = np.full((len(domains), len(domains)), np.nan)
     for (i, a), (j, b) in combinations(enumerate(domains), 2):
         for place, kind in (((j, i), "soft"), ((i, j), "hard")):
             known = [each[f"{a}|{b}"][kind] for each in pairs if f"{a}|{b}" in each]
             values[place] = fmean(known) if known else np.nan
-    return HeatPanel(title, domains, domains, values, number_texts(values, ".2f"))
+    return panels.HeatPanel(title, domains, domains, values, panels.number_texts(values, ".2f"))
 
 
-def _kept(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    panels = tuple(
+def _kept(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+    drawn = tuple(
         _kept_panel(study, run, site)
         for run in study.first_runs(runs)
         for site in site_statistics(run)
     )
-    return Figure(
+    return panels.Figure(
         f"masks_kept_{safe_name('_'.join(row))}",
         f"Kept share over training: {study.row_name(row)}",
         "Share of a site's units that a domain keeps. Solid: mean chance (soft); dashed: share "
         f"above one half (hard). {_which(study)}",
-        panels,
+        drawn,
         domain_legend(study, "line"),
     )
 
 
-def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
+def _kept_panel(study: Study, run: Run, site: str) -> panels.CurvePanel:
     logged = [
         (record["step"], record["statistics"][site]["kept"])
         for record in run.evaluations
         if site in (record.get("statistics") or {})
     ]
     lines = tuple(
-        Line(
+        panels.Line(
             f"{domain}, {kind}",
             domain_color(study, domain),
             thinned([(step, kept[domain][kind]) for step, kept in logged]),
@@ -158,12 +148,12 @@ def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
         for domain in run.training_domains
         for kind in ("soft", "hard")
     )
-    x = Axis(0, max((step for step, _ in logged), default=1), "step")
+    x = panels.Axis(0, max((step for step, _ in logged), default=1), "step")
     y = spanning(value for line in lines for _, value in line.points)
-    return CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
+    return panels.CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
 
 
-def _sweep(runs: list[Run]) -> list[Figure]:
+def _sweep(runs: list[Run]) -> list[panels.Figure]:
     """Overlap weight against IoU and accuracy, where runs differ in it."""
     by_weight: dict[float, list[Run]] = {}
     for run in runs:
@@ -179,19 +169,19 @@ def _sweep(runs: list[Run]) -> list[Figure]:
         for weight, group in sorted(by_weight.items())
     ]
     iou = tuple(
-        Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
+        panels.Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
         for kind, color in (("soft", 1), ("hard", 2))
     )
-    accuracy = Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
+    accuracy = panels.Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
     x = apart([weight for weight, _ in rows], "overlap weight")
     y = spanning(value for _, value in accuracy.points)
-    panels = (
-        CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
-        CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
+    drawn = (
+        panels.CurvePanel("mean IoU of domain pairs", iou, x, panels.Axis(0, 1.02), dots=True),
+        panels.CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
     )
     about = f"Mean over the {len(shared)} held-out domains and seeds that every weight has."
-    keys = tuple(Key(line.label, line.color, "line") for line in (*iou, accuracy))
-    return [Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, panels, keys)]
+    keys = tuple(panels.Key(line.label, line.color, "line") for line in (*iou, accuracy))
+    return [panels.Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, drawn, keys)]
 
 
 def _mean_iou(runs: list[Run], kind: str) -> float:
