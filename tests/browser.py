@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_NAMES = ("Chromium", "Google Chrome", "Google Chrome for Testing")
@@ -18,6 +18,13 @@ DEBIAN_PACKAGES = ("chromium", "chromium-driver")
 MISSING = (
     "no Chromium with a chromedriver was found; install both (Debian: apt-get install "
     f"{' '.join(DEBIAN_PACKAGES)}; macOS: brew install --cask chromium chromedriver)"
+)
+
+
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--window-size=1200,900",
 )
 
 
@@ -49,6 +56,25 @@ def _drivers(program: Path) -> Iterator[Path]:
     if "CHROMEWEBDRIVER" in os.environ:  # GitHub's runners
         yield Path(os.environ["CHROMEWEBDRIVER"], "chromedriver")
     yield from (folder / "chromedriver" for folder in (program.parent, Path("/usr/lib/chromium")))
+
+
+def start_browser(profile: Path) -> Any:
+    """A driver of the browser, which keeps its messages and requests; skips the test without."""
+    import pytest
+
+    pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    found = find_browser()
+    if found is None:
+        pytest.skip(MISSING)
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(found.program)
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(str(found.driver)))
 
 
 def install_browser() -> None:

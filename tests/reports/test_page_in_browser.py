@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.browser import MISSING, find_browser
+from tests.browser import start_browser
 
 from unseen.records.arrays import write_arrays
 from unseen.records.result import Calibration, DomainResult, RuleResult
@@ -15,28 +15,14 @@ from unseen.reports.page.write import write_report
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 HOSTILE = "<script>document.title='broken'</script>"
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--window-size=1200,900",
-)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Any]:
-    found = find_browser()
-    if found is None:
-        pytest.skip(MISSING)
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(found.program)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(found.driver)))
+    driver = start_browser(tmp_path_factory.mktemp("browser"))
     yield driver
     driver.quit()
 
