@@ -59,6 +59,11 @@ class PlanDisplay(Display):
         self._failed += outcome.state == "failed"
         how = f"failed: {outcome.error}" if outcome.state == "failed" else _accuracies(outcome.path)
         self.line(f"{len(self._ended)}/{self._runs} {self._labels[outcome.path]}: {how}")
+        self._show_runs()
+
+    def _show_runs(self) -> None:
+        failed = f", {self._failed} failed" if self._failed else ""
+        self.begin_run(f"{len(self._ended)}/{self._runs} runs{failed}", self._behind)
 
     def under_way(self, jobs: Collection[Job], news: str) -> None:
         """Runs in other processes: how far they are is read from their records."""
@@ -69,9 +74,7 @@ class PlanDisplay(Display):
         steps = {path: _last_step(path) for job in jobs for path in job.folders}
         going = [f"{self._labels[path]} ({step})" for path, step in steps.items() if step]
         names = "; ".join(going[:_MOST_NAMES]) + ("; …" if len(going) > _MOST_NAMES else "")
-        label = f"{len(self._ended)}/{self._runs} runs"
-        label += f", {self._failed} failed" if self._failed else ""
-        self.begin_run(label, self._behind)
+        self._show_runs()
         if names or news:
             self.advance(self._behind + sum(steps.values()), names or news)
 

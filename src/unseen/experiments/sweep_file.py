@@ -83,12 +83,12 @@ class MethodPart(Settings):
 
 
 class Halving(Settings):
-    """Successive halving: all draws start, the best on source validation go on."""
+    """Successive halving: all draws start, the best on source validation continue."""
 
     first: float = Field(default=0.2, gt=0, lt=1)
     """Share of a run's steps after which the first draws are stopped."""
     keep_one_in: int = Field(default=3, ge=2)
-    """Of so many draws one goes on, and so many times further, until the next are stopped."""
+    """Of so many draws one continues, for so many times as long, until the next comparison."""
 
 
 class Sweep(Settings):

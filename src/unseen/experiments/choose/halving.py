@@ -1,7 +1,7 @@
-"""Successive halving: all draws start, the best on source validation go on. No torch.
+"""Successive halving: all draws start, the best on source validation continue. No torch.
 
 It is decided from the records alone, up to the step of the decision: a sweep that was killed
-decides the same again, and a run that goes on is the run that was never paused.
+decides the same again, and a run that continues equals one that was never paused.
 """
 
 import math
@@ -37,7 +37,7 @@ def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
 
 
 def compare_draws(folders: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
-    """The draws that go on, by number; given is the folder of each, and the step it has reached.
+    """The draws that continue, by number; given are the folder of each and the step it reached.
     The others are marked as stopped."""
     best, scores = survivors(folders, keep)
     for number, (folder, step) in folders.items():
@@ -51,10 +51,10 @@ def compare_draws(folders: Mapping[int, tuple[RunFolder, int]], keep: int) -> li
 def survivors(
     folders: Mapping[int, tuple[RunFolder, int]], keep: int
 ) -> tuple[list[int], dict[int, float]]:
-    """The draws that go on, and the scores of all that reached their step.
+    """The draws that continue, and the scores of all that reached their step.
 
     Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
-    all go on.
+    all continue.
     """
     scores: dict[int, float] = {}
     reached: list[int] = []
@@ -71,7 +71,7 @@ def survivors(
 
 
 def kept(draws: int, halving: Halving, round_number: int) -> int:
-    """How many of all draws go on after a round; the first is 1."""
+    """How many of all draws continue after a round; the first is 1."""
     return max(1, math.ceil(draws / halving.keep_one_in**round_number))
 
 
