@@ -16,8 +16,8 @@ from unseen.reports.formats import cell_text
 from unseen.reports.long_names import words, wrapped
 from unseen.reports.tables import Column, Table
 
-_GAP = 3  # between two columns
-_LONGEST_WORD = 14
+_GAP, _EDGES = 3, 4  # between two columns, and left and right of them all
+_SHORT, _LONGEST_WORD = 12, 14  # letters of a header that is not broken, and of a word of others
 
 
 class _Column(NamedTuple):
@@ -33,7 +33,8 @@ class _Column(NamedTuple):
         """The interval below its number, the header broken at words."""
         texts = [text.replace(" ± ", "\n±") for text in self.texts]
         longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
-        header = wrapped(self.header.replace("\n", " "), max(*map(_width, texts), longest))
+        room = max(*map(_width, texts), longest, min(_width(self.header), _SHORT))
+        header = wrapped(self.header.replace("\n", " "), room)
         return _Column(header, texts, self.best)
 
 
@@ -49,15 +50,15 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
         )
         for place, column in enumerate(table.columns)
     ]
-    names_width = 2 + max(map(_width, ["method", *names]))
+    names_width = _EDGES + max(map(_width, ["method", *names]))
     below = [each._replace(texts=each.narrow().texts) for each in columns]
     broken = [each.narrow() for each in columns]
     for form in (columns, below, broken):
         if names_width + sum(each.width for each in form) <= width:
             return _table(table, names, form, first=True, last=True)
-    room = width - 2 - max(each.width for each in broken)
+    room = width - _EDGES - max(each.width for each in broken)
     names = [wrapped(name, max(room, 8)) for name in names]
-    names_width = 2 + max(map(_width, ["method", *names]))
+    names_width = _EDGES + max(map(_width, ["method", *names]))
     blocks = list(_blocks(broken, width - names_width))
     return Group(
         *(_table(table, names, block, block is blocks[0], block is blocks[-1]) for block in blocks)
