@@ -95,21 +95,25 @@ def median_ratio(pairs: Sequence[tuple[float, float]], remark: str = "") -> Meas
     return Measurement(middle, (low, high), remark)
 
 
-def as_records(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+def as_records(outcomes: Iterable[Outcome], processor: str) -> list[dict[str, Any]]:
+    """Each with the processor it was measured on: ratios differ from one kind to another."""
     return [
         {
             "name": outcome.figure.name,
             "ratio": round(outcome.measurement.ratio, 4),
             "goal": outcome.figure.goal,
             "holds": outcome.holds,
+            "processor": processor,
         }
         for outcome in outcomes
     ]
 
 
-def write_results(file: Path, outcomes: Iterable[Outcome], order: Sequence[str]) -> None:
+def write_results(
+    file: Path, outcomes: Iterable[Outcome], order: Sequence[str], processor: str
+) -> None:
     """The figures as a list in this order; ones that were not measured now stay as they were."""
     earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    records = {record["name"]: record for record in [*earlier, *as_records(outcomes)]}
+    records = {record["name"]: record for record in [*earlier, *as_records(outcomes, processor)]}
     known = [records[name] for name in order if name in records]
     file.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")

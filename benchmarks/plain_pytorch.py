@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Measurement, alternate, median_ratio
-from benchmarks.turns import Step, Worker
+from benchmarks.processes import Step, Worker
 from benchmarks.workload import (
     CLASSES,
     LEARNING_RATE,
@@ -102,7 +102,7 @@ def with_losses(
 FIGURES = [
     Figure(
         f"plain PyTorch step / unseen step, {title}",
-        ">= 1.3",
+        ">= 1.5",
         "contiguous, default Adam and allocator / channels-last, fused Adam, memory kept; "
         "batch 48, 224 px",
         repeats=repeats,

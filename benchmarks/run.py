@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks import evaluation, exported, feeding, imports, plain_pytorch, stacked, training
 from benchmarks.figures import Figure, Outcome, write_results
+from unseen.records.provenance import processor_name
 
 FIGURES: list[Figure] = [
     *training.FIGURES,
@@ -36,13 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with console.status(f"measuring {number} of {len(figures)}: {figure.name}"):
             measured = figure.measure(chosen.repeats or figure.repeats)
         outcomes.append(Outcome(figure, measured))
-        write_results(chosen.output, outcomes, [figure.name for figure in FIGURES])
+        write_results(chosen.output, outcomes, [figure.name for figure in FIGURES], processor())
     console.print(table(outcomes))
+
+
+def processor() -> str:
+    """Kind, vector instructions and cores: what the ratios depend on."""
+    import torch
+
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"{processor_name()}, {vectors}, {torch.get_num_threads()} threads"
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
     """One row a figure; under its name what was divided by what, and what else was seen."""
-    shown = Table(title="Speed, as ratios measured in one run", show_lines=True)
+    shown = Table(title=f"Speed, as ratios measured in one run on {processor()}", show_lines=True)
     for heading in ("figure", "measured", "goal", "holds"):
         shown.add_column(heading, overflow="fold")
     for outcome in outcomes:

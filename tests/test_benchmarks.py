@@ -91,19 +91,22 @@ def test_different_losses_meet_no_goal() -> None:
     assert not outcome("a", ">= 1.3", 1.5, sound=False).holds
 
 
-def test_results_are_four_keys_each() -> None:
-    records = as_records([outcome("a", "<= 1.02", 1.01234), outcome("b", ">= 4", 3.5)])
+def test_results_name_their_processor() -> None:
+    records = as_records([outcome("a", "<= 1.02", 1.01234), outcome("b", ">= 4", 3.5)], "fast one")
+    on = {"processor": "fast one"}
     assert records == [
-        {"name": "a", "ratio": 1.0123, "goal": "<= 1.02", "holds": True},
-        {"name": "b", "ratio": 3.5, "goal": ">= 4", "holds": False},
+        {"name": "a", "ratio": 1.0123, "goal": "<= 1.02", "holds": True, **on},
+        {"name": "b", "ratio": 3.5, "goal": ">= 4", "holds": False, **on},
     ]
 
 
 def test_a_partial_run_keeps_the_other_results(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    write_results(file, [outcome("b", ">= 4", 5), outcome("gone", ">= 4", 5)], ["a", "b", "gone"])
-    write_results(file, [outcome("a", "== 0", 0)], ["a", "b"])
-    assert [record["name"] for record in json.loads(file.read_text())] == ["a", "b"]
+    first = [outcome("b", ">= 4", 5), outcome("gone", ">= 4", 5)]
+    write_results(file, first, ["a", "b", "gone"], "old")
+    write_results(file, [outcome("a", "== 0", 0)], ["a", "b"], "new")
+    kept = [(record["name"], record["processor"]) for record in json.loads(file.read_text())]
+    assert kept == [("a", "new"), ("b", "old")]
 
 
 def test_the_command_measures_what_was_asked_for(
@@ -120,9 +123,9 @@ def test_the_command_measures_what_was_asked_for(
     file = tmp_path / "results.json"
     run.main(["--only", "fast", "--repeats", "7", "--output", str(file)])
     assert asked == [7]
-    assert json.loads(file.read_text()) == [
-        {"name": "Fast one", "ratio": 1.5, "goal": ">= 1.3", "holds": True}
-    ]
+    (record,) = json.loads(file.read_text())
+    assert record.pop("processor") == run.processor()
+    assert record == {"name": "Fast one", "ratio": 1.5, "goal": ">= 1.3", "holds": True}
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("Fast one", "1.500", "1.400 to 1.600", "as seen", "yes"))
     run.main(["--output", str(file)])

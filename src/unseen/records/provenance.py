@@ -21,9 +21,19 @@ def describe_environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in packages},
         "commit": source_commit(),
         "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
     }
+
+
+def processor_name() -> str:
+    """Such as `AMD EPYC 9654`, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:
