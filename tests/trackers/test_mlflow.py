@@ -63,7 +63,7 @@ def test_everything_arrives(tmp_path: Path, run_with: Callable, recorded: Callab
     row = f"| out_of_domain | outlines | {final_accuracy(folder):.1%} |"
     assert row in local["result.md"].read_text(encoding="utf-8")
     with Image.open(local["confusion-outlines.png"]) as image:
-        assert image.size == (430, 430)
+        assert image.size == (450, 378)
 
 
 def test_a_crashed_run_is_continued(

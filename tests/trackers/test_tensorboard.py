@@ -49,7 +49,7 @@ def test_everything_arrives(tmp_path: Path, run_with: Callable, recorded: Callab
     assert "| method/name | dmg |" in texts["settings"]
     assert f"| out_of_domain | outlines | {final_accuracy(folder):.1%} |" in texts["result"]
     (picture,) = reader.Images("confusion-outlines")
-    assert Image.open(io.BytesIO(picture.encoded_image_string)).size == (430, 430)
+    assert Image.open(io.BytesIO(picture.encoded_image_string)).size == (450, 378)
 
 
 def test_a_crashed_run_is_continued(

@@ -98,7 +98,7 @@ def test_without_a_key_everything_is_kept_for_later(
     assert ["out_of_domain", "outlines", f"{final_accuracy(folder):.1%}"] in [r[:3] for r in rows]
     (picture,) = (run / "files" / "media" / "images").glob("confusion-outlines_*.png")
     with Image.open(picture) as image:
-        assert image.size == (430, 430)
+        assert image.size == (450, 378)
 
 
 def test_a_crashed_run_is_continued(
