@@ -81,7 +81,7 @@ def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.safetensors"
     save_file({"method.weight": torch.zeros(1)}, file)
     method = nn.Linear(3, 2)
-    with pytest.raises(UnseenError, match="is not a checkpoint; remove it to start the run anew"):
+    with pytest.raises(UnseenError, match="is not a checkpoint; remove it to start the run again"):
         load_checkpoint(file, method, adam(method))
 
 

@@ -183,7 +183,7 @@ def remove_leftovers(parent: Path) -> None:
 
 @contextmanager
 def writing_to(folder: Path, needed: int) -> Generator[None]:
-    """For whoever writes so many bytes there: a full or read-only disk is a DataError."""
+    """To write so many bytes there: a full or read-only disk becomes a DataError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free

@@ -88,8 +88,8 @@ def looks_at_target(experiment: Experiment) -> bool:
     in_batches = wish in {"optional", "required"}
     if not in_batches and experiment.target_images is not None:
         raise SettingsError(
-            f"batches of the method '{experiment.method.name}' hold no target images; "
-            "leave target_images out"
+            f"the method '{experiment.method.name}' uses no target images in its batches; "
+            "leave out target_images"
         )
     return in_batches and experiment.setting == "adaptation"
 

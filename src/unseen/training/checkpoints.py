@@ -16,7 +16,7 @@ from unseen.methods.base import Method
 
 
 class Checkpoint(NamedTuple):
-    """Everything that a run needs to go on as if it had never stopped."""
+    """Everything that a run needs to continue as if it had never stopped."""
 
     step: int
     metrics_size: int
@@ -93,7 +93,7 @@ def steps_saved(path: Path) -> int:
         with safe_open(path, framework="pt") as file:
             return json.loads((file.metadata() or {})["about"])["step"]
     except (FileNotFoundError, SafetensorError, KeyError):
-        return 0  # whoever loads it says what is wrong with it
+        return 0  # loading it reports what is wrong with it
 
 
 def load_checkpoint(
@@ -104,7 +104,7 @@ def load_checkpoint(
         return None
     tensors, info = _load(path)
     if "about" not in info:
-        raise UnseenError(f"{path} is not a checkpoint; remove it to start the run anew")
+        raise UnseenError(f"{path} is not a checkpoint; remove it to start the run again")
     state: dict[int, dict[str, Tensor]] = {}
     weights: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -140,5 +140,5 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise UnseenError(f"there is no {path}") from error
     except SafetensorError as error:
         raise UnseenError(
-            f"{path} is damaged or not a safetensors file: {error}. Remove it to train anew"
+            f"{path} is damaged or not a safetensors file: {error}. Remove it to train again"
         ) from error

@@ -43,17 +43,17 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
 
 
 class ProcessLost(UnseenError):
-    """One of several processes broke down; the others were ended, the last checkpoint stays."""
+    """One of several processes failed; the others were stopped, the last checkpoint stays."""
 
     def __init__(self, error: ProcessExitedException | ProcessRaisedException, number: int) -> None:
         how = str(error).strip().removeprefix(f"-- Process {error.error_index} terminated with the")
         if isinstance(error, ProcessExitedException) and error.exit_code < 0:
             signal = error.signal_name
-            hint = "; most often memory ran out" if signal == "SIGKILL" else ""
-            how = f"it was ended by {signal}{hint}"
+            hint = ", most often because memory ran out" if signal == "SIGKILL" else ""
+            how = f"it was killed by {signal}{hint}"
         super().__init__(
-            f"process {error.error_index + 1} of {number} broke down, so the others were ended: "
-            f"{how}\nThe run goes on from its last checkpoint with the same command, on any number "
+            f"process {error.error_index + 1} of {number} failed, so the others were stopped: "
+            f"{how}\nThe same command resumes the run from its last checkpoint, on any number "
             "of devices (devices.number=...)."
         )
 

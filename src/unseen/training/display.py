@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one bar in a terminal, plain lines elsewhere."""
+"""What a person sees during a run: one bar in a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator

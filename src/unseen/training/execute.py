@@ -62,14 +62,14 @@ def _launch(
     if experiment.devices.number == 1:
         launch(experiment, train, experiment, folder.path, display, log, until, datasets)
     else:
-        own_words: SimpleQueue[UnseenError] = get_context("spawn").SimpleQueue()
+        own_errors: SimpleQueue[UnseenError] = get_context("spawn").SimpleQueue()
         settings = complete_settings(experiment)
         with display.handed_over():
             try:
-                told = (settings, folder.path, log, own_words, until, display.silent)
-                error = launch(experiment, _train_in_process, *told)
+                arguments = (settings, folder.path, log, own_errors, until, display.silent)
+                error = launch(experiment, _train_in_process, *arguments)
             except ProcessLost as lost:
-                error = lost if own_words.empty() else own_words.get()
+                error = lost if own_errors.empty() else own_errors.get()
         if error is not None:
             raise error
 
@@ -79,14 +79,14 @@ def _train_in_process(
     settings: Mapping[str, Any],
     path: Path,
     log: Sequence[str] = (),
-    own_words: "SimpleQueue[UnseenError] | None" = None,
+    own_errors: "SimpleQueue[UnseenError] | None" = None,
     until: int | None = None,
     silent: bool = False,
 ) -> UnseenError | None:
     """One of several processes: settings travel as plain data, rank 0 has a display of its own.
 
     Errors meant for the user are mostly the same in all processes, and rank 0 hands them back. One
-    that another process has alone would end rank 0 by a broken connection: it goes to `own_words`.
+    that another process has alone would end rank 0 by a broken connection: it goes to `own_errors`.
     """
     console = Console(stderr=True, quiet=silent or not fabric.is_global_zero)
     try:
@@ -95,8 +95,8 @@ def _train_in_process(
         with Display(console, length(experiment, datasets), path.name) as display:
             train(fabric, experiment, path, display, log, until, datasets)
     except UnseenError as error:
-        if own_words is not None and not fabric.is_global_zero:
-            own_words.put(error)
+        if own_errors is not None and not fabric.is_global_zero:
+            own_errors.put(error)
         return error
     return None
 

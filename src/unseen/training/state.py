@@ -1,4 +1,4 @@
-"""The parts of a run while it goes on, put together from settings and the newest checkpoint."""
+"""The parts of a run in progress, put together from settings and the newest checkpoint."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A run that goes on, as trackers see it: the same records that are written to its folder."""
+"""A run in progress, as trackers see it: the same records that are written to its folder."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -62,7 +62,7 @@ def _folders(parent: Path) -> list[str]:
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
-    """Domain -> its class folders; a root without the domain level is told apart here."""
+    """Domain -> its class folders; a root without the domain level is recognised here."""
     folders = {domain: _folders(root / domain) for domain in _folders(root)}
     if not folders:
         raise DataError(f"{root} holds no folders; expected {LAYOUT}")

@@ -54,7 +54,7 @@ def group_runs(experiments: Sequence[Experiment], datasets: OpenDatasets) -> lis
     for number, experiment in enumerate(experiments):
         try:
             key = _key(experiment, datasets)
-        except UnseenError:  # whoever trains it says what is wrong
+        except UnseenError:  # training it reports what is wrong
             key = None
         found.setdefault(key or f"alone {number}", []).append(number)
     groups = []

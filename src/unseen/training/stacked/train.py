@@ -50,8 +50,8 @@ def train_together(
 ) -> None:
     """Train all runs to their end, with the files that `execute` would write but for checkpoints.
 
-    Finished runs are skipped, ones with a checkpoint go on by themselves. A stack that is killed
-    leaves nothing that a next attempt would trip over. Runs that diverge fail alone: `RunsFailed`
+    Finished runs are skipped, ones with a checkpoint are resumed alone. A stack that is killed
+    leaves nothing that would hinder the next attempt. Runs that diverge fail alone: `RunsFailed`
     is raised when all others are done.
     """
     datasets = datasets or OpenDatasets()
