@@ -182,7 +182,7 @@ def test_what_may_not_differ(heads: Build) -> None:
         {"evaluate_every": 6},
         {"selection": "last"},
         {"optimizer__name": "sgd"},
-        {"schedule__name": "constant"},
+        {"schedule__name": "exponential"},
         {"clip_gradient": 1.0},
         {"data__split_seed": 1},
         {"data__validation_share": 0.2},
