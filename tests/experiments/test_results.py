@@ -12,6 +12,7 @@ from unseen.experiments.choose.results import SweepResults, write_results
 from unseen.experiments.plan import Plan
 from unseen.experiments.train_plan import train_plan
 from unseen.records.folder import run_name
+from unseen.records.format import FORMAT
 from unseen.records.run_list import find_runs
 from unseen.reports.page.write import write_report
 
@@ -43,6 +44,7 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
     assert results.missing == []
     assert results.home == tmp_path / "tables" / plan.folder_name
     written = read_json(results.home / "chosen.json")
+    assert written["format"] == FORMAT
     assert len(written["chosen"]) == 3 * 4 * 2  # rules, domains, seeds
     for number, (condition, draws) in enumerate(plan.draws.items()):
         lowest, *_, highest = by_rate(plan, number)
