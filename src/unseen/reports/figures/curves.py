@@ -34,6 +34,8 @@ def _curve_shapes(panel: CurvePanel) -> Iterator[shapes.Shape]:
         yield shapes.Text(x(tick), _BOTTOM + 14, short(tick), "tick", "middle")
     yield shapes.Line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis")
     yield shapes.Text((_LEFT + _RIGHT) / 2, _HEIGHT - 5, panel.x.label, "tick", "middle")
+    if panel.y.label:
+        yield shapes.Text(10, (_TOP + _BOTTOM) / 2, panel.y.label, "tick", "middle", angle=-90)
     if panel.diagonal:
         yield shapes.Line(x.start, y.start, x.end, y.end, "diagonal")
     for line in panel.lines:
