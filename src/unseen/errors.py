@@ -1,4 +1,4 @@
-"""Errors that a user can act on: what was found, what was expected, and what mends it."""
+"""Errors that a user can act on: what was found, what was expected, and how to fix it."""
 
 import difflib
 from collections.abc import Iterable

@@ -52,7 +52,7 @@ def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
     """Three convolutions and two linear layers, about 59,000 weights, for digits.
 
     The first convolution looks at every second pixel, and pooling comes before the group norm:
-    that makes a training step about eight times cheaper than at full resolution.
+    that makes a training step four to five times cheaper than at full resolution.
     """
     if settings.pretrained is True:
         raise imagenet.no_weights("small_cnn")
