@@ -26,16 +26,14 @@ class Folder(FileDataset):
     class Config(Dataset.Config):
         classes: ClassMapping = None
 
-    def __init__(self, config: Config, root: Path | None) -> None:
-        super().__init__(config, root)
-        self.mapping = config.classes
+    config: Config
 
     def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)
         folders = _class_folders(root)
         found = [image for domain in folders for image in _images(root, domain, folders[domain])]
         sources = {source for names in folders.values() for source in names}
-        renamed = class_names(sources, self.mapping, str(root))
+        renamed = class_names(sources, self.config.classes, str(root))
         images = [
             image._replace(class_name=renamed[image.class_name])
             for image in found

@@ -34,9 +34,7 @@ class Manifest(FileDataset):
     class Config(Dataset.Config):
         classes: ClassMapping = None
 
-    def __init__(self, config: Config, root: Path | None) -> None:
-        super().__init__(config, root)
-        self.mapping = config.classes
+    config: Config
 
     def find(self) -> tuple[Index, Path]:
         file = self.root
@@ -44,7 +42,7 @@ class Manifest(FileDataset):
             found = "is a folder" if file is not None and file.is_dir() else "does not exist"
             raise DataError(f"the manifest {file} {found}; expected {LAYOUT}")
         given = _checked_images(file)
-        renamed = class_names((image.class_name for image in given), self.mapping, str(file))
+        renamed = class_names((image.class_name for image in given), self.config.classes, str(file))
         given = {
             image._replace(class_name=renamed[image.class_name]): split
             for image, split in given.items()
