@@ -200,6 +200,8 @@ def test_a_thousand_results_are_read_without_torch(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; from unseen.records.folder import RunFolder;"
         "found = [RunFolder(p).read_result() for p in pathlib.Path(sys.argv[1]).iterdir()];"
-        "assert len(found) == 1000; assert 'torch' not in sys.modules"
+        "print(len(found), 'torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert shown.split() == ["1000", "False"]
