@@ -14,6 +14,10 @@ NO_EFFECT_ON_RESULT = "no effect on the result"
 """Marks a setting that decides nothing about what a run computes, as `Annotated[int, MARK]`. All
 others are part of a run's identity."""
 
+NEUTRAL_AT_DEFAULT = "neutral at its default"
+"""Marks a setting that was added later and does nothing at its default: it is part of the identity
+only where it has another value, so that runs made before it existed keep theirs."""
+
 
 class Settings(BaseModel):
     """Frozen, and closed: an unknown key is an error."""
@@ -235,6 +239,8 @@ def _deciding(settings: Settings) -> dict[str, Any]:
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if NO_EFFECT_ON_RESULT in field.metadata:
+            continue
+        if NEUTRAL_AT_DEFAULT in field.metadata and value == field.get_default():
             continue
         if isinstance(value, Settings):
             found[name] = _deciding(value)

@@ -5,7 +5,14 @@ from typing import Annotated, Any
 
 import pytest
 
-from unseen.config import NO_EFFECT_ON_RESULT, Experiment, MethodSettings, Settings, identity
+from unseen.config import (
+    NEUTRAL_AT_DEFAULT,
+    NO_EFFECT_ON_RESULT,
+    Experiment,
+    MethodSettings,
+    Settings,
+    identity,
+)
 from unseen.recipe_files import build_experiment, load_experiment
 
 
@@ -105,3 +112,17 @@ def test_a_new_setting_is_part_of_the_identity_unless_it_is_marked() -> None:
 
     assert of(marked=2) == of() == of(section=Section(marked=2))
     assert len({of(), of(deciding=2), of(section=Section(deciding=2))}) == 3
+
+
+def test_a_setting_added_later_leaves_the_identity_of_older_runs_alone() -> None:
+    class Older(MethodSettings):
+        strength: float = 1.0
+
+    class Newer(Older):
+        extra: Annotated[float, NEUTRAL_AT_DEFAULT] = 0.0
+
+    def name_of(method: MethodSettings) -> str:
+        return identity(build().model_copy(update={"method": method}))
+
+    assert name_of(Newer(name="dmg")) == name_of(Older(name="dmg"))
+    assert name_of(Newer(name="dmg", extra=0.5)) != name_of(Older(name="dmg"))
