@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.data.augment import PixelScale
+from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.dataset import Index
 from unseen.data.feed import BATCH, Feed, Process
 from unseen.data.stored_features import StoredFeatures

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.data.augment import PixelScale
+from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import open_dataset
 from unseen.recipe_files import load_experiment

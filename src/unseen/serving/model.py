@@ -11,7 +11,7 @@ from huggingface_hub import ModelHubMixin, snapshot_download
 from unseen.atomic import read_json
 from unseen.cards.card import model_card
 from unseen.config import Experiment
-from unseen.data.augment import PixelScale, to_input
+from unseen.data.augmentation.pixel_scale import PixelScale, to_input
 from unseen.data.batch import Task
 from unseen.errors import SettingsError, UnseenError
 from unseen.methods.base import Method

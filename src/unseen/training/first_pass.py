@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from unseen.config import NetworkSettings
-from unseen.data.augment import PixelScale
+from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.batch import DomainBatch
 from unseen.data.feed import BATCH, Feed, Process
 from unseen.data.prepare import PreparedImages, ProgressCallback

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
-from unseen.data.augment import PixelScale
+from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.batch import DomainBatch
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import OpenDatasets

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from unseen.config import identity
-from unseen.data.augment import PixelScale, to_input
+from unseen.data.augmentation.pixel_scale import PixelScale, to_input
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware

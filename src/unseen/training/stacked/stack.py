@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 
 from unseen.config import Experiment
-from unseen.data.augment import PixelScale
+from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import OpenDatasets

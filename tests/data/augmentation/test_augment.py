@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from unseen.config import AugmentSettings
-from unseen.data.augment import PixelScale, augment, to_input
+from unseen.data.augmentation.augment import augment
+from unseen.data.augmentation.pixel_scale import PixelScale, to_input
 from unseen.data.randomness import image_keys, uniform
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)  # leaves 0..255 as it is
