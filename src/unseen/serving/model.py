@@ -58,7 +58,7 @@ class Model(Predictor, ModelHubMixin):
         settings, result = folder.read_settings(), folder.read_result()
         experiment = build_experiment(settings, str(folder.settings))
         weights = folder.weights(result.selection)
-        method = _trained(experiment, result.classes, result.training_domains, weights)
+        method = trained_method(experiment, result.classes, result.training_domains, weights)
         card = model_card(settings, result, read_json(folder.data))
         return cls(method, experiment, card, device)
 
@@ -69,7 +69,7 @@ class Model(Predictor, ModelHubMixin):
         """A folder that `save_pretrained` made; code that its settings name is imported only with
         `trust_imports`."""
         saved = model_folder.read(folder, trust_imports)
-        method = _trained(saved.experiment, saved.classes, saved.domains, saved.weights)
+        method = trained_method(saved.experiment, saved.classes, saved.domains, saved.weights)
         return cls(method, saved.experiment, saved.card, device)
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -102,7 +102,7 @@ class Model(Predictor, ModelHubMixin):
         return Answers(scores.softmax(dim=1).cpu().numpy(), by_image.cpu().numpy())
 
 
-def _trained(
+def trained_method(
     experiment: Experiment, classes: Sequence[str], domains: Sequence[str], weights: Path
 ) -> Method:
     """Built without a download, since the weights are at hand, and not compiled."""

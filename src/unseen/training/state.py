@@ -96,7 +96,7 @@ def assemble(
     optimizer = build_optimizer(method, experiment.optimizer)
     folder = RunFolder(path)
     remember_images(fabric, folder, images)
-    feed = _feed(fabric, experiment, images, method, display)
+    feed = open_feed(fabric, experiment, images, method, display)
     run_survey(fabric, folder, method, feed, images.roles, display)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
     module, optimizer = fabric.setup(method, optimizer)
@@ -120,7 +120,7 @@ def assemble(
     return state
 
 
-def _feed(
+def open_feed(
     fabric: Fabric, experiment: Experiment, images: Images, method: Method, display: Display
 ) -> Feed:
     """Pixels; or stored features, where the method needs no more than those."""
