@@ -254,3 +254,17 @@ def _picture(path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (16, 16), (hash(path.name) % 255, 0, 0)).save(path)
+
+
+def test_a_variant_is_a_row_of_its_own() -> None:
+    variant = {"variant_of": "aggregate", "settings": {"images_per_domain": 4}}
+    plan = small_plan(methods="aggregate,small", by_method={"small": variant}, draws=None)
+    by_row = {run.condition.method: run.experiment for run in plan.singles}
+    assert list(by_row) == ["aggregate", "small"]
+    assert by_row["small"].method.name == "aggregate"
+    assert by_row["small"].images_per_domain == 4 != by_row["aggregate"].images_per_domain
+
+
+def test_a_variant_of_nothing_known_is_refused() -> None:
+    with pytest.raises(SettingsError, match="unknown method 'agregate'; did you mean 'aggregate'"):
+        small_plan(methods="small", by_method={"small": {"variant_of": "agregate"}}, draws=None)

@@ -14,6 +14,8 @@ from unseen.experiments.train_plan import train_plan
 from unseen.records.folder import run_name
 from unseen.records.format import FORMAT
 from unseen.records.run_list import find_runs
+from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report
 
 
@@ -215,6 +217,20 @@ def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
         "runs.json",
     }
     assert len(results.tables["source"]) == 6
+
+
+def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
+    faster = {"variant_of": "aggregate", "settings": {"optimizer": {"lr": 0.01}}}
+    plan = small_plan(methods="aggregate,a fast one", by_method={"a fast one": faster}, draws=None)
+    results = swept(plan, tmp_path)
+    table = results.tables["source"][0]
+    assert [row.name for row in table.rows] == ["aggregate", "a fast one"]
+    assert all(cell.complete for row in table.rows for cell in row.cells if cell)
+    page = write_report(results.home / "source", tmp_path / "report")
+    assert "a fast one" in page.read_text(encoding="utf-8")
+    runs, _ = load_runs(results.home / "source")
+    assert [study.rows[0][0] for study in make_studies(runs, None)] == ["aggregate"]
+    assert {run.label for run in runs} == {"aggregate", "a fast one"}
 
 
 def test_no_torch_is_needed_to_choose() -> None:

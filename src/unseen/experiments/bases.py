@@ -25,6 +25,7 @@ class Base(NamedTuple):
 
     dataset: str
     method: str
+    """As tables call it: the name of a method, of a recipe, or of a sweep's variant."""
     settings: Mapping[str, Any]
     experiment: Experiment
     """The settings as they are, complete."""
@@ -80,12 +81,13 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
     methods = list(catalog.METHODS) if sweep.methods == ("all",) else sweep.methods
     datasets = [name for name in sweep.datasets if name in families]
     for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
+        own = sweep.by_method.get(method, MethodPart())
         try:
-            settings = merge(_recipe(dataset, method), sweep.settings)
+            settings = merge(_recipe(dataset, own.variant_of or method), sweep.settings)
         except SettingsError as error:
             problems.append(f"methods: {error}")
             continue
-        settings = merge(settings, sweep.by_method.get(method, MethodPart()).settings)
+        settings = merge(settings, own.settings)
         if backbone is not None:
             settings = merge(settings, {"network": {"name": backbone}})
         experiment, found = try_experiment(settings)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from unseen.config import as_list
 from unseen.errors import SettingsError, UnseenError
-from unseen.experiments.choose.results import Missing, missing_runs
+from unseen.experiments.choose.results import Missing, list_runs, missing_runs
 from unseen.experiments.plan import Plan, make_plan
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
@@ -18,7 +18,7 @@ from unseen.experiments.sweep_file import Sweep
 from unseen.experiments.train_plan import run_plan
 from unseen.recipe_files import nested
 from unseen.records.result import RunResult
-from unseen.records.run_list import RunList, write_run_list
+from unseen.records.run_list import write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.tables import Table, build_tables
 from unseen.trackers.base import Subject
@@ -126,19 +126,19 @@ def run_comparison(
     for run in plan.singles:  # the same command tries again what failed before
         run.folder(runs).failure.unlink(missing_ok=True)
     outcomes = run_plan(plan, runs, resources, console, together=False, log=log)
-    folders = [folder for run in plan.singles if (folder := run.folder(runs)).finished]
+    finished = [run for run in plan.singles if run.folder(runs).finished]
     missing = missing_runs(plan, runs, outcomes)
-    results = [folder.read_result() for folder in folders]
+    results = [run.read_result(runs) for run in finished]
     if not results:
         return Comparison([], [], [], [], missing)
     (dataset,) = plan.sweep.datasets
     tables = build_tables(results, plan.singles[0].experiment.selection, plan.expected(dataset))
     home = runs / "tables" / plan.folder_name
-    paths = [folder.path for folder in folders]
+    paths = [run.folder(runs).path for run in finished]
     files: list[Path] = []
     if is_first_process():
         files = write_tables(tables, home)
-        write_run_list(home, RunList(tuple(paths)))
+        write_run_list(home, list_runs(finished, runs))
         _send_tables(log, tables, home, console)
     return Comparison(results, tables, files, paths, missing)
 

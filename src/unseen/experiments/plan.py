@@ -18,6 +18,7 @@ from unseen.experiments.ranges import choices, range_mistakes, search_ranges
 from unseen.experiments.sweep_file import Sweep
 from unseen.recipe_files import nested, try_experiment
 from unseen.records.folder import RunFolder, run_name, safe_name
+from unseen.records.result import RunResult
 from unseen.reports.gather import Expected
 from unseen.training.execute import length
 
@@ -46,6 +47,11 @@ class PlannedRun(NamedTuple):
 
     def folder(self, runs: Path) -> RunFolder:
         return RunFolder(runs / run_name(self.experiment))
+
+    def read_result(self, runs: Path) -> RunResult:
+        """Under the name that tables have for its row."""
+        result = self.folder(runs).read_result()
+        return result.model_copy(update={"method": self.condition.method})
 
     @property
     def values(self) -> dict[str, Any]:

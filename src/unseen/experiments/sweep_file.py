@@ -72,8 +72,11 @@ Grid = dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(m
 
 
 class MethodPart(Settings):
-    """What is different for one method."""
+    """What is different for one method, or what a row of the tables is that is called otherwise."""
 
+    variant_of: str = ""
+    """The method (or recipe of the dataset) that this row is a variant of: `methods: aggregate,
+    warm` and `by_method: {warm: {variant_of: aggregate, settings: …}}`; empty: its own name."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Over those of all runs."""
     ranges: Ranges = Field(default_factory=dict)
@@ -118,7 +121,8 @@ class Sweep(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Of all runs, over their recipes."""
     by_method: dict[str, MethodPart] = Field(default_factory=dict)
-    """What is different for one method: settings, ranges, grid."""
+    """What is different for one method: settings, ranges, grid; and variants of methods, which are
+    rows of their own."""
     pairs: Literal["none", "all", "nested"] = "none"
     """Runs with two domains held out, for leave-one-domain-out selection; `nested`: only the draw
     that they choose is then trained with one domain held out."""

@@ -18,12 +18,15 @@ class RunList(NamedTuple):
 
     runs: tuple[Path, ...]
     note: str = ""
+    rows: tuple[str, ...] = ()
+    """What the tables call each run's method; empty: the methods' own names."""
 
 
 def write_run_list(folder: Path, chosen: RunList) -> None:
     """`runs.json` beside the tables made of them; the folder then stands for these runs."""
     names = [Path(os.path.relpath(run, folder)).as_posix() for run in chosen.runs]
-    write_json(folder / _RUN_LIST, {"format": FORMAT, "runs": names, "note": chosen.note})
+    content = {"format": FORMAT, "runs": names, "note": chosen.note, "rows": list(chosen.rows)}
+    write_json(folder / _RUN_LIST, content)
 
 
 def read_run_list(folder: Path) -> RunList | None:
@@ -34,7 +37,8 @@ def read_run_list(folder: Path) -> RunList | None:
     content = read_json(path)
     check_format(content, path, "make the tables again: unseen compare, or unseen sweep")
     try:
-        return RunList(tuple(folder / name for name in content["runs"]), str(content["note"]))
+        runs = tuple(folder / name for name in content["runs"])
+        return RunList(runs, str(content["note"]), tuple(content.get("rows", ())))
     except (KeyError, TypeError) as error:
         raise UnseenError(f"{path} is damaged: it should hold 'runs' and 'note'") from error
 

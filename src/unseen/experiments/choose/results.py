@@ -1,7 +1,7 @@
 """After a sweep: what each rule chooses, as tables and as a file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,12 +60,18 @@ def write_results(plan: Plan, runs: Path, outcomes: Sequence[Outcome] = ()) -> S
     for rule in plan.sweep.rules:
         chosen = [found for each in plan.draws if (found := _choose(plan, each, runs, rule))]
         everything += chosen
-        finished = [f.path for each in chosen if (f := each.run.folder(runs)).finished]
+        finished = [each.run for each in chosen if each.run.folder(runs).finished]
         note = f"{_best_of(plan)}, chosen by rule {rule}: {DRAW_RULES[rule]}."
-        write_run_list(home / rule, RunList(tuple(finished), note))
+        write_run_list(home / rule, list_runs(finished, runs, note))
         tables[rule] = _tables(plan, runs, rule, chosen, missing)
     write_json(home / "chosen.json", _describe(plan, runs, everything, missing))
     return SweepResults(home, everything, missing, tables)
+
+
+def list_runs(planned: Iterable[PlannedRun], runs: Path, note: str = "") -> RunList:
+    """Finished runs, and the rows that they belong to."""
+    rows = {run.folder(runs).path: run.condition.method for run in planned}
+    return RunList(tuple(rows), note, tuple(rows.values()))
 
 
 def missing_runs(plan: Plan, runs: Path, outcomes: Sequence[Outcome] = ()) -> list[Missing]:
@@ -111,9 +117,9 @@ def _tables(
     tables: list[Table] = []
     for dataset in datasets:
         results = [
-            _measured(folder, each.candidate.recorded, rule)
+            _measured(each.run.read_result(runs), each.candidate.recorded, rule)
             for each in chosen
-            if each.run.condition.dataset == dataset and (folder := each.run.folder(runs)).finished
+            if each.run.condition.dataset == dataset and each.run.folder(runs).finished
         ]
         if not results:
             continue
@@ -126,9 +132,8 @@ def _tables(
     return tables
 
 
-def _measured(folder: RunFolder, recorded: str, rule: str) -> RunResult:
+def _measured(result: RunResult, recorded: str, rule: str) -> RunResult:
     """A run's result with the one checkpoint that counts."""
-    result = folder.read_result()
     name = "oracle" if rule == "oracle" else recorded
     return result.model_copy(update={"rules": {name: result.under(recorded)}})
 

@@ -12,7 +12,7 @@ from unseen.errors import UnseenError
 from unseen.nested import flattened
 from unseen.records.folder import RunFolder
 from unseen.records.result import RunResult
-from unseen.records.run_list import find_runs
+from unseen.records.run_list import find_runs, read_run_list
 from unseen.reports.gather import MethodKey, column_name
 
 _ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
@@ -31,6 +31,8 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)
+    place: int = 0
+    """Of its row, where a list of runs names the rows."""
 
     @property
     def name(self) -> str:
@@ -98,13 +100,24 @@ class Problem(NamedTuple):
 def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
     """Every run below a folder; one that is damaged is named, and does not hide the others."""
     runs, problems = [], []
+    rows = _rows(folder)
+    order = list(dict.fromkeys(rows.values()))
     for each in find_runs(folder):
         try:
-            runs.append(_load(each))
+            run = _load(each)
+            if row := rows.get(each.path):
+                run = replace(run, label=row, place=order.index(row))
+            runs.append(run)
         except (UnseenError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if isinstance(error, UnseenError) else f"no {error} in its records"
             problems.append(Problem(each.path, reason))
     return runs, problems
+
+
+def _rows(folder: Path) -> dict[Path, str]:
+    """What a list of runs calls the rows that they belong to; empty where it does not say."""
+    listed = read_run_list(folder)
+    return dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
 
 
 def _load(folder: RunFolder) -> Run:
@@ -130,7 +143,7 @@ def with_labels(runs: Iterable[Run]) -> list[Run]:
     """Where two runs would fill the same cell of a table, name what tells them apart."""
     by_row: dict[MethodKey, list[Run]] = {}
     for run in runs:
-        by_row.setdefault((run.method, run.backbone), []).append(run)
+        by_row.setdefault(run.row, []).append(run)
     return [named for group in by_row.values() for named in _name_apart(group)]
 
 
@@ -149,7 +162,7 @@ def _name_apart(runs: list[Run]) -> list[Run]:
     for run in runs:
         settings = flat[run.name]
         parts = [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying]
-        named.append(replace(run, label=" ".join([run.method, *parts])))
+        named.append(replace(run, label=" ".join([run.label, *parts])))
     if _clash(named):
         named = [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
     return named

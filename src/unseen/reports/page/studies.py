@@ -132,7 +132,7 @@ def make_studies(runs: Sequence[Run], rule: str | None) -> list[Study]:
 def _place(run: Run) -> tuple[Any, ...]:
     known = list(catalog.METHODS)
     rank = known.index(run.method) if run.method in known else len(known)
-    return run.backbone, rank, run.label, run.column, run.seed
+    return run.backbone, run.place, rank, run.label, run.column, run.seed
 
 
 def _in_order(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
