@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unseen.api import Run, fit, load_run
+    from unseen.api import Run, fit, load_run, merge
     from unseen.config import Settings
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
@@ -26,6 +26,7 @@ __all__ = [
     "fit",
     "load",
     "load_run",
+    "merge",
     "sweep",
 ]
 
@@ -41,6 +42,7 @@ _HOME = {
     "fit": "unseen.api",
     "load": "unseen.serving.load",
     "load_run": "unseen.api",
+    "merge": "unseen.api",
     "sweep": "unseen.experiments.sweep",
 }
 

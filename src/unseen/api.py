@@ -10,6 +10,7 @@ from rich.console import Console
 
 from unseen.config import Experiment
 from unseen.data.opening import OpenDatasets
+from unseen.merging.merge import Choice, merge_runs
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
 from unseen.records.result import RunResult, Views
@@ -110,3 +111,22 @@ def finish_run(
         with Display(console, length(experiment, datasets), folder.path.name) as display:
             execute(experiment, folder, display, trackers, datasets=datasets)
     return Run(folder.path)
+
+
+def merge(
+    runs: str | Path | Iterable[str | Path],
+    output: str | Path,
+    *,
+    choose: Choice = "all",
+    console: Console | None = None,
+) -> Run:
+    """Average the weights of finished runs into one model of the same size and speed.
+
+    `runs` are run folders, or folders that hold runs; they have to share images, domains, backbone,
+    pretrained start and method. `greedy` leaves out those that make source validation worse. The
+    result is a run folder like any other; the same runs are not merged a second time.
+    """
+    paths = [runs] if isinstance(runs, str | Path) else list(runs)
+    output = Path(output)
+    with Display(console or Console(stderr=True), 1, output.name) as display:
+        return Run(merge_runs(paths, output, choose, display).path)

@@ -12,7 +12,7 @@ from unseen.atomic import read_json, write_text
 from unseen.cards.limits import limits
 from unseen.markdown import escaped, pipe_table
 from unseen.records.folder import RunFolder
-from unseen.records.result import RunResult
+from unseen.records.result import Merged, RunResult
 from unseen.records.views import VIEWS
 from unseen.selection import rule_note
 
@@ -27,6 +27,7 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
         _introduction(settings, result),
         "## Data\n\n" + _data(result, data),
         "## Results\n\n" + _results(result),
+        *(["## Merged from\n\n" + _merged_runs(result.merged)] if result.merged else []),
         "## Intended use\n\n" + _intended_use(result),
         "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits(result, data)),
         "## How to use it\n\n" + _how_to_use(result),
@@ -41,7 +42,7 @@ def write_card(folder: RunFolder, settings: Content, result: RunResult) -> None:
 
 
 def _title(result: RunResult) -> str:
-    return f"{result.method} on {result.dataset} ({result.backbone})"
+    return f"{result.label} on {result.dataset} ({result.backbone})"
 
 
 def _front_matter(result: RunResult) -> str:
@@ -113,10 +114,28 @@ def _results(result: RunResult) -> str:
         for view, about in VIEWS.items()
         for domain, measured in result.view(rule, view).items()
     ]
-    step = f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}."
+    if result.merged is None:
+        origin = f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}."
+    else:
+        origin = result.merged.description
     table = _table(("view", "domain", "accuracy", "images", "calibration error"), rows)
     meanings = "\n".join(f"- {about.title}: {about.meaning}" for about in VIEWS.values())
-    return f"{step} {rule_note(rule)}\n\n{table}\n\n{meanings}"
+    return f"{origin} {rule_note(rule)}\n\n{table}\n\n{meanings}"
+
+
+def _merged_runs(merged: Merged) -> str:
+    header = ("run", "seed", "steps", "source validation", "averaged")
+    rows = [
+        (
+            each.folder,
+            each.seed,
+            each.steps,
+            f"{each.validation:.1%}",
+            "yes" if each.averaged else "no",
+        )
+        for each in merged.runs
+    ]
+    return _table(header, rows) + "\n\nThe settings below are those of the first of them."
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -19,8 +19,11 @@ def limits(result: RunResult, data: Content) -> list[str]:
 
 
 def _of_the_numbers(result: RunResult) -> Iterator[str]:
+    origin = f"one run with one seed ({result.seed}); another seed gives"
+    if result.merged is not None:
+        origin = f"one model merged from {len(result.merged.runs)} runs; others would give"
     yield (
-        f"All numbers come from one run with one seed ({result.seed}); another seed gives other "
+        f"All numbers come from {origin} other "
         "numbers, and the difference is often larger than that between methods."
     )
     unseen = ", ".join(result.unseen_domains)

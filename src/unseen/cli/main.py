@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "one file from a run, for onnxruntime or torch",
     "compare": "leave each domain out in turn, for every method and seed, and print the tables",
     "sweep": "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
+    "merge": "one model from many runs: their weights averaged",
     "report": "one web page from a folder of runs: tables, figures, how it was made",
     "show": "the complete settings of a recipe or a run",
     "copy": "copy a recipe to a file of your own",

@@ -5,6 +5,8 @@ for domain, measured in result.view("source", "out_of_domain").items():
     print(domain, measured.accuracy, measured.confusion)
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -128,16 +130,81 @@ class RuleResult(_Record):
     views: Views
 
 
+class MergedRun(_Record):
+    """One of the runs that a merged one was made from."""
+
+    run: str
+    """Its identity."""
+    folder: str
+    """The name of its folder."""
+    seed: int
+    steps: int
+    seconds: float
+    validation: float
+    """Mean accuracy on its source validation images."""
+    averaged: bool
+    """False where the greedy choice left it out."""
+
+
+class Merged(_Record):
+    """What a model was merged from: its weights are the average of those of other runs."""
+
+    choose: Literal["all", "greedy"]
+    runs: tuple[MergedRun, ...]
+    """All that were trained for it, the best on source validation first."""
+
+    @property
+    def identity(self) -> str:
+        """Another one for other runs, and for another way to choose among them."""
+        text = json.dumps([self.choose, *sorted(each.run for each in self.runs)])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def averaged(self) -> tuple[MergedRun, ...]:
+        return tuple(each for each in self.runs if each.averaged)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted({each.seed for each in self.runs}))
+
+    @property
+    def steps(self) -> int:
+        """Of all runs together."""
+        return sum(each.steps for each in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """Of all runs together."""
+        return sum(each.seconds for each in self.runs)
+
+    @property
+    def label(self) -> str:
+        """`merged (7 runs)`: the number of runs that it cost."""
+        how = "merged greedily" if self.choose == "greedy" else "merged"
+        return f"{how} ({len(self.runs)} runs)"
+
+    @property
+    def description(self) -> str:
+        """A sentence for people."""
+        left_out = len(self.runs) - len(self.averaged)
+        chosen = f", chosen greedily by source validation ({left_out} left out)" if left_out else ""
+        return (
+            f"Merged from {len(self.runs)} runs: its weights are the average of those of "
+            f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
+        )
+
+
 class RunResult(_Record):
     """The content of result.json."""
 
     run: str
-    """The identity of the run's settings."""
+    """The identity of the run's settings, or of the runs that it was merged from."""
     dataset: str
     method: str
     backbone: str
     setting: Literal["generalization", "adaptation"]
     seed: int
+    """Of a merged model the lowest of its runs' seeds."""
     steps: int
     training_domains: tuple[str, ...]
     unseen_domains: tuple[str, ...]
@@ -147,7 +214,14 @@ class RunResult(_Record):
     selection: str
     """The rule that counts for this run."""
     remarks: tuple[str, ...] = ()
+    merged: Merged | None = None
+    """Of a model that was not trained, but averaged from others."""
     rules: dict[str, RuleResult]
+
+    @property
+    def label(self) -> str:
+        """`dmg`, or `dmg, merged (7 runs)`."""
+        return self.method if self.merged is None else f"{self.method}, {self.merged.label}"
 
     def under(self, rule: str) -> RuleResult:
         if rule not in self.rules:

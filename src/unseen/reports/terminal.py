@@ -110,10 +110,11 @@ def run_table(result: RunResult, width: int = 100) -> RichTable:
     """The views of a finished run under its own selection rule."""
     rule = result.selection
     chosen = result.under(rule)
-    title = (
-        f"{result.method} on {result.dataset} ({result.backbone}, seed {result.seed}), "
-        f"selection: {rule}, step {chosen.step}"
-    )
+    where = f"{result.label} on {result.dataset} ({result.backbone}"
+    if result.merged is None:
+        title = f"{where}, seed {result.seed}), selection: {rule}, step {chosen.step}"
+    else:
+        title = f"{where}), selection: {rule}"
     return views_table(chosen.views, title, width)
 
 

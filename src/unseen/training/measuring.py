@@ -17,7 +17,7 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
-from unseen.records.result import Measured, RuleResult, RunResult, Views
+from unseen.records.result import Measured, Merged, RuleResult, RunResult, Views
 from unseen.selection import Evaluation, choose
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
@@ -111,6 +111,8 @@ class Trained(NamedTuple):
     images: Images
     steps: int
     seconds: float
+    merged: Merged | None = None
+    """Of a model that was averaged from others; the seconds are those of all of them."""
 
 
 def write_files(
@@ -118,7 +120,8 @@ def write_files(
 ) -> None:
     """All that is written at the end of a run; result.json last."""
     result = _result(run, method, results)
-    timing = {"seconds": run.seconds, "seconds_per_step": run.seconds / run.steps}
+    steps = run.merged.steps if run.merged else run.steps
+    timing = {"seconds": run.seconds, "seconds_per_step": run.seconds / steps}
     write_json(run.folder.timing, timing)
     write_arrays(run.folder.pictures, pictures)
     if arrays := method.arrays():
@@ -128,14 +131,14 @@ def write_files(
 
 
 def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> RunResult:
-    experiment, roles = run.experiment, run.images.roles
+    experiment, roles, merged = run.experiment, run.images.roles, run.merged
     return RunResult(
-        run=identity(experiment),
+        run=merged.identity if merged else identity(experiment),
         dataset=experiment.data.name,
         method=experiment.method.name,
         backbone=experiment.network.name,
         setting=experiment.setting,
-        seed=experiment.seed,
+        seed=merged.seeds[0] if merged else experiment.seed,
         steps=run.steps,
         training_domains=tuple(roles.training_domains),
         unseen_domains=tuple(roles.unseen_domains),
@@ -143,6 +146,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         data=run.images.prepared.content,
         selection=experiment.selection,
         remarks=tuple(method.remarks),
+        merged=merged,
         rules=results,
     )
 
