@@ -95,6 +95,18 @@ class NetworkSettings(Settings):
     freeze_until: str | None = None
     """Stages before this one are frozen. Their output, the stored features, is computed once and
     shared by all runs; methods that need no pixels train from it, without augmentation."""
+    store_features: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    """Whether the output of frozen stages is stored. If not, every step computes it from augmented
+    pixels: slower, and images stay as varied as in training of the whole network."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "NetworkSettings":
+        if not self.store_features and self.freeze_until is None:
+            raise ValueError(
+                "store_features=false is about frozen stages, and none is frozen; "
+                "set freeze_until=STAGE, or leave it out"
+            )
+        return self
 
 
 class OptimizerSettings(Settings):
@@ -130,7 +142,7 @@ class ScheduleSettings(Settings):
 
 
 class AugmentSettings(Settings):
-    """As in DomainBed; all of it is done on whole batches."""
+    """As in DomainBed where nothing else is said; all of it is done on whole batches."""
 
     crop_scale: float = Field(default=0.7, gt=0, le=1)
     """Smallest share of the area that a random crop keeps; 1: no crop."""
@@ -140,6 +152,19 @@ class AugmentSettings(Settings):
     """Strength of brightness, contrast, saturation and hue changes."""
     grayscale: float = Field(default=0.1, ge=0, le=1)
     """Chance of losing all colour."""
+    randaugment: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
+    sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
+    randaugment_operations: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=2, ge=1, le=8)
+    """How many of those operations an image gets."""
+    random_convolution: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Chance that an image is mixed with itself under a random filter (RandConv): shapes stay,
+    textures change."""
+    amplitude_mix: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Largest share of the Fourier amplitude that comes from an image of another training domain
+    (FACT): it changes the look, the phase keeps the shapes."""
+    erasing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Chance that a random rectangle (2 to 33 % of the area) is replaced by the image's mean."""
 
 
 class DeviceSettings(Settings):

@@ -14,6 +14,7 @@ from unseen.data.cache import cache_folder
 from unseen.data.stored_features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
+from unseen.networks.backbones import build_network
 from unseen.records.folder import RunFolder
 from unseen.training import first_pass
 
@@ -113,9 +114,52 @@ def test_a_method_that_needs_pixels_gets_them(
     assert not cache.exists()
 
 
+def test_frozen_stages_may_see_augmented_pixels_at_every_step(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    """Nothing is stored, the frozen part stays, and augmentation makes a difference."""
+    settings = {"network__freeze_until": "fc1", "network__store_features": False}
+    folder = run_tiny(tiny(**settings), tmp_path / "run")
+    start = run_tiny(tiny(**settings, steps=1), tmp_path / "start")
+    other = run_tiny(tiny(**settings, augment__random_convolution=1), tmp_path / "other")
+    assert not cache.exists()
+    weights, first, changed = (load_file(f.weights("last")) for f in (folder, start, other))
+    moved = {name.split(".")[2] for name in first if not torch.equal(first[name], weights[name])}
+    assert moved == {"fc1", "fc2"}
+    assert not torch.equal(
+        weights["network.stages.fc1.0.weight"], changed["network.stages.fc1.0.weight"]
+    )
+
+
+def test_no_gradient_is_kept_for_frozen_stages(tiny: Build) -> None:
+    """Their activations are dropped at once, and backward ends where they end."""
+    settings = tiny(network__freeze_until="fc1", network__store_features=False).network
+    network = build_network(settings, n_classes=10).train()
+    features = network.start(torch.rand(2, 3, 16, 16))
+    assert features.grad_fn is None
+    assert not features.requires_grad
+    assert network(torch.rand(2, 3, 16, 16)).requires_grad
+
+
+def test_storing_features_is_about_frozen_stages(tiny: Build) -> None:
+    with pytest.raises(SettingsError, match="set freeze_until=STAGE, or leave it out"):
+        tiny(network__store_features=False)
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [
+        (
+            "aggregate",
+            {"network__freeze_until": "fc1", "augment__erasing": 0.5},
+            "augment.erasing changes pixels, but this run trains from stored features .* set "
+            "network.store_features=false",
+        ),
+        (
+            "aggregate",
+            {"data__training_domains": "plain", "augment__amplitude_mix": 1},
+            r"different training domains, found one \(plain\); train on more domains",
+        ),
         ("aggregate", {"network__freeze_until": "conv1"}, "is the first stage: none is frozen"),
         ("aggregate", {"network__freeze_until": "fc3"}, "unknown stage 'fc3'"),
         (

@@ -42,6 +42,8 @@ class Feed:
     ) -> Iterator[DomainBatch]:
         """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
         rank, world_size = self.process.rank, self.process.world_size
+        pixels = isinstance(self.images, PreparedImages)
+        mixing = pixels and settings.amplitude_mix > 0
 
         def read(step: int) -> tuple[Tensor, ...]:
             rows, domains, places = sampler.positions(step, rank, world_size)
@@ -52,11 +54,16 @@ class Feed:
                 places = np.concatenate([places, target_places])
             keys = image_keys(seed, step, torch.as_tensor(places))
             about = (torch.as_tensor(domains), torch.as_tensor(rows), step_key(seed, step))
-            return self.images.batch(rows), keys, labels, *about
+            partners = ()
+            if mixing:
+                partners = (self.images.batch(sampler.partners(keys, domains)),)
+            return self.images.batch(rows), keys, labels, *about, *partners
 
-        for images, keys, labels, domains, rows, key in _ahead(read, steps, self.process.device):
-            if isinstance(self.images, PreparedImages):
-                images = augment(images, keys, settings, self.scale)
+        for images, keys, labels, domains, rows, key, *partners in _ahead(
+            read, steps, self.process.device
+        ):
+            if pixels:
+                images = augment(images, keys, settings, self.scale, *partners)
             n = len(labels)
             target = images[n:] if sampler.target_size else None
             yield DomainBatch(

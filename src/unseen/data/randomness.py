@@ -4,6 +4,8 @@ A draw depends on the image's key alone, so a resumed run and a run on another n
 see exactly the same augmentations and masks. The mixing function is SplitMix64's finaliser.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,3 +48,9 @@ def uniform(keys: Tensor, width: int, stream: int = 0) -> Tensor:
     columns = _mix(columns + _signed((stream + 1) * _MIX_2))
     bits = _mix(keys[:, None] + columns[None, :] * _signed(_GOLDEN))
     return _shift(bits, 40).to(torch.float32) * 2.0**-24
+
+
+def normal(keys: Tensor, width: int, stream: int = 0) -> Tensor:
+    """`[len(keys), width]` numbers of mean 0 and deviation 1 (Box and Muller)."""
+    first, second = uniform(keys, 2 * width, stream).chunk(2, dim=1)
+    return (-2 * (1 - first).log()).sqrt() * (2 * math.pi * second).cos()

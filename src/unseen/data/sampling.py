@@ -5,6 +5,9 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
+
+from unseen.data.augmentation.amplitude_mix import partner_rows
 
 
 class Sampler:
@@ -24,6 +27,7 @@ class Sampler:
     ) -> None:
         """`target`: unlabelled images of the target domain, and how many of them a batch has."""
         self.n_domains = len(positions)
+        self._by_domain = positions
         self.batch_size = images_per_domain * self.n_domains
         self.steps_per_epoch = max(1, -(-sum(map(len, positions)) // self.batch_size))
         domains = [np.full(len(rows), d) for d, rows in enumerate(positions)]
@@ -71,6 +75,13 @@ class Sampler:
         pool = len(self._pools)
         chosen = self._draw(pool, len(self._target), step * self.target_size + places)
         return self._target[chosen], self.batch_size + places
+
+    def partners(self, keys: Tensor, domains: np.ndarray) -> np.ndarray:
+        """A training image of another training domain for each key. `domains` are those of the
+        labelled images, which come first; any domain serves those that follow, of the target."""
+        labelled = np.full(len(keys), -1)
+        labelled[: len(domains)] = domains
+        return partner_rows(keys, labelled, self._by_domain)
 
     def _permutation(self, pool: int, epoch: int, size: int) -> np.ndarray:
         return np.random.default_rng((self._seed, pool, epoch)).permutation(size)

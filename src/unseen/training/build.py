@@ -16,6 +16,9 @@ from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 
+CHANGES_OF_PIXELS = ("randaugment", "random_convolution", "amplitude_mix", "erasing")
+"""Strengths in `AugmentSettings` that are off unless somebody asks for them."""
+
 
 class Images(NamedTuple):
     """The prepared images of a run and their roles."""
@@ -57,6 +60,7 @@ def build_images(
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
     """Every device gets equally many images: only then is the mean of their gradients that of the
     whole batch."""
+    check_augmentation(experiment, roles)
     per_domain = experiment.images_per_domain
     _check_share("images_per_domain", per_domain, experiment.devices.number)
     target = None
@@ -74,6 +78,29 @@ def _check_share(name: str, number: int, devices: int) -> None:
         raise SettingsError(
             f"{name}={number} cannot be divided equally among "
             f"{devices} devices; choose a multiple of {devices}"
+        )
+
+
+def trains_from_features(experiment: Experiment) -> bool:
+    """Whether this run reads stored features in place of pixels."""
+    kind: type[Method] = catalog.load("method", experiment.method.name)
+    frozen = experiment.network.freeze_until is not None
+    return frozen and experiment.network.store_features and not kind.traits.needs_pixels
+
+
+def check_augmentation(experiment: Experiment, roles: Roles) -> None:
+    """Refuse what would change nothing, or has nothing to work with."""
+    chosen = [name for name in CHANGES_OF_PIXELS if getattr(experiment.augment, name) > 0]
+    if chosen and trains_from_features(experiment):
+        raise SettingsError(
+            f"augment.{chosen[0]} changes pixels, but this run trains from stored features "
+            f"(network.freeze_until={experiment.network.freeze_until}); set "
+            "network.store_features=false, or leave it out"
+        )
+    if experiment.augment.amplitude_mix > 0 and len(roles.train) < 2:
+        raise SettingsError(
+            "augment.amplitude_mix mixes images of different training domains, found one "
+            f"({', '.join(roles.train)}); train on more domains, or leave it out"
         )
 
 

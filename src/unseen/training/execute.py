@@ -16,7 +16,7 @@ from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
-from unseen.training.build import build_sampler, count_steps, looks_at_target
+from unseen.training.build import build_sampler, check_augmentation, count_steps, looks_at_target
 from unseen.training.devices import ProcessLost, is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.loop import train
@@ -113,4 +113,6 @@ def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
 def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:
     looks_at_target(experiment)
     index = datasets.open(experiment.data).index()
-    return choose_roles(index, experiment.data, experiment.setting)
+    roles = choose_roles(index, experiment.data, experiment.setting)
+    check_augmentation(experiment, roles)
+    return roles

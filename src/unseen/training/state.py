@@ -31,6 +31,7 @@ from unseen.training.build import (
     build_task,
     count_steps,
     describe_images,
+    trains_from_features,
 )
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
@@ -127,7 +128,7 @@ def open_feed(
     network = method.network
     scale = PixelScale(network.mean, network.std)
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
-    if network.frozen_until is None or method.traits.needs_pixels:
+    if not trains_from_features(experiment):
         return Feed(images.prepared, scale, process)
     report = display.preparing
     features = stored_features(fabric, images.prepared, network, experiment.network, report)

@@ -15,7 +15,13 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
 from unseen.networks.batch_norm import BATCH_NORMS
 from unseen.networks.stages import DROPOUTS
-from unseen.training.build import build_method, build_sampler, build_task, count_steps
+from unseen.training.build import (
+    build_method,
+    build_sampler,
+    build_task,
+    count_steps,
+    trains_from_features,
+)
 from unseen.training.stacked.method import own_tensors
 
 LARGEST = 256
@@ -71,14 +77,14 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     """Equal for runs of one stack; None for a run that cannot be part of any."""
     kind: type[Method] = catalog.load("method", experiment.method.name)
     fits = (
-        experiment.network.freeze_until is not None,
+        trains_from_features(experiment),
         experiment.setting == "generalization",
         experiment.sampling == "balanced",
         experiment.devices.number == 1,
         experiment.precision == "32",
         not experiment.compile,
         experiment.selection != "oracle" or experiment.data.unseen_domain,
-        kind.traits.stackable and not kind.traits.needs_pixels,
+        kind.traits.stackable,
         all(getattr(kind, name) is getattr(Method, name) for name in _OWN_STEPS),
         not issubclass(kind, SurveyingMethod),
     )
