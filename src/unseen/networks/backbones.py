@@ -1,5 +1,6 @@
 """Every backbone, turned once into named stages. A builder takes the settings and class count."""
 
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
@@ -122,12 +123,16 @@ def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
 
 def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
     """As first published: a block that halves the picture does so in its first convolution, where
-    torchvision's does it in the second."""
+    torchvision's does it in the second. It then reads every second pixel, so the layer before gives
+    no others, and stored features are four times smaller."""
     from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
 
     original: Any = build(num_classes=n_classes)
-    for layer in (original.layer2, original.layer3, original.layer4):
-        layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+    for before, layer in pairwise(
+        (original.layer1, original.layer2, original.layer3, original.layer4)
+    ):
+        before.append(nn.AvgPool2d(1, stride=2))
+        layer[0].conv2.stride = layer[0].downsample[0].stride = (1, 1)
     network = _resnet(original, settings)
     if settings.pretrained is True:
         load_state(network, imagenet.resnet50_v1_state(), str(imagenet.resnet50_v1_file()))
