@@ -14,8 +14,11 @@ class Entry(NamedTuple):
 
 
 def _in_files(package: str, entries: dict[str, tuple[str, str]]) -> dict[str, Entry]:
-    """Classes that each have a file of their own, called by the catalogued name."""
-    return {n: Entry(f"{package}.{n}:{attribute}", d) for n, (attribute, d) in entries.items()}
+    """Classes in a file that is called by the catalogued name, or in another one: `file:Class`."""
+    return {
+        name: Entry(f"{package}.{place if ':' in place else f'{name}:{place}'}", description)
+        for name, (place, description) in entries.items()
+    }
 
 
 METHODS = _in_files(
@@ -42,8 +45,32 @@ DATASETS = _in_files(
         "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
         "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
         "mnist_m": ("MNISTM", "MNIST, plain and blended with photographs (Ganin et al. 2016)"),
+        "rotated_mnist": (
+            "mnist_environments:RotatedMNIST",
+            "MNIST turned by 6 angles, the domains (Ghifary et al. 2015, as in DomainBed)",
+        ),
+        "colored_mnist": (
+            "mnist_environments:ColoredMNIST",
+            "MNIST in colours that mislead in the last of 3 domains (Arjovsky et al. 2019)",
+        ),
         "pacs": ("PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
         "domainnet": ("DomainNet", "586,575 images, 6 domains, 345 classes (Peng et al. 2019)"),
+        "vlcs": (
+            "published_folders:VLCS",
+            "10,729 photographs of 4 collections, 5 classes (Fang et al. 2013)",
+        ),
+        "office_home": (
+            "published_folders:OfficeHome",
+            "15,588 images, 4 domains, 65 classes (Venkateswara et al. 2017)",
+        ),
+        "terra_incognita": (
+            "published_folders:TerraIncognita",
+            "24,788 images of 4 camera traps, 10 animals (Beery et al. 2018, as in DomainBed)",
+        ),
+        "office_31": (
+            "published_folders:Office31",
+            "4,110 images, 3 domains, 31 classes (Saenko et al. 2010)",
+        ),
         "folder": ("Folder", "your own images as root/domain/class/*"),
         "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
         "hdf5": ("HDF5", "HDF5 files <domain>_<split> with arrays 'images' and 'labels'"),
