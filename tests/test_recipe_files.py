@@ -108,8 +108,8 @@ def test_missing_sections_say_where_the_choice_is() -> None:
 
 
 def test_values_of_several_kinds_are_named_by_their_key() -> None:
-    settings = {**VALID, "method": {"name": "dmg", "init": "zeros"}}
-    assert [line.partition(":")[0] for line in problems(settings)] == ["method.init"] * 2
+    settings = {**VALID, "method": {"name": "dmg", "start_kept": "half"}}
+    assert [line.partition(":")[0] for line in problems(settings)] == ["method.start_kept"]
 
 
 @pytest.mark.parametrize("length", [{"steps": 3, "epochs": 1}, {"steps": None}])
@@ -211,7 +211,7 @@ def test_a_base_may_be_shipped_or_lie_beside(tmp_path: Path) -> None:
     (tmp_path / "second.yaml").write_text("base: first.yaml\nepochs: 2\n")
     settings = read_recipe(tmp_path / "second.yaml")
     assert settings["seed"] == 5
-    assert settings["method"] == {"name": "dmg", "init": 3, "mask_lr": 0.5}
+    assert settings["method"] == {"name": "dmg", "start_kept": 0.95, "mask_lr": 0.5}
     assert settings["epochs"] == 2
     assert "steps" not in settings
     assert "base" not in settings

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
@@ -17,6 +17,14 @@ others are part of a run's identity."""
 NEUTRAL_AT_DEFAULT = "neutral at its default"
 """Marks a setting that was added later and does nothing at its default: it is part of the identity
 only where it has another value, so that runs made before it existed keep theirs."""
+
+
+class Formerly(NamedTuple):
+    """Marks a setting that had another name and default: at its default, the identity has those, so
+    that older runs keep theirs. As `Annotated[float | None, Formerly("init", "uniform")]`."""
+
+    name: str
+    default: Any
 
 
 class Settings(BaseModel):
@@ -67,6 +75,9 @@ class DataSettings(Settings):
     """Share of each training domain for the in-domain result, if there is no official list."""
     split_seed: int = 0
     """Another number gives other held-out images."""
+    share: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    """Share of each training domain's training images that is used, at least one of each class; the
+    same images for every method, and a smaller share is part of a larger one."""
     bad_images: Literal["stop", "skip"] = "stop"
     """What an unreadable image does: stop with the list of names, or leave those images out."""
     cache: Literal["auto", "decoded", "encoded"] = "auto"
@@ -267,7 +278,10 @@ def _deciding(settings: Settings) -> dict[str, Any]:
             continue
         if NEUTRAL_AT_DEFAULT in field.metadata and value == field.get_default():
             continue
-        if isinstance(value, Settings):
+        former = next((mark for mark in field.metadata if isinstance(mark, Formerly)), None)
+        if former is not None and value == field.get_default():
+            found[former.name] = former.default
+        elif isinstance(value, Settings):
             found[name] = _deciding(value)
         elif isinstance(value, Path):
             found[name] = str(value.expanduser().resolve())

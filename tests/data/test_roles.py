@@ -1,3 +1,6 @@
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -113,3 +116,49 @@ def test_a_target_without_images_to_look_at_or_to_measure_on_is_refused() -> Non
         choose_roles(index([*rows, (2, T)]), settings(unseen_domain="c"), "adaptation")
     with pytest.raises(DataError, match="target domain c has no images to look at"):
         choose_roles(index([*rows, (2, E)]), settings(unseen_domain="c"), "adaptation")
+
+
+SHARED_OUT = Index(
+    ("x", "y", "z"),
+    ("a", "b"),
+    tuple(f"{domain}/{number}" for domain in "ab" for number in range(100)),
+    np.array(([0] * 60 + [1] * 38 + [2] * 2) * 2, dtype=np.int64),
+    np.repeat([0, 1], 100),
+    np.array(([V] + [T] * 18 + [E]) * 10, dtype=np.uint8),
+)
+
+
+def test_a_share_of_the_training_images_by_class() -> None:
+    """Of 54, 35 and 1 training images of the three classes, a tenth and a fourth."""
+    everything = choose_roles(SHARED_OUT, settings(unseen_domain="b"))
+    for share, expected in ((0.1, [5, 4, 1]), (0.25, [14, 9, 1]), (0.001, [1, 1, 1])):
+        part = choose_roles(SHARED_OUT, settings(unseen_domain="b", share=share))
+        found = part.train["a"]
+        assert np.bincount(SHARED_OUT.labels[found]).tolist() == expected
+        assert set(found) < set(everything.train["a"])
+        for role in ("validation", "in_domain", "out_of_domain"):
+            assert lists(getattr(part, role)) == lists(getattr(everything, role))
+
+
+def test_a_smaller_share_is_part_of_a_larger_one() -> None:
+    shares = [choose_roles(SHARED_OUT, settings(share=n / 20)).train["b"] for n in range(1, 21)]
+    for smaller, larger in pairwise(shares):
+        assert set(smaller) <= set(larger)
+    assert shares[-1].tolist() == SHARED_OUT.rows("b", T).tolist()
+
+
+def test_a_share_follows_names_and_the_seed_of_the_split() -> None:
+    chosen = choose_roles(SHARED_OUT, settings(share=0.1)).train["a"]
+    names = {SHARED_OUT.names[row] for row in chosen}
+    assert names == {"a/3", "a/4", "a/12", "a/30", "a/57", "a/67", "a/69", "a/89", "a/97", "a/98"}
+    turned = replace(
+        SHARED_OUT,
+        names=SHARED_OUT.names[::-1],
+        labels=SHARED_OUT.labels[::-1],
+        domain_of=SHARED_OUT.domain_of[::-1],
+        splits=SHARED_OUT.splits[::-1],
+    )
+    again = choose_roles(turned, settings(share=0.1)).train["a"]
+    assert {turned.names[row] for row in again} == names
+    other = choose_roles(SHARED_OUT, settings(share=0.1, split_seed=1)).train["a"]
+    assert set(other) != set(chosen)

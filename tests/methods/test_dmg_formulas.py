@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from unseen.data.batch import Task
 from unseen.data.randomness import image_keys, uniform
 from unseen.methods.base import Progress
-from unseen.methods.dmg import DMG, mask_statistics, soft_iou, straight_through
+from unseen.methods.dmg import DMG
+from unseen.methods.masking import mask_statistics, soft_iou, straight_through
 from unseen.networks.stages import ImageInput, Network
 
 LN3 = math.log(3)  # σ(ln 3) = 3/4, σ(−ln 3) = 1/4
@@ -77,7 +78,7 @@ def test_sampled_masks_keep_units_as_often_as_their_chance() -> None:
 
 def test_each_image_is_masked_by_its_own_domain() -> None:
     """Domain 0 keeps everything, domain 1 nothing: only domain 1 sees constant scores."""
-    method = make(init=0.0, overlap_weight=0.0)
+    method = make(start_kept=0.5, overlap_weight=0.0)
     with torch.no_grad():
         for logits in method.logits:
             logits[0], logits[1] = 50.0, -50.0
@@ -101,15 +102,15 @@ def test_training_samples_differ_between_images_and_steps() -> None:
 @pytest.mark.parametrize(("pairs", "expected"), [("mean", 2 * 0.6), ("sum", 3 * 2 * 0.6)])
 def test_overlap_adds_sites_and_averages_or_sums_pairs(pairs: str, expected: float) -> None:
     """All chances 3/4: sIoU = (9/16) / (3/2 − 9/16) = 0.6 for each of 3 pairs at 2 sites."""
-    method = make(domains=3, init=LN3, overlap_weight=1.0, overlap_pairs=pairs)
+    method = make(domains=3, start_kept=0.75, overlap_weight=1.0, overlap_pairs=pairs)
     losses = method.loss(batch_of([0, 1, 2], 3), Progress(0, 1))
     assert losses["overlap"].item() == pytest.approx(expected, abs=1e-5)
     assert (losses["loss"] - losses["task"]).item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_overlap_weight_pushes_masks_apart() -> None:
-    method = make(init=0.5, overlap_weight=1.0)
-    task = make(init=0.5, overlap_weight=0.0)
+    method = make(start_kept=0.6, overlap_weight=1.0)
+    task = make(start_kept=0.6, overlap_weight=0.0)
     for each in (method, task):
         each.loss(batch_of([0, 1]), Progress(0, 1))["loss"].backward()
     for with_overlap, without in zip(method.logits, task.logits, strict=True):
@@ -117,7 +118,7 @@ def test_overlap_weight_pushes_masks_apart() -> None:
 
 
 def test_sparsity_is_the_sum_of_all_chances() -> None:
-    method = make(init=LN3, overlap_weight=0.0, sparsity_weight=0.1)
+    method = make(start_kept=0.75, overlap_weight=0.0, sparsity_weight=0.1)
     losses = method.loss(batch_of([0, 1]), Progress(0, 1))
     all_chances = 2 * (12 + 4) * 0.75
     assert (losses["loss"] - losses["task"]).item() == pytest.approx(0.1 * all_chances, rel=1e-4)
@@ -186,7 +187,66 @@ def test_dropout_is_off_and_logits_start_as_told() -> None:
         assert logits.min() >= 0
         assert logits.max() < 1
         assert logits.std() > 0.1
-    assert all((logits == 1.5).all() for logits in make(init=1.5).logits)
+    for chances in make(start_kept=0.95).chances().values():
+        torch.testing.assert_close(chances, torch.full_like(chances, 0.95))
+
+
+def test_the_logit_of_saved_runs_becomes_a_chance() -> None:
+    assert DMG.Config.model_validate({"name": "dmg", "init": "random_uniform"}) == DMG.Config(
+        name="dmg"
+    )
+    assert DMG.Config.model_validate({"name": "dmg", "init": LN3}).start_kept == pytest.approx(0.75)
+    for both in ({"init": 3, "start_kept": 0.5}, {"init": "zeros"}):
+        with pytest.raises(ValueError, match="init"):
+            DMG.Config.model_validate({"name": "dmg", **both})
+
+
+def test_the_weight_of_the_overlap_rises_over_its_share_of_the_run() -> None:
+    """Half of ten steps: a fifth at the first step, all of it from the fifth on."""
+    method = make(start_kept=0.75, overlap_weight=2.0, overlap_ramp=0.5)
+    found = []
+    for step in (0, 2, 4, 9):
+        losses = method.loss(batch_of([0, 1]), Progress(step, 10))
+        found.append(((losses["loss"] - losses["task"]) / losses["overlap"]).item())
+    assert found == pytest.approx([2 * 0.2, 2 * 0.6, 2.0, 2.0], abs=1e-5)
+    always = make(start_kept=0.75, overlap_weight=2.0).loss(batch_of([0, 1]), Progress(0, 10))
+    torch.testing.assert_close(always["loss"] - always["task"], 2 * always["overlap"])
+
+
+def test_a_mask_shared_by_all_domains_learns_from_all_and_has_no_overlap() -> None:
+    method = make(domains=3, masks="shared", overlap_weight=1.0)
+    assert [logits.shape for logits in method.logits] == [(1, 12), (1, 4)]
+    batch = batch_of([0, 1, 2], 3)
+    losses = method.loss(batch, Progress(0, 1))
+    assert losses["overlap"] == 0
+    assert losses["loss"] == losses["task"]
+    masks = [
+        straight_through(logits.sigmoid(), uniform(batch.keys, logits.shape[1], stream))
+        for stream, logits in enumerate(method.logits, 1)
+    ]
+    expected = nn.functional.cross_entropy(by_hand(method, batch.images, masks), batch.labels)
+    torch.testing.assert_close(losses["loss"], expected)
+    losses["loss"].backward()
+    assert all(logits.grad.abs().sum() > 0 for logits in method.logits)
+    one = by_hand(method, batch.images, [logits[0].sigmoid() for logits in method.logits])
+    torch.testing.assert_close(method.predict(batch.images), one)
+    torch.testing.assert_close(method.predict(batch.images, domain=2), one)
+
+
+@pytest.mark.parametrize(("settings", "kept"), [({"start_kept": 0.9}, 0.9), ({}, 0.62)])
+def test_dropout_keeps_its_chance_for_good(settings: dict[str, float], kept: float) -> None:
+    method = make(masks="dropout", **settings)
+    assert not any(logits.requires_grad for logits in method.logits)
+    losses = method.loss(batch_of([0, 1]), Progress(0, 1))
+    assert losses["kept"].item() == pytest.approx(kept, abs=1e-3)
+    assert losses["loss"] == losses["task"]
+    losses["loss"].backward()
+    chance = losses["kept"]
+    images = batch_of([0, 1]).images
+    scaled = by_hand(method, images, [chance.expand(12), chance.expand(4)])
+    torch.testing.assert_close(method.predict(images), scaled)
+    with pytest.raises(ValueError, match="training_masks=sample"):
+        DMG.Config(name="dmg", masks="dropout", training_masks="greedy")
 
 
 def test_the_trunk_runs_once_for_all_domains() -> None:
@@ -219,7 +279,7 @@ def test_masks_have_their_own_rate_and_decay() -> None:
 
 
 def test_masks_are_kept_by_the_name_of_their_site() -> None:
-    method = make(init=LN3)
+    method = make(start_kept=0.75)
     found = method.arrays()
     assert {name: array.shape for name, array in found.items()} == {
         "mask.fc1": (2, 12),

@@ -9,6 +9,7 @@ from unseen.config import (
     NEUTRAL_AT_DEFAULT,
     NO_EFFECT_ON_RESULT,
     Experiment,
+    Formerly,
     MethodSettings,
     Settings,
     identity,
@@ -58,6 +59,11 @@ def test_where_and_how_often_something_is_written_makes_no_other_run(
         {"steps": 7},
         {"data__unseen_domain": "plain"},
         {"data__split_seed": 1},
+        {"data__share": 0.5},
+        {"method__masks": "shared"},
+        {"method__start_kept": 0.9},
+        {"method__mask_schedule": "constant"},
+        {"method__overlap_ramp": 0.5},
         {"schedule__name": "constant"},
         {"augment__jitter": 0.1},
         {"precision": "bf16"},
@@ -112,6 +118,20 @@ def test_a_new_setting_is_part_of_the_identity_unless_it_is_marked() -> None:
 
     assert of(marked=2) == of() == of(section=Section(marked=2))
     assert len({of(), of(deciding=2), of(section=Section(deciding=2))}) == 3
+
+
+def test_a_setting_under_a_new_name_keeps_the_identity_of_older_runs_at_its_default() -> None:
+    class Older(MethodSettings):
+        init: float | str = "uniform"
+
+    class Newer(MethodSettings):
+        start: Annotated[float | None, Formerly("init", "uniform")] = None
+
+    def name_of(method: MethodSettings) -> str:
+        return identity(build().model_copy(update={"method": method}))
+
+    assert name_of(Newer(name="dmg")) == name_of(Older(name="dmg"))
+    assert name_of(Newer(name="dmg", start=0.5)) != name_of(Older(name="dmg"))
 
 
 def test_a_setting_added_later_leaves_the_identity_of_older_runs_alone() -> None:

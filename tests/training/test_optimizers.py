@@ -60,6 +60,17 @@ def test_every_group_follows_the_schedule_from_its_own_rate() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.25, 0.005])
 
 
+def test_a_group_may_leave_the_schedule() -> None:
+    method = make("dmg", mask_lr=0.5, mask_schedule="constant")
+    optimizer = build_optimizer(method, OptimizerSettings(lr=0.01))
+    found = []
+    for step in (0, 5, 10):
+        set_rates(optimizer, schedule_factor(ScheduleSettings(name="cosine"), step, 10, 5))
+        found.append([group["lr"] for group in optimizer.param_groups])
+    assert [masks for masks, _ in found] == [0.5, 0.5, 0.5]
+    assert [others for _, others in found] == pytest.approx([0.01, 0.005, 0.0])
+
+
 @pytest.mark.parametrize("name", catalog.METHODS)
 @pytest.mark.parametrize("new_stages", [(), ("fc2",), ("fc1", "fc2")])
 def test_every_parameter_is_in_exactly_one_group(name: str, new_stages: tuple[str, ...]) -> None:

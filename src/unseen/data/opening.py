@@ -22,15 +22,15 @@ def open_dataset(settings: DataSettings) -> Dataset:
 class OpenDatasets:
     """Datasets by their settings, each opened once, so that each is indexed once.
 
-    Which domains train and which are unseen makes no difference to a dataset: all runs of a
-    comparison share one.
+    Which domains and what share of them train, and which are unseen, makes no difference to a
+    dataset: all runs of a comparison share one.
     """
 
     def __init__(self) -> None:
         self._opened: dict[str, Dataset] = {}
 
     def open(self, settings: DataSettings) -> Dataset:
-        key = settings.model_dump_json(exclude={"unseen_domain", "training_domains"})
+        key = settings.model_dump_json(exclude={"unseen_domain", "training_domains", "share"})
         if key not in self._opened:
             self._opened[key] = open_dataset(settings)
         return self._opened[key]

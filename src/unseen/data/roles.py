@@ -1,11 +1,12 @@
 """Which images train, which choose the checkpoint, and which measure what."""
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from unseen.config import DataSettings
-from unseen.data.dataset import Index, Split
+from unseen.data.dataset import Index, Split, draw
 from unseen.errors import DataError, SettingsError, unknown_name
 
 
@@ -32,7 +33,7 @@ def choose_roles(
 ) -> Roles:
     """Shares out the images as the settings ask; names are checked against the dataset's."""
     training, unseen = _choose_domains(index, settings)
-    train = {domain: index.rows(domain, Split.TRAIN) for domain in training}
+    train = {domain: _share_of(index, domain, settings) for domain in training}
     empty = [domain for domain, positions in train.items() if len(positions) == 0]
     if empty:
         raise DataError(
@@ -77,6 +78,23 @@ def _choose_domains(
             f"(known: {', '.join(index.domains)})"
         )
     return training, unseen
+
+
+def _share_of(index: Index, domain: str, settings: DataSettings) -> np.ndarray:
+    """Training images of a domain: all, or `data.share` of each class, and never less than one.
+
+    Every image has a draw of its own, and a class takes its images in the order of their draws.
+    """
+    rows = index.rows(domain, Split.TRAIN)
+    if settings.share == 1:
+        return rows
+    draws = [draw(index.names[row], settings.split_seed, "share\0") for row in map(int, rows)]
+    in_order = rows[np.argsort(np.array(draws), kind="stable")]
+    chosen: list[np.ndarray] = []
+    for label in np.unique(index.labels[rows]):
+        of_class = in_order[index.labels[in_order] == label]
+        chosen.append(of_class[: max(1, math.floor(settings.share * len(of_class) + 0.5))])
+    return np.sort(np.concatenate([rows[:0], *chosen]))
 
 
 def _unseen_rows(index: Index, domain: str) -> np.ndarray:

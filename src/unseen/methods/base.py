@@ -36,6 +36,8 @@ class ParameterGroup(TypedDict):
     weight_decay: NotRequired[float | None]
     new: NotRequired[bool]
     """Not pretrained: the optimizer's rate times its `new_layers_lr_factor`."""
+    scheduled: NotRequired[bool]
+    """Whether the rate follows the schedule of the run; missing: it does."""
 
 
 class Traits(NamedTuple):

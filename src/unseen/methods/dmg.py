@@ -7,26 +7,25 @@ multiplies the activations with it; gradients pass through the sampling as if it
 time units are scaled by m^d, and the scores for all source domains are averaged (section 2).
 """
 
-import math
-from itertools import combinations
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from unseen.config import Names
+from unseen.config import NEUTRAL_AT_DEFAULT, Formerly, Names
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
+from unseen.methods import masking
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.building_blocks import classification
 from unseen.methods.kinds import DomainAware
+from unseen.methods.masking import Masks
 from unseen.networks.stages import Network
 from unseen.search import LogUniform
 
 _FIRST_MASK_STREAM = 1  # stream 0 of the images' random numbers belongs to augmentation
-Masks = dict[str, Tensor]
 
 
 class DMG(DomainAware):
@@ -35,12 +34,21 @@ class DMG(DomainAware):
         """Stages whose input is masked; empty: the paper's choice for the network."""
         gates: Literal["channel", "unit"] = "channel"
         """One gate per channel (the paper's choice for ResNets), or one per activation."""
-        init: Literal["random_uniform"] | float = "random_uniform"
-        """Initial values of the logits: uniform in [0, 1), or one number."""
+        masks: Annotated[Literal["domain", "shared", "dropout"], NEUTRAL_AT_DEFAULT] = "domain"
+        """One mask for each domain; or, as controls, a single mask for all domains (nothing to keep
+        apart), or dropout: every unit has the chance `start_kept` for good."""
+        start_kept: Annotated[float | None, Formerly("init", "random_uniform")] = Field(
+            default=None, gt=0, lt=1
+        )
+        """The chance that a unit is kept at the start; empty: the paper's start, logits uniform in
+        [0, 1), which keeps 62 %."""
         training_masks: Literal["sample", "greedy"] = "sample"
         """Bernoulli samples for each image, or the units whose probability is above one half."""
         overlap_weight: Annotated[float, LogUniform(1e-2, 1)] = Field(default=0.1, ge=0)
         """λ_O, the weight of the soft-IoU loss."""
+        overlap_ramp: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+        """Share of the run over which λ_O rises evenly to its value, so that masks learn what their
+        domain needs before they are pushed apart; 0: it is there from the first step."""
         overlap_pairs: Literal["mean", "sum"] = "mean"
         """Over domain pairs: the mean (the authors' code) or the sum (the paper's formula)."""
         sparsity_weight: float = Field(default=0.0, ge=0)
@@ -48,11 +56,22 @@ class DMG(DomainAware):
         paper)."""
         mask_lr: Annotated[float | None, LogUniform(1e-4, 1e-1)] = Field(default=None, gt=0)
         """Learning rate of the logits; empty: the optimizer's."""
+        mask_schedule: Annotated[Literal["run", "constant"], NEUTRAL_AT_DEFAULT] = "run"
+        """Whether the rate of the logits follows the schedule of the run, or stays the same, as in
+        the authors' code."""
         mask_weight_decay: float | None = Field(default=None, ge=0)
         """Weight decay of the logits; empty: the optimizer's."""
         prediction: Literal["soft", "average_mask", "greedy"] = "soft"
         """Scores averaged over the domains' soft masks (the paper), one pass with the average mask,
         or scores averaged over hard masks."""
+
+        _init = model_validator(mode="before")(masking.start_from_logit)
+
+        @model_validator(mode="after")
+        def _check(self) -> "DMG.Config":
+            if self.masks == "dropout" and self.training_masks == "greedy":
+                raise ValueError("masks=dropout samples its masks; set training_masks=sample")
+            return self
 
     traits = Traits(stackable=True)
     config: Config
@@ -62,44 +81,36 @@ class DMG(DomainAware):
         network.without_dropout()  # "turn dropout off while learning the domain-specific masks"
         self.averages_opinions = config.prediction != "average_mask"
         self.sites = network.in_order(config.sites or network.mask_sites)
-        self.logits = nn.ParameterList(self._first_logits(site) for site in self.sites)
-
-    def _first_logits(self, site: str) -> Tensor:
-        units = math.prod(self.network.input_shapes[site])
-        width = self.network.width(site) if self.config.gates == "channel" else units
-        if self.config.init == "random_uniform":
-            return torch.rand(len(self.task.domains), width)
-        return torch.full((len(self.task.domains), width), self.config.init)
+        n_masks, kept = len(task.domains) if config.masks == "domain" else 1, config.start_kept
+        if config.masks == "dropout":
+            kept = kept or masking.PAPER_KEPT
+        units = (masking.gates_at(network, site, config.gates) for site in self.sites)
+        self.logits = nn.ParameterList(masking.first_logits(kept, n_masks, n) for n in units)
+        self.logits.requires_grad_(config.masks != "dropout")
 
     def chances(self) -> Masks:
         """m^d = σ(m̃^d), `[domains, units]` by site."""
-        return {site: m.sigmoid() for site, m in zip(self.sites, self.logits, strict=True)}
+        chances = (m.sigmoid().expand(len(self.task.domains), -1) for m in self.logits)
+        return dict(zip(self.sites, chances, strict=True))
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         chances, masks = self.chances(), Masks()
         for stream, (site, m) in enumerate(chances.items(), _FIRST_MASK_STREAM):
             greedy = self.config.training_masks == "greedy"
             threshold = 0.5 if greedy else uniform(batch.keys, m.shape[1], stream)
-            masks[site] = straight_through(m[batch.domains], threshold)
+            masks[site] = masking.straight_through(m[batch.domains], threshold)
         trunk = self.network.run(batch.images, until=self.sites[0])
         task_loss, accuracy = classification(self._masked(trunk, masks), batch.labels)
-        overlap = self._overlap(chances)
+        overlap = masking.overlap(chances, len(self.logits[0]), self.config.overlap_pairs == "sum")
         sparsity = torch.stack([m.sum() for m in chances.values()]).sum()
-        config = self.config
+        weight = self.config.overlap_weight * masking.risen(self.config.overlap_ramp, progress)
         return {
-            "loss": task_loss + config.overlap_weight * overlap + config.sparsity_weight * sparsity,
+            "loss": task_loss + weight * overlap + self.config.sparsity_weight * sparsity,
             "task": task_loss.detach(),
             "overlap": overlap.detach(),
             "kept": torch.stack([m.mean() for m in chances.values()]).mean().detach(),
             "accuracy": accuracy,
         }
-
-    def _overlap(self, chances: Masks) -> Tensor:
-        """Soft IoU summed over sites, mean or sum over domain pairs; zero for a single domain."""
-        n_domains = len(self.task.domains)
-        i, j = torch.triu_indices(n_domains, n_domains, 1, device=self.logits[0].device)
-        total = torch.stack([soft_iou(m[i], m[j]).sum() for m in chances.values()]).sum()
-        return total / max(1, len(i)) if self.config.overlap_pairs == "mean" else total
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         if domain is None and self.averages_opinions:
@@ -127,51 +138,20 @@ class DMG(DomainAware):
     def _masked(self, activations: Tensor, masks: Masks) -> Tensor:
         """The task network: from the first site on, each site's input times its mask."""
         for site, until in zip(self.sites, (*self.sites[1:], None), strict=True):
-            gated = activations * self._spread(masks[site], site)
+            gated = activations * masking.spread(masks[site], self.network, site, self.config.gates)
             activations = self.network.run(gated, since=site, until=until)
         return activations
-
-    def _spread(self, mask: Tensor, site: str) -> Tensor:
-        """A mask `[width]` or `[images, width]` in the shape that multiplies activations there."""
-        shape = self.network.input_shapes[site]
-        if self.config.gates == "unit":
-            return mask.reshape(*mask.shape[:-1], *shape)
-        if self.network.channel_axis(site) == -1:
-            return mask.unsqueeze(-2)
-        return mask.reshape(*mask.shape, *[1] * (len(shape) - 1))
 
     def parameter_groups(self) -> list[ParameterGroup]:
         masks = ParameterGroup(params=list(self.logits), lr=self.config.mask_lr)
         masks["weight_decay"] = self.config.mask_weight_decay
+        masks["scheduled"] = self.config.mask_schedule == "run"
         return [masks, *super().parameter_groups()]
 
     def statistics(self) -> dict[str, Any]:
         """Kept shares by site and domain, IoUs by site and pair of domains."""
-        return {s: mask_statistics(m, self.task.domains) for s, m in self.chances().items()}
+        return {s: masking.mask_statistics(m, self.task.domains) for s, m in self.chances().items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """`mask.<site>`: the chance that a training domain keeps a unit, `[domains, units]`."""
         return {f"mask.{site}": m.detach().cpu().numpy() for site, m in self.chances().items()}
-
-
-def straight_through(chances: Tensor, threshold: Tensor | float) -> Tensor:
-    """Ones where `threshold < chances`, zeros elsewhere; the gradient is that of `chances`."""
-    hard = (threshold < chances).to(chances)
-    return hard + (chances - chances.detach())
-
-
-def soft_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Equation 1 for each row: a·b / Σ(a + b − a⊙b)."""
-    shared = (a * b).sum(dim=-1)
-    return shared / (a.sum(dim=-1) + b.sum(dim=-1) - shared).clamp_min(1e-6)
-
-
-def mask_statistics(chances: Tensor, domains: tuple[str, ...]) -> dict[str, Any]:
-    """`kept`: mean chance and share above one half by domain; `iou`: soft and hard by pair."""
-    forms = {"soft": chances, "hard": (chances > 0.5).to(chances)}
-    kept = {d: {f: m[n].mean().item() for f, m in forms.items()} for n, d in enumerate(domains)}
-    iou = {
-        f"{a}|{b}": {f: soft_iou(m[i], m[j]).item() for f, m in forms.items()}
-        for (i, a), (j, b) in combinations(enumerate(domains), 2)
-    }
-    return {"kept": kept, "iou": iou}

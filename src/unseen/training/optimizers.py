@@ -30,6 +30,7 @@ class CompleteGroup(NamedTuple):
     params: list[nn.Parameter]
     lr: float
     weight_decay: float
+    scheduled: bool
 
 
 def complete_groups(method: Method, settings: OptimizerSettings) -> list[CompleteGroup]:
@@ -42,7 +43,8 @@ def complete_groups(method: Method, settings: OptimizerSettings) -> list[Complet
         lr, decay = group.get("lr"), group.get("weight_decay")
         if lr is None:
             lr = settings.lr * (settings.new_layers_lr_factor if group.get("new") else 1.0)
-        return CompleteGroup(params, lr, settings.weight_decay if decay is None else decay)
+        decay = settings.weight_decay if decay is None else decay
+        return CompleteGroup(params, lr, decay, group.get("scheduled", True))
 
     groups = [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]
     return [group for group in map(complete, groups) if group.params]
@@ -63,6 +65,8 @@ def schedule_factor(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """The rate of every group, as a multiple of the one it was built with."""
+    """The rate of every group that follows the schedule, as a multiple of the one it was built
+    with."""
     for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+        if group["scheduled"]:
+            group["lr"] = group["initial_lr"] * factor

@@ -23,6 +23,8 @@ class Rates(NamedTuple):
     lr: dict[str, float]
     weight_decay: dict[str, float]
     recorded: float
+    unscheduled: frozenset[str] = frozenset()
+    """Parameters whose rate the schedule leaves alone."""
 
 
 def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
@@ -34,7 +36,8 @@ def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
         for parameter in group.params:
             lr[names[parameter]] = group.lr
             decay[names[parameter]] = group.weight_decay
-    return Rates(lr, decay, groups[-1].lr)
+    alone = frozenset(names[p] for group in groups if not group.scheduled for p in group.params)
+    return Rates(lr, decay, groups[-1].lr, alone)
 
 
 class StackedOptimizer:
@@ -46,8 +49,10 @@ class StackedOptimizer:
         rates: Sequence[Rates],
         settings: Sequence[OptimizerSettings],
     ) -> None:
-        """`settings` agree in the kind of optimizer, and in nesterov."""
+        """`settings` agree in the kind of optimizer and in nesterov, `rates` in what is
+        scheduled."""
         self._parameters = parameters
+        self._unscheduled = rates[0].unscheduled
         self._settings = settings[0]
         self._update: Callable[..., None] = {"sgd": _sgd}.get(settings[0].name, _adam)
 
@@ -71,7 +76,7 @@ class StackedOptimizer:
         """`factors` `[runs]`: those of the runs' schedules. Gradients may be overwritten."""
         self._steps += 1
         for name, parameter in self._parameters.items():
-            lr = self._lr[name] * factors
+            lr = self._lr[name] * (1.0 if name in self._unscheduled else factors)
             decay = self._decay[name]
             numbers = [lr, decay, 1 - lr * decay, self._momentum]
             spread = [_spread(each, parameter) for each in numbers]
