@@ -10,6 +10,7 @@ import pytest
 from unseen import catalog
 from unseen.config import complete_settings
 from unseen.errors import SettingsError
+from unseen.experiments.sweep_file import Sweep
 from unseen.recipe_files import (
     RECIPES,
     build_experiment,
@@ -95,8 +96,22 @@ def test_a_wrong_name_is_the_only_mistake_of_its_section() -> None:
         "data.name: unknown dataset 'digit'; did you mean 'digits'? "
         f"(known: {', '.join(sorted(catalog.DATASETS))})",
         "method.name: unknown method 'dmgg'; did you mean 'dmg'? "
-        f"(known: {', '.join(sorted(catalog.METHODS))})",
+        f"(known: {', '.join(sorted([*catalog.METHODS, *catalog.ALIASES]))})",
     ]
+
+
+def test_erm_is_another_name_of_aggregate() -> None:
+    """In recipes, in names of recipes and in sweeps; what is recorded is the catalogued name."""
+    expected = load_experiment("digits/aggregate")
+    assert load_experiment("digits/erm") == expected
+    assert load_experiment("digits/dmg", {"method.name": "erm"}).method.name == "aggregate"
+    sweep = Sweep.model_validate(
+        {"datasets": "digits", "methods": "erm,dmg,aggregate", "by_method": {"erm": {}}}
+    )
+    assert sweep.methods == ("aggregate", "dmg")
+    assert list(sweep.by_method) == ["aggregate"]
+    (problem,) = problems({**VALID, "method": {"name": "ermm"}})
+    assert "unknown method 'ermm'; did you mean 'erm'?" in problem
 
 
 def test_missing_sections_say_where_the_choice_is() -> None:

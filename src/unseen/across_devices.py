@@ -47,15 +47,23 @@ class _Gather(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        parts = [torch.empty_like(rows, memory_format=torch.contiguous_format)] * _world()
-        parts = [part.clone() for part in parts]
-        processes.all_gather(parts, rows.contiguous())
-        return torch.cat(parts)
+        return torch.cat(_of_all(rows))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         parts = _sum(gradients[0]).chunk(_world())
-        return parts[processes.get_rank()]
+        return parts[_rank()]
+
+
+def _rank() -> int:
+    return processes.get_rank()
+
+
+def _of_all(rows: Tensor) -> list[Tensor]:
+    parts = [torch.empty_like(rows, memory_format=torch.contiguous_format)] * _world()
+    parts = [part.clone() for part in parts]
+    processes.all_gather(parts, rows.contiguous())
+    return parts
 
 
 def _sum(values: Tensor) -> Tensor:

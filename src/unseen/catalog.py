@@ -36,8 +36,20 @@ METHODS = _in_files(
         "dann": ("DANN", "features that hide their domain from a discriminator (JMLR 2016)"),
         "reweighting": ("Reweighting", "images count by their likeness to the target domain"),
         "importance": ("Importance", "weights that matter to several domains learn fast"),
+        "coral": ("CORAL", "features with the same means and covariances in all domains (2016)"),
+        "mmd": (
+            "MMD",
+            "features distributed alike in all domains, by kernels (CVPR 2018)",
+        ),
+        "irm": ("IRM", "a classifier that is the best one in every domain at once (2019)"),
+        "vrex": ("VREx", "equally low losses in all training domains (ICML 2021)"),
+        "groupdro": ("GroupDRO", "domains with a high loss count more (ICLR 2020)"),
+        "sd": ("SD", "small scores, so that no feature starves another (NeurIPS 2021)"),
     },
 )
+
+ALIASES = {"erm": "aggregate"}
+"""Other names of methods. They are understood wherever a method is named, and are not recorded."""
 
 DATASETS = _in_files(
     "unseen.data.datasets",
@@ -107,15 +119,27 @@ _CATALOGS: dict[Kind, dict[str, Entry]] = {
 }
 
 
+def method_name(name: str) -> str:
+    """The name under which a method is catalogued."""
+    return ALIASES.get(name, name)
+
+
+def unknown_method(name: str) -> str:
+    """The message for a method that is not catalogued."""
+    return unknown_name("method", name, [*METHODS, *ALIASES])
+
+
 def load(kind: Kind, name: str) -> Any:
     """The class or function behind a catalogued name, or behind an import string `module:Name`."""
     entries = _CATALOGS[kind]
+    name = method_name(name) if kind == "method" else name
     if name in entries:
         target = entries[name].target
     elif ":" in name:
         target = name
     else:
-        raise SettingsError(unknown_name(kind, name, entries))
+        message = unknown_method(name) if kind == "method" else unknown_name(kind, name, entries)
+        raise SettingsError(message)
     module, _, attribute = target.partition(":")
     if not module or not attribute or module.startswith("."):
         raise SettingsError(f"{kind} '{name}' should be a name or an import string module:Name")

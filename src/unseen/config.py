@@ -5,8 +5,17 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    model_validator,
+)
 
+from unseen import catalog
 from unseen.errors import SettingsError
 from unseen.search import LogUniform
 
@@ -249,7 +258,7 @@ class Experiment(Settings):
 class MethodSettings(Settings):
     """Hyper-parameters of a method. Each method adds its own."""
 
-    name: str
+    name: Annotated[str, AfterValidator(catalog.method_name)]
     """A catalogued method, or an import string `module:Class`."""
 
 

@@ -27,7 +27,10 @@ def file_names(folder: Path) -> list[str]:
 
 def find_recipe(recipe: str | Path) -> Path:
     """The file of a shipped recipe, or a file of the user's own."""
-    return find_file("recipe", recipe, RECIPES)
+    family, slash, method = str(recipe).rpartition("/")
+    by_catalog = f"{family}{slash}{catalog.method_name(method)}"
+    shipped = (RECIPES / f"{by_catalog}.yaml").is_file()
+    return find_file("recipe", by_catalog if shipped else recipe, RECIPES)
 
 
 def find_file(kind: str, name: str | Path, folder: Path) -> Path:

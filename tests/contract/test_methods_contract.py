@@ -36,7 +36,10 @@ FORMS = {  # of a method and its setting; a frozen part where the method asks fo
     },
 }
 methods = pytest.mark.parametrize("form", FORMS)
-COUPLED = {"mldg", "metareg", "dsn", "dsn, adaptation"}
+COUPLED = {
+    *("mldg", "metareg", "dsn", "dsn, adaptation"),
+    *("coral", "mmd", "irm", "vrex", "groupdro"),
+}
 """Their losses are no means over images; what one process has to know of the others goes through
 `across_devices`, which tests/devices holds against one process."""
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import image_keys, step_key
 from unseen.methods.base import Method
+from unseen.networks.stages import ImageInput, Network
 
 
 def batch_of(
@@ -44,3 +45,14 @@ def assert_new(method: Method, *layers: nn.Module) -> None:
     groups = [group["params"] for group in method.parameter_groups() if group.get("new")]
     expected = [id(parameter) for layer in layers for parameter in layer.parameters()]
     assert [id(parameter) for group in groups for parameter in group] == expected
+
+
+def tiny_network(*hidden: nn.Module) -> Network:
+    """3×2×2 images, a hidden layer of 4 (Tanh, or the modules given), a classifier of 3."""
+    torch.manual_seed(0)
+    stages = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Sequential(nn.Linear(12, 4), *(hidden or (nn.Tanh(),))),
+        "fc2": nn.Linear(4, 3),
+    }
+    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc2",))

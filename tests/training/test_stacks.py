@@ -181,6 +181,36 @@ def test_a_stack_equals_runs_one_by_one(
         assert_same(one, other)
 
 
+@pytest.mark.usefixtures("in_double_precision")
+@pytest.mark.parametrize(
+    ("recipe", "numbers"),
+    [
+        ("coral", {"penalty_weight": 0.5}),
+        ("mmd", {"penalty_weight": 0.25}),
+        ("irm", {"penalty_weight": 2.0, "penalty_anneal": 0.25}),
+        ("vrex", {"penalty_weight": 2.0, "penalty_anneal": 0.25}),
+        ("groupdro", {"weight_step": 0.5}),
+        ("sd", {"penalty_weight": 0.125}),
+    ],
+)
+def test_penalties_of_a_stack_are_those_of_each_run(
+    recipe: str, numbers: dict[str, float], heads: Build, tmp_path: Path
+) -> None:
+    """Runs that differ in the numbers of the penalty and in their domains."""
+    experiments = [
+        heads(
+            f"digits/{recipe}",
+            data__unseen_domain=domain,
+            **{f"method__{name}": factor * value for name, value in numbers.items()},
+        )
+        for factor, domain in ((1, "outlines"), (2, "plain"))
+    ]
+    assert stackable_groups(experiments) == [tuple(experiments)]
+    ones = alone(experiments, tmp_path / "alone")
+    for one, other in zip(ones, together(experiments, tmp_path / "together"), strict=True):
+        assert_same(one, other)
+
+
 def test_what_may_not_differ(heads: Build) -> None:
     first = heads()
     for changes in (

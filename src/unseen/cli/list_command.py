@@ -25,6 +25,8 @@ def run(chosen: argparse.Namespace) -> None:
     else:
         entries = getattr(catalog, chosen.kind.upper())
         rows = {name: entry.description for name, entry in entries.items()}
+    if chosen.kind == "methods":
+        rows |= {name: f"another name of {method}" for name, method in catalog.ALIASES.items()}
     if chosen.kind == "backbones":
         rows["timm:NAME"] = "any timm network, by its timm name"
     table = Table(box=None, show_header=False, pad_edge=False)

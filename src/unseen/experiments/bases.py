@@ -83,7 +83,8 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
     for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
         own = sweep.by_method.get(method, MethodPart())
         try:
-            settings = merge(_recipe(dataset, own.variant_of or method), sweep.settings)
+            recipe = _recipe(dataset, catalog.method_name(own.variant_of or method))
+            settings = merge(recipe, sweep.settings)
         except SettingsError as error:
             problems.append(f"methods: {error}")
             continue
@@ -104,7 +105,7 @@ def _recipe(dataset: str, method: str) -> dict[str, Any]:
     if f"{dataset}/{method}" in recipe_names():
         return read_recipe(f"{dataset}/{method}")
     if method not in catalog.METHODS and ":" not in method:
-        raise SettingsError(unknown_name("method", method, catalog.METHODS))
+        raise SettingsError(catalog.unknown_method(method))
     return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
 
 

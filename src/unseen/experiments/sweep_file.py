@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from unseen import catalog
 from unseen.config import Experiment, Names, Settings, parse_seeds
-from unseen.errors import SettingsError, unknown_name
+from unseen.errors import SettingsError
 from unseen.nested import flattened
 from unseen.recipe_files import explain, file_names, find_file, merge, nested, read_yaml
 from unseen.search import Choice, LogUniform, Range, Uniform
@@ -94,12 +94,21 @@ class Halving(Settings):
     """Of so many draws one continues, for so many times as long, until the next comparison."""
 
 
+def _catalogued(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each method once, under its own name."""
+    return tuple(dict.fromkeys(map(catalog.method_name, names)))
+
+
+def _by_catalogued(parts: dict[str, MethodPart]) -> dict[str, MethodPart]:
+    return {catalog.method_name(name): part for name, part in parts.items()}
+
+
 class Sweep(Settings):
     """A sweep: every combination of datasets, methods, backbones, unseen domains, seeds, draws."""
 
     datasets: Names
     """Datasets with recipes: `unseen list recipes`."""
-    methods: Names
+    methods: Annotated[Names, AfterValidator(_catalogued)]
     """The first is what others are compared to; `all` for every one."""
     backbones: Names = ()
     """Empty: each recipe's own."""
@@ -120,7 +129,9 @@ class Sweep(Settings):
     """Another number gives other draws."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Of all runs, over their recipes."""
-    by_method: dict[str, MethodPart] = Field(default_factory=dict)
+    by_method: Annotated[dict[str, MethodPart], AfterValidator(_by_catalogued)] = Field(
+        default_factory=dict
+    )
     """What is different for one method: settings, ranges, grid; and variants of methods, which are
     rows of their own."""
     pairs: Literal["none", "all", "nested"] = "none"
@@ -150,7 +161,7 @@ class Sweep(Settings):
             raise ValueError(f"pairs=nested serves leave-one-domain-out alone, not {self.rule}")
         strange = [n for n in self.by_method if n not in catalog.METHODS and n not in self.methods]
         if strange:
-            raise ValueError(f"by_method: {unknown_name('method', strange[0], catalog.METHODS)}")
+            raise ValueError(f"by_method: {catalog.unknown_method(strange[0])}")
         return self
 
     @property

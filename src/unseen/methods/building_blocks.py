@@ -9,6 +9,7 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
+from unseen.networks.stages import Network
 
 
 def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,6 +20,55 @@ def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
     """The share of right answers."""
     return (scores.detach().argmax(dim=1) == labels).float().mean()
+
+
+def losses_of_images(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each image by itself."""
+    return functional.cross_entropy(scores, labels, reduction="none")
+
+
+def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
+    """The mean of one number an image in each group (a domain, a class), and how many images the
+    group has, on all devices together. Zero where a pooled batch lacks a group."""
+    values, groups = across_devices.gather(values), across_devices.gather(groups)
+    member = functional.one_hot(groups, n_groups).to(values)
+    counts = member.sum(dim=0)
+    return (values.unsqueeze(1) * member).sum(dim=0) / counts.clamp_min(1), counts
+
+
+def mean_of_present(values: Tensor, counts: Tensor) -> Tensor:
+    """The mean over those groups that have images."""
+    present = (counts > 0).to(values)
+    return (values * present).sum() / present.sum()
+
+
+def mean_of_pairs(distances: Tensor, counts: Tensor) -> Tensor:
+    """The mean of symmetric `[groups, groups]` over pairs of groups that have images; without a
+    pair zero."""
+    present = (counts > 0).to(distances)
+    pairs = torch.outer(present, present).triu(diagonal=1)
+    return (distances * pairs).sum() / pairs.sum().clamp_min(1)
+
+
+def annealed(ratio: float, share: float, before: float, after: float) -> Tensor:
+    """`before` until this share of the run is over, then `after`; a tensor, because under `vmap`
+    runs of a stack may differ in these numbers."""
+    return torch.where(torch.as_tensor(ratio >= share), after, before)
+
+
+def in_full_precision(x: Tensor) -> torch.autocast:
+    """Inside, products of single-precision numbers stay so, also where half precision is on."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def frozen_features(network: Network, penalised: str) -> tuple[str, ...]:
+    """A remark where the features in front of the classifier do not learn."""
+    if network.frozen_until != network.head:
+        return ()
+    return (
+        f"nothing before '{network.head}' learns, so {penalised} changes nothing: set an earlier "
+        "network.freeze_until",
+    )
 
 
 def check_domains(task: Task, method: str, purpose: str) -> None:

@@ -1,0 +1,55 @@
+"""GroupDRO: Distributionally Robust Neural Networks for Group Shifts (Sagawa et al., ICLR 2020).
+
+Not the average risk is minimised but that of the worst group, here of the worst training domain.
+Algorithm 1 keeps a weight q_d for each domain, which grows with the domain's loss ℓ_d:
+
+    q_d ← q_d exp(η ℓ_d),    q ← q / Σ_d q_d,    minimise Σ_d q_d ℓ_d
+
+with q as a constant. The weights are kept as logarithms, so that no loss is too large for them.
+"""
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.building_blocks import accuracy, check_domains, group_means, losses_of_images
+from unseen.networks.stages import Network
+from unseen.search import LogUniform
+
+
+class GroupDRO(Method):
+    class Config(Method.Config):
+        weight_step: Annotated[float, LogUniform(1e-3, 1e-1)] = Field(default=0.01, ge=0)
+        """η: how fast domains with a high loss gain weight."""
+
+    traits = Traits(stackable=True, training_only=("log_weights",))
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        check_domains(task, "groupdro", "weights the training domains by their losses")
+        n_domains = len(task.domains)
+        self.log_weights = nn.Buffer(torch.full((n_domains,), 1 / n_domains).log())
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        scores = self.network(batch.images)
+        each = losses_of_images(scores, batch.labels).float()
+        risks, _ = group_means(each, batch.domains, batch.n_domains)
+        grown = self.log_weights + self.config.weight_step * risks.detach()
+        self.log_weights.copy_(grown.log_softmax(dim=0))
+        weights = self.log_weights.exp()
+        return {
+            "loss": (weights * risks).sum(),
+            "unweighted": each.detach().mean(),
+            "worst": risks.detach().max(),
+            "accuracy": accuracy(scores, batch.labels),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """q, by domain."""
+        named = zip(self.task.domains, self.log_weights.exp(), strict=True)
+        return {"domain_weights": {domain: weight.item() for domain, weight in named}}

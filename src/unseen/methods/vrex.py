@@ -1,0 +1,57 @@
+"""V-REx: Out-of-Distribution Generalization via Risk Extrapolation (Krueger et al., ICML 2021).
+
+Where the training domains' risks R_e differ, a new domain may differ further in the same direction.
+The variance of the risks is a penalty (equation 8), so that all domains are learned equally well:
+
+    R_V-REx = β Var({R_1, ..., R_S}) + (1/S) Σ_e R_e
+
+The variance is that of the S risks themselves (a mean of squares, no S − 1). As in the authors'
+code the penalty has weight 1 at first, and β after a part of the run.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.building_blocks import (
+    accuracy,
+    annealed,
+    check_domains,
+    group_means,
+    losses_of_images,
+    mean_of_present,
+)
+from unseen.networks.stages import Network
+from unseen.search import LogUniform
+
+
+class VREx(Method):
+    class Config(Method.Config):
+        penalty_weight: Annotated[float, LogUniform(1e-1, 1e5)] = Field(default=10.0, ge=0)
+        """β, the weight of the variance of the domains' losses."""
+        penalty_anneal: Annotated[float, LogUniform(2e-4, 1)] = Field(default=0.1, ge=0, le=1)
+        """Share of the run in which the penalty still has weight 1."""
+
+    traits = Traits(stackable=True)
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        check_domains(task, "vrex", "compares the losses of the training domains")
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        scores = self.network(batch.images)
+        each = losses_of_images(scores, batch.labels).float()
+        risks, counts = group_means(each, batch.domains, batch.n_domains)
+        risk = mean_of_present(risks, counts)
+        variance = mean_of_present((risks - risk).square(), counts)
+        config = self.config
+        weight = annealed(progress.ratio, config.penalty_anneal, 1.0, config.penalty_weight)
+        return {
+            "loss": risk + weight * variance,
+            "task": risk.detach(),
+            "variance": variance.detach(),
+            "accuracy": accuracy(scores, batch.labels),
+        }
