@@ -114,10 +114,18 @@ class NetworkSettings(Settings):
     """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
     freeze_until: str | None = None
     """Stages before this one are frozen. Their output, the stored features, is computed once and
-    shared by all runs; methods that need no pixels train from it, without augmentation."""
+    shared by all runs; methods that need no pixels train from it, without augmentation unless there
+    are `views`."""
     store_features: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
     """Whether the output of frozen stages is stored. If not, every step computes it from augmented
     pixels: slower, and images stay as varied as in training of the whole network."""
+    views: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    """Augmented views of every training image whose features are stored beside those of the image
+    as it is; a step trains from one of them all, drawn for each image. Shared by all runs and seeds
+    (one file for each view); needs `freeze_until`. A method that needs pixels gets them, augmented
+    anew at every step."""
+    view_seed: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    """Another number gives other views."""
 
     @model_validator(mode="after")
     def _check(self) -> "NetworkSettings":
@@ -126,6 +134,13 @@ class NetworkSettings(Settings):
                 "store_features=false is about frozen stages, and none is frozen; "
                 "set freeze_until=STAGE, or leave it out"
             )
+        if self.views and (self.freeze_until is None or not self.store_features):
+            raise ValueError(
+                f"views={self.views} are stored features of frozen stages, and none are stored; "
+                "set freeze_until=STAGE (and not store_features=false), or leave out views"
+            )
+        if self.view_seed and not self.views:
+            raise ValueError(f"view_seed={self.view_seed} needs views; set network.views")
         return self
 
 
@@ -272,11 +287,11 @@ def complete_settings(experiment: Experiment) -> dict[str, Any]:
 
 def identity(experiment: Experiment) -> str:
     """Twelve letters that stand for everything that decides the result, and for nothing else."""
-    text = json.dumps(_deciding(experiment), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(deciding(experiment), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _deciding(settings: Settings) -> dict[str, Any]:
+def deciding(settings: Settings) -> dict[str, Any]:
     """Settings that decide the result; a path is the place that it leads to, however it is
     spelled."""
     plain = settings.model_dump(mode="json")
@@ -291,7 +306,7 @@ def _deciding(settings: Settings) -> dict[str, Any]:
         if former is not None and value == field.get_default():
             found[former.name] = former.default
         elif isinstance(value, Settings):
-            found[name] = _deciding(value)
+            found[name] = deciding(value)
         elif isinstance(value, Path):
             found[name] = str(value.expanduser().resolve())
         else:

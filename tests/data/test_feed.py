@@ -6,8 +6,8 @@ import torch
 
 from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.dataset import Index
+from unseen.data.features.stored import StoredFeatures
 from unseen.data.feed import BATCH, Feed, Process
-from unseen.data.stored_features import StoredFeatures
 
 
 def feeds(n_images: int, world_size: int) -> list[Feed]:

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from unseen import api
 from unseen.config import Experiment
 from unseen.data.cache import cache_folder
-from unseen.data.stored_features import StoredFeatures
+from unseen.data.features.stored import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
 from unseen.networks.backbones import build_network
 from unseen.records.folder import RunFolder
-from unseen.training import first_pass
+from unseen.training.first_pass import features
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -35,7 +35,7 @@ def test_they_are_computed_once_and_shared(
     (file,) = cache.iterdir()
     values = np.load(file)
     assert values.shape == (1797, 256)
-    monkeypatch.setattr(first_pass, "_compute", None)  # would fail if it were called
+    monkeypatch.setattr(features, "_reported", None)  # would fail if it were called
     run_tiny(tiny("digits/multihead", network__freeze_until="fc1"), tmp_path / "second")
     run_tiny(
         tiny(network__freeze_until="fc1", data__unseen_domain="plain", steps=4), tmp_path / "third"

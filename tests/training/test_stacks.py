@@ -158,6 +158,7 @@ def close(found: Any, expected: Any) -> None:
         ("dmg", {"method__masks": "dropout"}, {}),
         ("fusion", {}, {"method__agnostic_share": 0.125, "method__domain_loss_weight": 0.375}),
         ("multihead", {"optimizer__new_layers_lr_factor": 3.0}, {}),
+        ("aggregate", {"network__views": 2}, {}),
     ],
 )
 def test_a_stack_equals_runs_one_by_one(
@@ -233,6 +234,13 @@ def test_what_may_not_differ(heads: Build) -> None:
         (first, same),
         (heads("digits/dmg"),),
     ]
+
+
+def test_views_of_another_augmentation_are_other_images(heads: Build) -> None:
+    """Without views, nothing is augmented."""
+    for views, together in ((0, 1), (2, 2)):
+        several = [heads(network__views=views, augment__jitter=jitter) for jitter in (0.2, 0.3)]
+        assert len(stackable_groups(several)) == together
 
 
 @pytest.mark.parametrize(

@@ -182,15 +182,18 @@ def remove_leftovers(parent: Path) -> None:
 
 
 @contextmanager
-def writing_to(folder: Path, needed: int) -> Generator[None]:
-    """To write so many bytes there: a full or read-only disk becomes a DataError."""
+def writing_to(
+    folder: Path, needed: int, otherwise: str = "set data.cache=encoded"
+) -> Generator[None]:
+    """To write so many bytes there: a full or read-only disk becomes a DataError, which says what
+    takes less room."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise DataError(
                 f"the cache needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB "
-                f"left; set UNSEEN_CACHE to a folder on a larger disk, or data.cache=encoded"
+                f"left; set UNSEEN_CACHE to a folder on a larger disk, or {otherwise}"
             )
         yield
     except OSError as error:

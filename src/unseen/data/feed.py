@@ -13,10 +13,10 @@ from unseen.config import AugmentSettings
 from unseen.data.augmentation.augment import augment
 from unseen.data.augmentation.pixel_scale import PixelScale, to_input
 from unseen.data.batch import DomainBatch
+from unseen.data.features.stored import StoredFeatures
 from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
-from unseen.data.stored_features import StoredFeatures
 
 BATCH = 128
 
@@ -57,7 +57,7 @@ class Feed:
             partners = ()
             if mixing:
                 partners = (self.images.batch(sampler.partners(keys, domains)),)
-            return self.images.batch(rows), keys, labels, *about, *partners
+            return self._read(rows, keys), keys, labels, *about, *partners
 
         for images, keys, labels, domains, rows, key, *partners in _ahead(
             read, steps, self.process.device
@@ -69,6 +69,29 @@ class Feed:
             yield DomainBatch(
                 images[:n], labels, domains, keys[:n], sampler.n_domains, rows[:n], key, target
             )
+
+    def _read(self, rows: np.ndarray, keys: Tensor) -> Tensor:
+        if isinstance(self.images, StoredFeatures):
+            return self.images.training_batch(rows, keys)
+        return self.images.batch(rows)
+
+    def augmented(
+        self,
+        rows: np.ndarray,
+        keys: Tensor,
+        settings: AugmentSettings,
+        partners: np.ndarray | None = None,
+    ) -> Iterator[Tensor]:
+        """Pixels of images in order, each augmented by its key; `partners` are the rows of images
+        to mix them with, where the settings ask for it."""
+
+        def read(start: int) -> tuple[Tensor, ...]:
+            part = slice(start, start + BATCH)
+            others = () if partners is None else (self.images.batch(partners[part]),)
+            return self.images.batch(rows[part]), keys[part], *others
+
+        for images, own, *others in _ahead(read, range(0, len(rows), BATCH), self.process.device):
+            yield augment(images, own, settings, self.scale, *others)
 
     def evaluation(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """Images as they are, with labels; each process gets every `world_size`-th image, which

@@ -91,11 +91,11 @@ def trains_from_features(experiment: Experiment) -> bool:
 def check_augmentation(experiment: Experiment, roles: Roles) -> None:
     """Refuse what would change nothing, or has nothing to work with."""
     chosen = [name for name in CHANGES_OF_PIXELS if getattr(experiment.augment, name) > 0]
-    if chosen and trains_from_features(experiment):
+    if chosen and trains_from_features(experiment) and not experiment.network.views:
         raise SettingsError(
             f"augment.{chosen[0]} changes pixels, but this run trains from stored features "
-            f"(network.freeze_until={experiment.network.freeze_until}); set "
-            "network.store_features=false, or leave it out"
+            f"(network.freeze_until={experiment.network.freeze_until}); set network.views to store "
+            "those of augmented images, too, set network.store_features=false, or leave it out"
         )
     if experiment.augment.amplitude_mix > 0 and len(roles.train) < 2:
         raise SettingsError(

@@ -35,7 +35,8 @@ from unseen.training.build import (
 )
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
-from unseen.training.first_pass import run_survey, stored_features
+from unseen.training.first_pass.features import stored_features
+from unseen.training.first_pass.survey import run_survey
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 
@@ -130,8 +131,7 @@ def open_feed(
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
     if not trains_from_features(experiment):
         return Feed(images.prepared, scale, process)
-    report = display.preparing
-    features = stored_features(fabric, images.prepared, network, experiment.network, report)
+    features = stored_features(fabric.device, images, network, experiment, display)
     return Feed(features, scale, process)
 
 

@@ -32,6 +32,8 @@ _COPIES = 8
 """Of a run's tensors and of its batch: gradients, moments, preferred weights, activations."""
 _NUMBERS = ("method", "optimizer", "schedule", "augment")
 """Sections in which runs of a stack may differ by numbers with a fraction."""
+_NUMBERS_BESIDE_VIEWS = ("method", "optimizer", "schedule")
+"""The same, where stored views depend on the augmentation."""
 _OWN_STEPS = ("edit_gradients", "after_update")
 """What a method may do between steps, which a stack does not."""
 
@@ -92,7 +94,8 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         return None
     roles = choose_roles(datasets.open(experiment.data).index(), experiment.data)
     settings = complete_settings(experiment)
-    for section in _NUMBERS:
+    mixing = experiment.network.views > 0 and experiment.augment.amplitude_mix > 0
+    for section in _NUMBERS if not experiment.network.views else _NUMBERS_BESIDE_VIEWS:
         settings[section] = {name: _kind(value) for name, value in settings[section].items()}
     del settings["epochs"]
     settings |= {
@@ -100,7 +103,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         "clip_gradient": _kind(experiment.clip_gradient),
         "seed": experiment.seed if experiment.network.pretrained is False else None,
         "steps": count_steps(experiment, build_sampler(experiment, roles)),
-        "training domains": len(roles.training_domains),
+        "training domains": roles.training_domains if mixing else len(roles.training_domains),
     }
     return json.dumps(settings, sort_keys=True)
 

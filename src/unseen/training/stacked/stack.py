@@ -16,13 +16,13 @@ from lightning_fabric import Fabric
 from unseen.config import Experiment
 from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.batch import DomainBatch, Task
+from unseen.data.features.stored import StoredFeatures
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import OpenDatasets
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import choose_roles
 from unseen.data.sampling import Sampler
-from unseen.data.stored_features import StoredFeatures
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
@@ -31,7 +31,7 @@ from unseen.records.folder import RunFolder
 from unseen.selection import Evaluation
 from unseen.training.build import Images, build_method_on, build_sampler, count_steps
 from unseen.training.display import Display
-from unseen.training.first_pass import features_key, stored_features
+from unseen.training.first_pass.features import features_key, stored_features
 from unseen.training.stacked.method import StackedMethod, Tensors, copy_of
 from unseen.training.stacked.optimizer import Rates, rates_of
 from unseen.training.state import remember_images
@@ -102,7 +102,8 @@ def assemble_stack(
     network = networks[first.seed].network
     prepared = prepare(dataset, network.image_size, display.preparing)
     _check_shared(prepared, networks.values(), first)
-    features = stored_features(fabric, prepared, network, first.network, display.preparing)
+    some = Images(prepared, choose_roles(prepared.index, first.data))
+    features = stored_features(fabric.device, some, network, first, display)
     first_methods: dict[tuple[int, str], Method] = {}
     runs, methods = [], {}
     for experiment, folder in members:
@@ -180,7 +181,7 @@ def stacked_batches(
     for step, rows in enumerate(_rows(streams, steps)):
         keys = torch.stack([image_keys(seed, step, places) for seed in seeds])[of_stream]
         step_keys = torch.stack([step_key(seed, step) for seed in seeds])[of_stream]
-        images = features.batch(rows.ravel()).unflatten(0, rows.shape)
+        images = features.training_batch(rows.ravel(), keys.ravel()).unflatten(0, rows.shape)
         tensors = (images, torch.from_numpy(labels[rows]), keys, torch.from_numpy(rows), step_keys)
         images, own_labels, keys, positions, step_keys = (t.to(device) for t in tensors)
         yield DomainBatch(

@@ -1,0 +1,165 @@
+"""Features from the frozen part of a network, computed once and kept for every run: of all images
+as they are, and of augmented views of those that train."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.config import Experiment, NetworkSettings
+from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen.data.features.files import COMPACT, FULL, FeatureFile, room_for
+from unseen.data.features.stored import StoredFeatures, StoredViews, as_stored
+from unseen.data.feed import Feed, Process
+from unseen.data.prepare import PreparedImages
+from unseen.data.roles import Roles
+from unseen.errors import DataError
+from unseen.networks.stages import Network
+from unseen.training.build import Images
+from unseen.training.display import Display
+from unseen.training.first_pass.views import AugmentedViews
+
+FEATURES_VERSION = 2
+"""Raised whenever the same images and weights would give other features, or another file."""
+_SECONDS_BETWEEN_LOOKS = 0.5
+_TIMED = 32
+"""Images from which the time of all is estimated."""
+
+
+def stored_features(
+    device: torch.device,
+    images: Images,
+    network: Network,
+    experiment: Experiment,
+    display: Display,
+) -> StoredFeatures:
+    """Of the images as they are and, with `network.views`, of their views: from the cache, or
+    computed now. Processes that want the same ones share the work, a file each."""
+    prepared = images.prepared
+    assert network.frozen_until is not None
+    feed = Feed(prepared, PixelScale(network.mean, network.std), Process(device))
+    versions = _versions(feed, images.roles, network, experiment)
+    missing = [version for version in versions if version.file.open() is None]
+    notice = _announce(missing, display) if any(each.number for each in missing) else ""
+    while missing:
+        for version in missing:
+            _make(version, f"computing {version.called}{notice} of", display)
+        missing = [version for version in missing if version.file.open() is None]
+        if missing:
+            done = len(versions) - len(missing)
+            display.preparing("another process computes files of", done, len(versions))
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    plain, *views = (_opened(version.file) for version in versions)
+    if not views:
+        return StoredFeatures(prepared.index, plain)
+    return StoredFeatures(prepared.index, plain, StoredViews(versions[-1].rows, tuple(views)))
+
+
+class Version(NamedTuple):
+    """All images as they are (number 0), or a view of those that train, and where its features
+    are kept."""
+
+    number: int
+    called: str
+    file: FeatureFile
+    rows: np.ndarray
+    images: Callable[[np.ndarray], Iterator[Tensor]]
+    """From rows to what the network takes."""
+    network: Network
+
+    @torch.no_grad()
+    def features(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        for images in self.images(rows):
+            yield as_stored(self.network.start(images))
+
+
+def _versions(feed: Feed, roles: Roles, network: Network, experiment: Experiment) -> list[Version]:
+    """The images as they are, then the views."""
+    assert isinstance(feed.images, PreparedImages)
+    assert network.frozen_until is not None
+    key = features_key(feed.images, network, experiment.network)
+    shape = network.input_shapes[network.frozen_until]
+    if len(shape) == 3:
+        shape = (*shape[1:], shape[0])
+    every = np.arange(len(feed.images.index))
+    file = FeatureFile(key, (len(every), *shape), FULL)
+    found = [Version(0, "features", file, every, feed.unlabelled, network)]
+    views = AugmentedViews.of(feed, roles, experiment)
+    for view in range(1, experiment.network.views + 1):
+        file = FeatureFile(f"{key}-{views.key}-{view}", (len(views.rows), *shape), COMPACT)
+        called = f"view {view} of {experiment.network.views}"
+        images = partial(views.images, view)
+        found.append(Version(view, called, file, views.rows, images, network))
+    return found
+
+
+def features_key(prepared: PreparedImages, network: Network, settings: NetworkSettings) -> str:
+    """Changes with the images, their size and form, the frozen weights, and the boundary."""
+    total = hashlib.sha256()
+    about = (
+        FEATURES_VERSION, prepared.content, prepared.left_out, prepared.size, prepared.form,
+        settings.name, network.mean, network.std, network.frozen_until,
+    )  # fmt: skip
+    total.update(repr(about).encode())
+    for name in network.frozen_stages():
+        for tensor_name, tensor in network.stage(name).state_dict().items():
+            total.update(f"{name} {tensor_name} {tuple(tensor.shape)}".encode())
+            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:32]
+
+
+def _make(version: Version, doing: str, display: Display) -> None:
+    """Unless another process is doing so, or just has."""
+    with version.file.claimed() as mine:
+        if mine and version.file.open() is None:
+            version.file.write(lambda: _reported(version, doing, display))
+            _opened(version.file)
+
+
+def _reported(version: Version, doing: str, display: Display) -> Iterator[np.ndarray]:
+    done = 0
+    for part in version.features(version.rows):
+        display.preparing(doing, done, len(version.rows))
+        yield part
+        done += len(part)
+    display.preparing(doing, done, len(version.rows))
+
+
+def _announce(missing: Sequence[Version], display: Display) -> str:
+    """A line about what is to be stored, before it starts; its size and time for the progress."""
+    size = sum(version.file.size for version in missing)
+    with room_for(size):
+        numbers = sum(len(version.rows) for version in missing)
+        cost = f"{size / 1e9:.2g} GB, about {_seconds(missing[-1]) * numbers / 60:.2g} min"
+    views = [version for version in missing if version.number]
+    display.line(
+        f"features of {len(views)} views of {len(views[0].rows):,} images are stored, once for all "
+        f"runs: {cost} of one process"
+    )
+    return f" ({cost} in all)"
+
+
+def _seconds(version: Version) -> float:
+    """To compute the features of one image; the first images only warm up."""
+    started = time.monotonic()
+    for rows in (version.rows[:_TIMED],) * 2:
+        started = time.monotonic()
+        _exhaust(version.features(rows))
+    return (time.monotonic() - started) / len(version.rows[:_TIMED])
+
+
+def _exhaust(parts: Iterable[np.ndarray]) -> None:
+    for _ in parts:
+        pass
+
+
+def _opened(file: FeatureFile) -> np.ndarray:
+    values = file.open()
+    if values is None:
+        raise DataError("the stored features changed while they were opened; try again")
+    return values

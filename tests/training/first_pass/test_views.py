@@ -1,0 +1,234 @@
+"""Stored features of augmented views: what they are, who shares them, and what trains from them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unseen import catalog
+from unseen.config import Experiment, identity
+from unseen.data.cache import cache_folder
+from unseen.data.features.files import FeatureFile
+from unseen.data.opening import open_dataset
+from unseen.errors import SettingsError
+from unseen.records.folder import RunFolder
+from unseen.training.build import build_images, build_method, build_task
+from unseen.training.display import SilentDisplay
+from unseen.training.first_pass import features
+from unseen.training.first_pass.features import stored_features
+
+Build = Callable[..., Experiment]
+RunTiny = Callable[[Experiment, Path], RunFolder]
+FROZEN = [name for name in catalog.METHODS if not catalog.load("method", name).traits.needs_pixels]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
+    return cache_folder() / "features"
+
+
+@pytest.fixture
+def viewed(tiny: Build) -> Build:
+    def build(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
+        return tiny(recipe, **{"network__freeze_until": "fc1", "network__views": 2, **changes})
+
+    return build
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is computed from now on."""
+    found: list[str] = []
+    original = features._reported
+
+    def reported(version: features.Version, *rest: Any) -> Iterator[np.ndarray]:
+        found.append(version.called)
+        return original(version, *rest)
+
+    monkeypatch.setattr(features, "_reported", reported)
+    return found
+
+
+def store(experiment: Experiment, display: SilentDisplay | None = None) -> Any:
+    dataset = open_dataset(experiment.data)
+    network = build_method(experiment, build_task(dataset.index(), experiment)).network
+    images = build_images(dataset, experiment, network.image_size)
+    return stored_features(
+        torch.device("cpu"), images, network, experiment, display or SilentDisplay()
+    )
+
+
+def test_without_augmentation_a_view_is_the_image_itself(viewed: Build, cache: Path) -> None:
+    plain = {f"augment__{name}": value for name, value in
+             {"crop_scale": 1, "flip": 0, "jitter": 0, "grayscale": 0}.items()}  # fmt: skip
+    stored = store(viewed(**plain))
+    rows = stored.views.rows
+    assert 0 < len(rows) < len(stored.index)
+    for view in stored.views.values:
+        assert view.dtype == np.float16
+        np.testing.assert_allclose(view, stored.values[rows], atol=2e-3, rtol=1e-3)
+
+
+def test_views_differ_from_the_image_and_from_each_other(viewed: Build, cache: Path) -> None:
+    stored = store(viewed())
+    rows = stored.views.rows
+    first, second = (view.astype(np.float32) for view in stored.views.values)
+    plain = stored.values[rows]
+    for one, other in ((first, second), (first, plain), (second, plain)):
+        assert (np.abs(one - other).max(axis=1) > 0.01).mean() > 0.9
+    (again,) = store(viewed(network__views=1)).views.values
+    assert np.array_equal(again, stored.views.values[0])
+
+
+def test_more_views_add_to_those_that_there_are(
+    viewed: Build, cache: Path, computed: list[str]
+) -> None:
+    store(viewed(network__views=1))
+    store(viewed(network__views=3))
+    assert computed == ["features", "view 1 of 1", "view 2 of 3", "view 3 of 3"]
+    store(viewed(network__views=2))
+    store(viewed(network__views=0))
+    assert len(computed) == 4
+
+
+def test_runs_share_them_but_not_with_another_augmentation(
+    viewed: Build, cache: Path, computed: list[str], trunk_file: str
+) -> None:
+    shared = {"network__pretrained": trunk_file}
+    store(viewed(**shared))
+    count = len(computed)
+    same = [{"seed": 1}, {"data__unseen_domain": "plain"}, {"data__training_domains": "blended"}]
+    for changes in same:
+        store(viewed(**shared | changes))
+    store(viewed("digits/dmg", **shared))
+    assert len(computed) == count
+    other = [{"augment__jitter": 0.5}, {"network__view_seed": 1}, {"data__split_seed": 1}]
+    for number, changes in enumerate(other, 1):
+        store(viewed(**shared | changes))
+        assert len(computed) == count + 2 * number
+
+
+@pytest.fixture
+def trunk_file(tmp_path: Path) -> str:
+    """Weights that do not depend on a run's seed."""
+    from safetensors.torch import save_file
+
+    from unseen.config import NetworkSettings
+    from unseen.networks.backbones import small_cnn
+
+    torch.manual_seed(5)
+    network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
+    save_file(
+        {name: t for name, t in network.state_dict().items() if "fc2" not in name},
+        tmp_path / "trunk.safetensors",
+    )
+    return str(tmp_path / "trunk.safetensors")
+
+
+def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> None:
+    told: list[str] = []
+    display = SilentDisplay(told.append)
+    stored = store(viewed(), display)
+    (line,) = display.remarks
+    number = len(stored.views.rows)
+    assert line.startswith(f"features of 2 views of {number:,} images are stored, once for all ")
+    assert " GB, about " in line
+    assert any(text.startswith("computing view 2 of 2 (") for text in told)
+    display = SilentDisplay()
+    store(viewed(), display)
+    assert display.remarks == []
+
+
+def test_a_full_disk_is_noticed_before_the_first_view(
+    viewed: Build, cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FeatureFile, "size", property(lambda self: 10**18))
+    with pytest.raises(Exception, match=r"choose fewer network\.views"):
+        store(viewed())
+    assert computed == []
+
+
+def test_what_another_process_makes_is_waited_for(
+    viewed: Build, cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It claims the first view; this process makes the others, and takes over once it gives up."""
+    experiment = viewed()
+    seen: list[tuple[Any, ...]] = []
+    original = features._versions
+
+    def remembered(*arguments: Any) -> list[features.Version]:
+        seen.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(features, "_versions", remembered)
+    store(viewed(network__views=0))
+    claimed, released, told = threading.Event(), threading.Event(), list[str]()
+    (arguments,) = seen
+    name = original(*arguments[:3], experiment)[1].file  # the file of view 1
+
+    def hold() -> None:
+        with name.claimed():
+            claimed.set()
+            released.wait(60)
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if text.startswith("another process computes"):
+            released.set()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    claimed.wait(60)
+    store(experiment, SilentDisplay(tell))
+    holder.join(60)
+    assert computed == ["features", "view 2 of 2", "view 1 of 2"]
+
+
+@pytest.mark.parametrize("method", FROZEN)
+def test_every_method_trains_from_them(
+    method: str, viewed: Build, run_tiny: RunTiny, tmp_path: Path
+) -> None:
+    setting = catalog.load("method", method).traits.target_images
+    adapting = {"setting": "adaptation"} if setting in ("required", "surveyed") else {}
+    experiment = viewed(f"digits/{method}", **adapting)
+    assert run_tiny(experiment, tmp_path / "run").finished
+
+
+def test_training_sees_views_and_measuring_does_not(
+    viewed: Build, run_tiny: RunTiny, tmp_path: Path
+) -> None:
+    """Of weights that stay as they are, the accuracies are equal, the losses are not."""
+    still = {"optimizer__lr": 1e-30, "optimizer__name": "sgd", "optimizer__momentum": 0.0}
+    one, other = (
+        run_tiny(viewed(network__views=k, **still), tmp_path / str(k)).read_metrics()
+        for k in (0, 2)
+    )
+    measured = [[r["validation"] for r in log if "validation" in r] for log in (one, other)]
+    assert measured[0] == measured[1]
+    losses = [[r["loss"] for r in log if "loss" in r] for log in (one, other)]
+    assert losses[0] != losses[1]
+
+
+def test_no_views_is_what_it_was(viewed: Build) -> None:
+    without = viewed(network__views=0)
+    assert identity(without) != identity(viewed())
+    assert identity(viewed(network__view_seed=1)) != identity(viewed())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network__freeze_until": None}, r"none are stored; set freeze_until=STAGE"),
+        ({"network__store_features": False}, r"none are stored; set freeze_until=STAGE"),
+        ({"network__views": 0, "network__view_seed": 2}, "view_seed=2 needs views"),
+        ({"network__views": -1}, "network.views"),
+    ],
+)
+def test_settings_that_do_not_fit(changes: dict[str, Any], message: str, viewed: Build) -> None:
+    with pytest.raises(SettingsError, match=message):
+        viewed(**changes)
