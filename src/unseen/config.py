@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -17,23 +17,8 @@ from pydantic import (
 
 from unseen import catalog
 from unseen.errors import SettingsError
+from unseen.marks import NEUTRAL_AT_DEFAULT, NO_EFFECT_ON_RESULT, deciding
 from unseen.search import LogUniform
-
-NO_EFFECT_ON_RESULT = "no effect on the result"
-"""Marks a setting that decides nothing about what a run computes, as `Annotated[int, MARK]`. All
-others are part of a run's identity."""
-
-NEUTRAL_AT_DEFAULT = "neutral at its default"
-"""Marks a setting that was added later and does nothing at its default: it is part of the identity
-only where it has another value, so that runs made before it existed keep theirs."""
-
-
-class Formerly(NamedTuple):
-    """Marks a setting that had another name and default: at its default, the identity has those, so
-    that older runs keep theirs. As `Annotated[float | None, Formerly("init", "uniform")]`."""
-
-    name: str
-    default: Any
 
 
 class Settings(BaseModel):
@@ -289,26 +274,3 @@ def identity(experiment: Experiment) -> str:
     """Twelve letters that stand for everything that decides the result, and for nothing else."""
     text = json.dumps(deciding(experiment), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def deciding(settings: Settings) -> dict[str, Any]:
-    """Settings that decide the result; a path is the place that it leads to, however it is
-    spelled."""
-    plain = settings.model_dump(mode="json")
-    found: dict[str, Any] = {}
-    for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if NO_EFFECT_ON_RESULT in field.metadata:
-            continue
-        if NEUTRAL_AT_DEFAULT in field.metadata and value == field.get_default():
-            continue
-        former = next((mark for mark in field.metadata if isinstance(mark, Formerly)), None)
-        if former is not None and value == field.get_default():
-            found[former.name] = former.default
-        elif isinstance(value, Settings):
-            found[name] = deciding(value)
-        elif isinstance(value, Path):
-            found[name] = str(value.expanduser().resolve())
-        else:
-            found[name] = plain[name]
-    return found

@@ -9,11 +9,11 @@ from unseen.config import (
     NEUTRAL_AT_DEFAULT,
     NO_EFFECT_ON_RESULT,
     Experiment,
-    Formerly,
     MethodSettings,
     Settings,
     identity,
 )
+from unseen.marks import Formerly
 from unseen.recipe_files import build_experiment, load_experiment
 
 

@@ -14,9 +14,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from unseen.config import NEUTRAL_AT_DEFAULT, Formerly, Names
+from unseen.config import NEUTRAL_AT_DEFAULT, Names
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
+from unseen.marks import Formerly
 from unseen.methods import masking
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.building_blocks import classification

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.config import AugmentSettings, Experiment, deciding
+from unseen.config import AugmentSettings, Experiment
 from unseen.data.augmentation.amplitude_mix import partner_rows
 from unseen.data.dataset import Split
 from unseen.data.feed import Feed
 from unseen.data.randomness import image_keys
 from unseen.data.roles import Roles
+from unseen.marks import deciding
 
 _SEEDS = 1 << 40
 """Added to `network.view_seed`: no run's own random numbers are those of a view."""
