@@ -128,7 +128,9 @@ def _load(folder: RunFolder) -> Run:
         folder.read_metrics(),
         folder.read_result() if folder.finished else None,
         settings["method"]["name"],
-        *(_if_there(path) for path in (folder.environment, folder.timing, folder.data)),
+        environment=_if_there(folder.environment),
+        timing=_if_there(folder.timing),
+        images=_if_there(folder.data),
     )
     if not all((run.backbone, run.rule)) or run.column is None or run.seed is None:
         raise UnseenError(f"{folder.settings} lacks a setting")
