@@ -2,7 +2,7 @@
 
 Data parallelism averages the processes' gradients. That is right for a mean over images; a loss
 that is not one (an inner gradient step, a covariance) first has to see what the others have.
-Both functions here pass gradients on, and do nothing where there is one process.
+`mean` and `gather` pass gradients on; all functions do nothing where there is one process.
 """
 
 from typing import Any
@@ -21,6 +21,14 @@ def mean(values: Tensor) -> Tensor:
 def gather(rows: Tensor) -> Tensor:
     """The rows of all processes, in order of rank; each must have equally many."""
     return _Gather.apply(rows) if _several() else rows  # pyright: ignore[reportReturnType]
+
+
+def as_first(values: Tensor) -> None:
+    """Overwrite a tensor with that of the first process."""
+    if _several():
+        shared = values.contiguous()
+        processes.broadcast(shared, src=0)
+        values.copy_(shared)
 
 
 def _several() -> bool:

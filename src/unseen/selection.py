@@ -30,11 +30,13 @@ DRAW_RULES: dict[str, str] = {
 
 
 class Evaluation(NamedTuple):
-    """Accuracies by domain name at one step; `unseen` is filled for the oracle only."""
+    """Accuracies by domain name at one step, and the mean cross-entropy on validation images;
+    `unseen` is filled for the oracle only."""
 
     step: int
     validation: Mapping[str, float]
     unseen: Mapping[str, float] | None = None
+    validation_loss: Mapping[str, float] | None = None
 
 
 def check_rule(rule: str) -> None:

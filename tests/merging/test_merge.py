@@ -157,7 +157,7 @@ def test_the_choice_never_looks_at_the_unseen_domain(
     trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
-    original = Evaluator.measure
+    original = Evaluator._counts
 
     def watched(self: Evaluator, predict: Any, images: Any, known: bool = False) -> Any:
         looked_at.extend(images)
@@ -166,7 +166,7 @@ def test_the_choice_never_looks_at_the_unseen_domain(
     def chosen(*_: Any) -> None:
         raise UnseenError("the choice is made")
 
-    monkeypatch.setattr(Evaluator, "measure", watched)
+    monkeypatch.setattr(Evaluator, "_counts", watched)
     monkeypatch.setattr("unseen.merging.merge._write_weights", chosen)
     with pytest.raises(UnseenError, match="the choice is made"):
         merged([trained(seed=seed) for seed in (0, 1)], tmp_path / "model", "greedy")

@@ -43,12 +43,27 @@ def make(name: str, new_stages: tuple[str, ...] = (), **settings: object) -> Met
         ({"name": "cosine"}, 50, 0.5),
         ({"name": "cosine"}, 100, 0.0),
         ({"name": "cosine"}, 25, (1 + math.sqrt(0.5)) / 2),
+        ({"name": "cosine", "warmup": 0.5}, 24, (1 + math.cos(0.24 * math.pi)) / 4),
+        ({"name": "flat", "warmup": 0.1}, 0, 0.1),
+        ({"name": "flat", "warmup": 0.1}, 8, 0.9),
+        ({"name": "flat", "warmup": 0.1}, 9, 1.0),
+        ({"name": "flat", "warmup": 0.1}, 99, 1.0),
+        ({"name": "flat", "decay_from": 0.6}, 60, 1.0),
+        ({"name": "flat", "decay_from": 0.6}, 70, (1 + math.sqrt(0.5)) / 2),
+        ({"name": "flat", "decay_from": 0.6}, 80, 0.5),
+        ({"name": "flat", "decay_from": 0.6}, 100, 0.0),
+        ({"name": "flat", "decay_from": 0.0}, 50, 0.5),
     ],
 )
 def test_schedules(settings: dict[str, object], step: int, expected: float) -> None:
     """100 steps, 10 of them an epoch; the sixth-last ones are DANN's lr_0 / (1 + 10 p)^0.75."""
     schedule = ScheduleSettings.model_validate(settings)
     assert schedule_factor(schedule, step, 100, 10) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_rate_that_falls_before_it_is_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="decay_from lies before the end of warmup"):
+        ScheduleSettings(name="flat", warmup=0.5, decay_from=0.4)
 
 
 def test_every_group_follows_the_schedule_from_its_own_rate() -> None:

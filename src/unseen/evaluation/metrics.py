@@ -1,5 +1,7 @@
 """Counts that add up over batches and devices, and the results that they make."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,19 +12,28 @@ from unseen.records.result import Calibration, DomainResult
 N_BINS = 15
 
 
+class Score(NamedTuple):
+    """How well a model answers some images, in short."""
+
+    accuracy: float
+    loss: float
+    """Mean cross-entropy."""
+
+
 class Counts:
-    """Confusion (true class by predicted class) and confidence bins of models that answer the same
-    images, as one tensor `[models, values]`."""
+    """Confusion (true class by predicted class), confidence bins and summed cross-entropy of models
+    that answer the same images, as one tensor `[models, values]`."""
 
     def __init__(self, n_models: int, n_classes: int, device: torch.device) -> None:
         self.n_models, self.n_classes = n_models, n_classes
-        size = n_classes**2 + 3 * N_BINS
+        size = n_classes**2 + 3 * N_BINS + 1
         self.values = torch.zeros(n_models, size, dtype=torch.float64, device=device)
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
         """Count one batch of class scores (logits), `[models, images, classes]`; without the first
         dimension for one model."""
         scores = scores.reshape(self.n_models, -1, self.n_classes)
+        logarithms = scores.float().log_softmax(dim=2)
         confidence, predicted = scores.float().softmax(dim=2).max(dim=2)
         bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
         parts = [
@@ -30,6 +41,7 @@ class Counts:
             self._count(bins, N_BINS),
             self._count(bins, N_BINS, confidence),
             self._count(bins, N_BINS, predicted == labels),
+            -_at(logarithms, labels).double().sum(dim=1, keepdim=True),
         ]
         self.values += torch.cat(parts, dim=1)
 
@@ -39,13 +51,22 @@ class Counts:
         found = torch.bincount(apart.flatten(), flat, minlength=self.n_models * number)
         return found.double().view(self.n_models, number)
 
+    def scores(self) -> list[Score]:
+        """Of each model."""
+        return [self._score(values) for values in self.values.cpu().numpy()]
+
+    def _score(self, values: Array) -> Score:
+        confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
+        images = confusion.sum()
+        return Score(int(confusion.trace()) / int(images), float(values[-1] / images))
+
     def results(self) -> list[DomainResult]:
         """Of each model."""
         return [self._result(values) for values in self.values.cpu().numpy()]
 
     def _result(self, values: Array) -> DomainResult:
         square = self.n_classes**2
-        images, confidence, correct = values[square:].reshape(3, N_BINS)
+        images, confidence, correct = values[square:-1].reshape(3, N_BINS)
         calibration = Calibration(
             images=tuple(map(int, images)),
             confidence=tuple(round(float(each), 6) for each in confidence),
@@ -53,3 +74,8 @@ class Counts:
         )
         confusion = values[:square].astype(np.int64).reshape(self.n_classes, self.n_classes)
         return DomainResult.counted(confusion, calibration)
+
+
+def _at(values: Tensor, labels: Tensor) -> Tensor:
+    """`[models, images]`: of all classes, the true one."""
+    return values.gather(2, labels.expand(len(values), -1).unsqueeze(2)).squeeze(2)

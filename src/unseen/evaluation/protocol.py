@@ -1,17 +1,19 @@
 """The three questions of the paper: out of domain, in domain, and in a known domain."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from unseen.evaluation.metrics import Counts
+from unseen.evaluation.metrics import Counts, Score
 from unseen.records.arrays import Array
 from unseen.records.result import Measured, Views
 
 Batches = Callable[[Array], Iterable[tuple[Tensor, Tensor]]]
 """Image positions to batches of (images, labels)."""
 Predict = Callable[[Tensor, int | None], Tensor]
+Scores = dict[str, Score]
+"""By domain."""
 Add = Callable[[Tensor], Tensor]
 """Sum of a tensor over all devices."""
 
@@ -38,12 +40,25 @@ class Evaluator:
         """With `known`, the n-th domain of `images` is told to the model as n. Domains without
         images are left out."""
         each: list[Measured] = [{} for _ in range(self._n_models)]
+        for domain, counts in self._counts(predict, images, known):
+            for measured, result in zip(each, counts.results(), strict=True):
+                measured[domain] = result
+        return each
+
+    def score(self, predict: Predict, images: Mapping[str, Array]) -> list[Scores]:
+        """Accuracy and loss alone, where the domain is not told."""
+        each: list[Scores] = [{} for _ in range(self._n_models)]
+        for domain, counts in self._counts(predict, images):
+            for scores, score in zip(each, counts.scores(), strict=True):
+                scores[domain] = score
+        return each
+
+    def _counts(
+        self, predict: Predict, images: Mapping[str, Array], known: bool = False
+    ) -> Iterator[tuple[str, Counts]]:
         for position, (domain, rows) in enumerate(images.items()):
             if len(rows):
-                counts = self._count(predict, rows, position if known else None)
-                for measured, result in zip(each, counts.results(), strict=True):
-                    measured[domain] = result
-        return each
+                yield domain, self._count(predict, rows, position if known else None)
 
     @torch.no_grad()
     def _count(self, predict: Predict, rows: Array, domain: int | None) -> Counts:

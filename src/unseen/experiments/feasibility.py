@@ -8,7 +8,14 @@ from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.experiments.bases import Base
 from unseen.recipe_files import build_experiment
-from unseen.training.build import build_method, build_sampler, build_task, looks_at_target
+from unseen.training.averaging.build import check_averaging
+from unseen.training.build import (
+    build_method,
+    build_sampler,
+    build_task,
+    count_steps,
+    looks_at_target,
+)
 
 
 def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -35,7 +42,8 @@ def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> 
 def _build(experiment: Experiment, index: Index) -> None:
     """The method as it would start, but with random weights: nothing is downloaded for this."""
     looks_at_target(experiment)
-    build_sampler(experiment, choose_roles(index, experiment.data, experiment.setting))
+    roles = choose_roles(index, experiment.data, experiment.setting)
+    check_averaging(experiment, count_steps(experiment, build_sampler(experiment, roles)))
     network = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": network})
     build_method(experiment, build_task(index, experiment))

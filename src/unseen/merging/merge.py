@@ -29,6 +29,7 @@ from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.measuring import (
+    Times,
     Trained,
     evaluation_record,
     measure_step,
@@ -112,7 +113,8 @@ def _merge(
         results = _write_weights(measure, chosen, folder)
         measure.method.remarks = (merged.description, *parts[0].result.remarks)
         steps = parts[0].result.steps
-        trained = Trained(experiment, folder, measure.images, steps, merged.seconds, merged)
+        times = Times(merged.seconds)
+        trained = Trained(experiment, folder, measure.images, steps, times, merged)
         pictures = draw(measure.method, measure.feed, measure.images, fabric.autocast)
         write_files(trained, measure.method, results, pictures)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
+from unseen.training.averaging.average import Average, part_of
 
 
 class Checkpoint(NamedTuple):
@@ -22,6 +23,9 @@ class Checkpoint(NamedTuple):
     metrics_size: int
     evaluations: list[dict[str, Any]]
     seconds: float
+    processor_seconds: float = 0.0
+    averaging: dict[str, Any] | None = None
+    """What is known of the average besides its tensors."""
 
 
 def save_weights(path: Path, method: Method) -> None:
@@ -77,13 +81,20 @@ def _check_same_network(
 
 
 def save_checkpoint(
-    path: Path, method: Method, optimizer: torch.optim.Optimizer, about: Checkpoint
+    path: Path,
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    about: Checkpoint,
+    average: Average | None = None,
 ) -> None:
     """Learning rates are not saved: they are a function of the step."""
     tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
     for number, state in optimizer.state_dict()["state"].items():
         kept = {key: value for key, value in state.items() if value is not None}
         tensors |= {f"optimizer.{number}.{k}": v.contiguous() for k, v in kept.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": t.contiguous() for name, t in average.tensors().items()}
+        about = about._replace(averaging=average.numbers())
     _save(path, tensors, {"about": json.dumps(about._asdict())})
 
 
@@ -97,25 +108,32 @@ def steps_saved(path: Path) -> int:
 
 
 def load_checkpoint(
-    path: Path, method: Method, optimizer: torch.optim.Optimizer
+    path: Path,
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    average: Average | None = None,
 ) -> Checkpoint | None:
-    """Restore both in place; None where there is no checkpoint yet."""
+    """Restore all of them in place; None where there is no checkpoint yet."""
     if not path.is_file():
         return None
     tensors, info = _load(path)
     if "about" not in info:
         raise UnseenError(f"{path} is not a checkpoint; remove it to start the run again")
-    state: dict[int, dict[str, Tensor]] = {}
-    weights: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        owner, _, rest = name.partition(".")
-        if owner == "method":
-            weights[rest] = tensor
-        else:
-            number, _, key = rest.partition(".")
-            state.setdefault(int(number), {})[key] = tensor
+    weights = part_of(tensors, "method")
     _check_same_network(path, weights, method.state_dict())
     method.load_state_dict(weights)
+    _load_optimizer(optimizer, part_of(tensors, "optimizer"))
+    about = Checkpoint(**json.loads(info["about"]))
+    if average is not None and about.averaging is not None:
+        average.restore(about.averaging, part_of(tensors, "average"))
+    return about
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, key = name.partition(".")
+        state.setdefault(int(number), {})[key] = tensor
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     for parameter, values in optimizer.state.items():
@@ -123,7 +141,6 @@ def load_checkpoint(
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 # files know one memory format only, fused updates want that of the parameter
                 values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-    return Checkpoint(**json.loads(info["about"]))
 
 
 def _save(path: Path, tensors: dict[str, Tensor], info: dict[str, str]) -> None:

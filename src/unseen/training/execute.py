@@ -16,6 +16,7 @@ from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
+from unseen.training.averaging.build import check_averaging
 from unseen.training.build import build_sampler, check_augmentation, count_steps, looks_at_target
 from unseen.training.devices import ProcessLost, is_first_process, launch
 from unseen.training.display import Display
@@ -41,6 +42,7 @@ def execute(
         raise SettingsError("selection=oracle chooses on the unseen domain; set data.unseen_domain")
     datasets = datasets or OpenDatasets()
     _choose_roles(experiment, datasets)  # a misspelt domain leaves no folder behind
+    check_averaging(experiment, length(experiment, datasets))
     first = is_first_process()
     with folder.locked() if first else nullcontext():
         if not folder.finished:  # another process may just have been quicker

@@ -88,6 +88,8 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.method.after_update(progress)
+    if state.average is not None and not state.method.preparing:
+        state.average.after_step(state.step + 1)
     return losses
 
 

@@ -1,7 +1,7 @@
 """Measuring a run: source validation while it trains, all three views when it is done."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -12,13 +12,15 @@ from unseen.atomic import link_file, write_json
 from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
 from unseen.data.roles import Roles
-from unseen.evaluation.protocol import Evaluator, Predict, three_views
+from unseen.evaluation.protocol import Evaluator, Predict, Scores, three_views
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
-from unseen.records.result import Measured, Merged, RuleResult, RunResult, Views
+from unseen.records.result import Merged, RuleResult, RunResult, Views
 from unseen.selection import Evaluation, choose
+from unseen.training.averaging.average import Average
+from unseen.training.averaging.swad import ValleyAverage
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
 from unseen.training.pictures import draw
@@ -28,15 +30,21 @@ from unseen.training.state import RunState
 def validate(state: RunState) -> None:
     """Accuracy on the source validation images; weights that a rule now prefers are kept, unless
     the method is in a phase that only prepares."""
-    with _predicting(state) as predict:
-        roles, selection = state.images.roles, state.experiment.selection
-        [evaluation] = measure_step(state.evaluator, predict, roles, selection, state.step)
     candidate = not state.method.preparing
-    if candidate:
-        state.evaluations.append(evaluation)
-    if state.log is None:
-        return
-    state.log.write(evaluation_record(evaluation, candidate, state.method.statistics()))
+    own = _judge(state) if candidate else None
+    with nullcontext() if state.average is None else state.average.in_place():
+        same = own is not None and state.average is not None and not state.average.steps
+        evaluation = own if own is not None and same else _evaluate(state)
+        if candidate:
+            state.evaluations.append(evaluation)
+        if state.log is not None:
+            _record(state, evaluation, candidate)
+
+
+def _record(state: RunState, evaluation: Evaluation, candidate: bool) -> None:
+    assert state.log is not None
+    statistics, average = state.method.statistics(), state.average
+    state.log.write(evaluation_record(evaluation, candidate, statistics, average))
     state.display.evaluation(fmean(evaluation.validation.values()))
     files = [
         state.folder.weights(rule)
@@ -49,16 +57,40 @@ def validate(state: RunState) -> None:
         link_file(files[0], file)
 
 
+def _evaluate(state: RunState) -> Evaluation:
+    with _predicting(state) as predict:
+        roles, selection = state.images.roles, state.experiment.selection
+        [evaluation] = measure_step(state.evaluator, predict, roles, selection, state.step)
+    return evaluation
+
+
+def _judge(state: RunState) -> Evaluation | None:
+    """Under SWAD, the validation loss of the weights themselves decides which steps count."""
+    average = state.average
+    if not isinstance(average, ValleyAverage) or average.ended:
+        return None
+    evaluation = _evaluate(state)
+    assert evaluation.validation_loss is not None
+    average.judge(fmean(evaluation.validation_loss.values()))
+    return evaluation
+
+
 def measure_step(
     evaluator: Evaluator, predict: Predict, roles: Roles, selection: str, step: int
 ) -> list[Evaluation]:
     """Accuracies at a step, of each model. The unseen domain is looked at during training only
     under the selection rule that says so by its name, `oracle`."""
-    seen = [_accuracies(each) for each in evaluator.measure(predict, roles.validation)]
+    found = []
+    for scores in evaluator.score(predict, roles.validation):
+        losses = {domain: score.loss for domain, score in scores.items()}
+        found.append(Evaluation(step, _accuracies(scores), validation_loss=losses))
     if selection != "oracle":
-        return [Evaluation(step, each) for each in seen]
-    unseen = [_accuracies(each) for each in evaluator.measure(predict, roles.out_of_domain)]
-    return [Evaluation(step, *each) for each in zip(seen, unseen, strict=True)]
+        return found
+    unseen = evaluator.score(predict, roles.out_of_domain)
+    return [
+        evaluation._replace(unseen=_accuracies(scores))
+        for evaluation, scores in zip(found, unseen, strict=True)
+    ]
 
 
 def measure_views(
@@ -70,12 +102,21 @@ def measure_views(
 
 
 def evaluation_record(
-    evaluation: Evaluation, candidate: bool, statistics: dict[str, Any]
+    evaluation: Evaluation,
+    candidate: bool,
+    statistics: dict[str, Any],
+    average: Average | None = None,
 ) -> dict[str, Any]:
     """A line of metrics.jsonl."""
-    record: dict[str, Any] = {"step": evaluation.step, "validation": evaluation.validation}
+    record: dict[str, Any] = {
+        "step": evaluation.step,
+        "validation": evaluation.validation,
+        "validation_loss": evaluation.validation_loss,
+    }
     if evaluation.unseen:
         record["unseen"] = evaluation.unseen
+    if average is not None:
+        record["averaged_steps"] = average.steps
     if not candidate:
         record["candidate"] = False
     return record | {"statistics": statistics}
@@ -83,6 +124,8 @@ def evaluation_record(
 
 def write_result(state: RunState) -> None:
     """The three views for every rule, then result.json: the mark of a finished run."""
+    if state.average is not None:
+        state.average.take_over()
     results: dict[str, RuleResult] = {}
     measured: dict[int, Views] = {}
     for rule in reversed(rules_of(state.experiment)):  # the last step's weights are in memory
@@ -96,11 +139,18 @@ def write_result(state: RunState) -> None:
         results[rule] = RuleResult(step=step, views=measured[step])
     if state.log is None:
         return
-    seconds = state.seconds
+    times = Times(state.seconds, state.processor_seconds)
     load_weights(state.folder.weights(state.experiment.selection), state.method)
     pictures = draw(state.method, state.feed, state.images, state.fabric.autocast)
-    trained = Trained(state.experiment, state.folder, state.images, state.steps, seconds)
+    trained = Trained(state.experiment, state.folder, state.images, state.steps, times)
     write_files(trained, state.method, results, pictures)
+
+
+class Times(NamedTuple):
+    """How long a run took, by the clock and of processors."""
+
+    seconds: float
+    processor_seconds: float | None = None
 
 
 class Trained(NamedTuple):
@@ -110,9 +160,9 @@ class Trained(NamedTuple):
     folder: RunFolder
     images: Images
     steps: int
-    seconds: float
+    times: Times
     merged: Merged | None = None
-    """Of a model that was averaged from others; the seconds are those of all of them."""
+    """Of a model that was averaged from others; the times are those of all of them."""
 
 
 def write_files(
@@ -121,7 +171,8 @@ def write_files(
     """All that is written at the end of a run; result.json last."""
     result = _result(run, method, results)
     steps = run.merged.steps if run.merged else run.steps
-    timing = {"seconds": run.seconds, "seconds_per_step": run.seconds / steps}
+    known = {name: value for name, value in run.times._asdict().items() if value is not None}
+    timing = known | {"seconds_per_step": run.times.seconds / steps}
     write_json(run.folder.timing, timing)
     write_arrays(run.folder.pictures, pictures)
     if arrays := method.arrays():
@@ -171,5 +222,5 @@ def _predicting(state: RunState) -> Iterator[Predict]:
         state.module.train()
 
 
-def _accuracies(measured: Measured) -> dict[str, float]:
-    return {domain: result.accuracy for domain, result in measured.items()}
+def _accuracies(scores: Scores) -> dict[str, float]:
+    return {domain: score.accuracy for domain, score in scores.items()}

@@ -54,10 +54,19 @@ def schedule_factor(
     settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int
 ) -> float:
     """What all learning rates are multiplied with at a step: a pure function of it."""
+    warm_up = min(1.0, (step + 1) / (settings.warmup * steps)) if settings.warmup else 1.0
+    return warm_up * _factor(settings, step, steps, steps_per_epoch)
+
+
+def _factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int) -> float:
     if settings.name == "constant":
         return 1.0
     if settings.name == "cosine":
         return 0.5 * (1 + math.cos(math.pi * step / steps))
+    if settings.name == "flat":
+        falls = settings.decay_from * steps
+        t = (step - falls) / (steps - falls) if step > falls else 0.0
+        return 0.5 * (1 + math.cos(math.pi * t))
     t = {"step": step, "epoch": step // steps_per_epoch, "run": step / steps}[settings.unit]
     if settings.name == "exponential":
         return settings.gamma**t

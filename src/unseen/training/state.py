@@ -23,6 +23,8 @@ from unseen.methods.base import Method
 from unseen.records.folder import RunFolder
 from unseen.records.log import MetricsLog
 from unseen.selection import Evaluation
+from unseen.training.averaging.average import Average
+from unseen.training.averaging.build import build_average
 from unseen.training.build import (
     Images,
     build_images,
@@ -54,6 +56,8 @@ class RunState:
     module: nn.Module
     """The method as Fabric wraps it: what training calls, so that gradients are shared."""
     optimizer: torch.optim.Optimizer
+    average: Average | None
+    """Of the weights over steps, where the settings ask for one."""
     evaluator: Evaluator
     log: MetricsLog | None
     """Only on rank 0, which alone writes files."""
@@ -61,6 +65,8 @@ class RunState:
     evaluations: list[Evaluation] = field(default_factory=list)
     seconds_before: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    processor_seconds_before: float = 0.0
+    processor_started: float = field(default_factory=time.process_time)
 
     @property
     def process(self) -> Process:
@@ -81,6 +87,11 @@ class RunState:
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
+    @property
+    def processor_seconds(self) -> float:
+        """Time that processors worked for this process, however busy the machine is."""
+        return self.processor_seconds_before + time.process_time() - self.processor_started
+
 
 def assemble(
     fabric: Fabric,
@@ -100,7 +111,8 @@ def assemble(
     remember_images(fabric, folder, images)
     feed = open_feed(fabric, experiment, images, method, display)
     run_survey(fabric, folder, method, feed, images.roles, display)
-    checkpoint = load_checkpoint(folder.checkpoint, method, optimizer)
+    average = build_average(experiment, method, steps)
+    checkpoint = load_checkpoint(folder.checkpoint, method, optimizer, average)
     module, optimizer = fabric.setup(method, optimizer)
     log = None
     if fabric.is_global_zero:
@@ -113,12 +125,13 @@ def assemble(
     )
     state = RunState(
         fabric, experiment, folder, display, images, feed, sampler, steps,
-        method, module, optimizer, evaluator, log,
+        method, module, optimizer, average, evaluator, log,
     )  # fmt: skip
     if checkpoint:
         state.step = checkpoint.step
         state.evaluations = [Evaluation(**record) for record in checkpoint.evaluations]
         state.seconds_before = checkpoint.seconds
+        state.processor_seconds_before = checkpoint.processor_seconds
     return state
 
 
@@ -144,8 +157,9 @@ def save(state: RunState) -> None:
         metrics_size=state.log.sync(),
         evaluations=[evaluation._asdict() for evaluation in state.evaluations],
         seconds=state.seconds,
+        processor_seconds=state.processor_seconds,
     )
-    save_checkpoint(state.folder.checkpoint, state.method, state.optimizer, about)
+    save_checkpoint(state.folder.checkpoint, state.method, state.optimizer, about, state.average)
 
 
 def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> Tensor:

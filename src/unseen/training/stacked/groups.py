@@ -44,9 +44,10 @@ def stackable_groups(
     """Runs that may be trained together, in order; every other one alone.
 
     Together train runs from stored features (`network.freeze_until`, generalization, balanced
-    batches, one device, full precision) of a method that is `stackable`, does not need pixels and
-    does nothing between steps. They differ in seed, unseen and training domains (of the same
-    number) and in numbers with a fraction, such as rates and weights of losses; in nothing else.
+    batches, one device, full precision, no `swad`) of a method that is `stackable`, does not need
+    pixels and does nothing between steps. They differ in seed, unseen and training domains (of the
+    same number) and in numbers with a fraction, such as rates and weights of losses; in nothing
+    else.
     What learns must be the same function in training and prediction: a network with dropout, or
     with batch norm that adapts, behind the boundary trains alone, because its dropout is drawn from
     a generator that each run has to itself. So do runs with random weights and other seeds: their
@@ -84,6 +85,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         experiment.sampling == "balanced",
         experiment.devices.number == 1,
         experiment.precision == "32",
+        experiment.averaging.name != "swad",
         not experiment.compile,
         experiment.selection != "oracle" or experiment.data.unseen_domain,
         kind.traits.stackable,

@@ -20,6 +20,7 @@ from unseen.records.result import RuleResult, Views
 from unseen.selection import choose
 from unseen.training.checkpoints import for_prediction
 from unseen.training.measuring import (
+    Times,
     Trained,
     evaluation_record,
     measure_step,
@@ -88,7 +89,9 @@ def _cohorts(stack: Stack, tensors: Tensors) -> Iterator[_Cohort]:
 
 def validate(stack: Stack, step: int) -> None:
     """As `measuring.validate`, for every active run; the best weights are kept in memory."""
-    learning = {name: tensor.detach() for name, tensor in stack.method.learning.items()}
+    model = stack.average.model if stack.average is not None else None
+    tensors = model.values if model is not None else stack.method.learning
+    learning = {name: tensor.detach() for name, tensor in tensors.items()}
     rules = rules_of(stack.shared)
     preferred: dict[str, list[int]] = {rule: [] for rule in rules}
     stack.method.template.eval()
@@ -101,7 +104,8 @@ def validate(stack: Stack, step: int) -> None:
                 continue
             run.evaluations.append(evaluation)
             statistics = _statistics(stack, number, learning)
-            run.records.append(evaluation_record(evaluation, True, statistics))
+            record = evaluation_record(evaluation, True, statistics, stack.average)
+            run.records.append(record)
             for rule in rules:
                 if choose(rule, run.evaluations) == step:
                     preferred[rule].append(number)
@@ -129,7 +133,10 @@ def write_results(stack: Stack) -> None:
             each = measure_views(*measured, stack.method.template)
             for number, views in zip(cohort.numbers, each, strict=True):
                 results[number][rule] = views
-    share = (time.monotonic() - stack.started) / len(stack.runs)
+    share = Times(
+        (time.monotonic() - stack.started) / len(stack.runs),
+        (time.process_time() - stack.processor_started) / len(stack.runs),
+    )
     for run in stack.runs:
         _write_records(run)
     writer = WeightsWriter(stack.method.template)

@@ -29,6 +29,8 @@ from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 from unseen.records.folder import RunFolder
 from unseen.selection import Evaluation
+from unseen.training.averaging.average import StepAverage
+from unseen.training.averaging.build import average_of_steps
 from unseen.training.build import Images, build_method_on, build_sampler, count_steps
 from unseen.training.display import Display
 from unseen.training.first_pass.features import features_key, stored_features
@@ -74,9 +76,12 @@ class Stack:
     features: StoredFeatures
     feed: Feed
     method: StackedMethod
+    average: StepAverage | None
+    """Of the learning tensors of all runs at once."""
     best: dict[str, Tensors] = field(default_factory=dict)
     """The learning tensors that each selection rule prefers up to now."""
     started: float = field(default_factory=time.monotonic)
+    processor_started: float = field(default_factory=time.process_time)
 
     @property
     def shared(self) -> Experiment:
@@ -122,7 +127,10 @@ def assemble_stack(
     stacked = StackedMethod([methods[r.folder.path] for r in runs], settings, fabric.device)
     feed = Feed(features, PixelScale(network.mean, network.std), Process(fabric.device))
     steps = count_steps(first, runs[0].sampler)
-    return Stack(display, runs, streams, steps, features, feed, stacked)
+    average = None
+    if first.averaging.name != "none":
+        average = average_of_steps(first, stacked.learning, steps)
+    return Stack(display, runs, streams, steps, features, feed, stacked, average)
 
 
 class _SeededNetwork(NamedTuple):

@@ -125,6 +125,8 @@ def training_steps(stack: Stack) -> Iterator[tuple[Losses, Tensor]]:
         if longest[0] is not None:
             clip(gradients, torch.tensor(longest))
         optimizer.step(gradients, factors[step])
+        if stack.average is not None:
+            stack.average.after_step(step + 1)
         yield losses, factors[step]
 
 
