@@ -1,10 +1,10 @@
-"""Marks on settings that say whether they decide the result of a run, and what follows from them.
+"""What all settings are, and marks on them that say whether they decide the result of a run.
 No torch."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 NO_EFFECT_ON_RESULT = "no effect on the result"
 """Marks a setting that decides nothing about what a run computes, as `Annotated[int, MARK]`. All
@@ -13,6 +13,12 @@ others are part of a run's identity."""
 NEUTRAL_AT_DEFAULT = "neutral at its default"
 """Marks a setting that was added later and does nothing at its default: it is part of the identity
 only where it has another value, so that runs made before it existed keep theirs."""
+
+
+class Settings(BaseModel):
+    """Frozen, and closed: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Formerly(NamedTuple):
