@@ -1,5 +1,5 @@
-"""Writes what is generated in the documentation: tables of settings, the page of commands, and the
-results on digits.
+"""Writes what is generated in the documentation: tables of settings, the page of commands, and
+results.
 
 make docs
 """
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.generators.command_page import command_page  # noqa: E402
-from docs.generators.digit_tables import digit_pages  # noqa: E402
+from docs.generators.result_tables import result_pages  # noqa: E402
 from docs.generators.setting_tables import method_pages, settings_page  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -22,7 +22,7 @@ def generated_pages() -> dict[Path, str]:
     settings = DOCS / "settings.md"
     return {
         **method_pages(DOCS / "methods"),
-        **digit_pages(ROOT),
+        **result_pages(ROOT),
         settings: settings_page(settings.read_text(encoding="utf-8")),
         DOCS / "commands.md": command_page(),
     }
