@@ -49,7 +49,7 @@ def test_every_method_can_be_traced(form: str) -> None:
                 np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["metareg", "importance", "fusion"])
+@pytest.mark.parametrize("name", ["metareg", "importance", "fusion", "dmg, routed"])
 def test_methods_with_more_than_a_network_become_onnx_files(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     assert export(in_use(name), "onnx", tmp_path / "model.onnx").parity.difference < 1e-4

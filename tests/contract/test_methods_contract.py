@@ -34,6 +34,11 @@ FORMS = {  # of a method and its setting; a frozen part where the method asks fo
         for name in catalog.METHODS
         if catalog.load("method", name).traits.target_images != "unused"
     },
+    "dmg, routed": "generalization",
+}
+OPTIONS = {
+    "importance": {"width": 64, "depth": 2},  # narrow and deep, it needs more steps than made here
+    "dmg, routed": {"prediction": "routed"},
 }
 methods = pytest.mark.parametrize("form", FORMS)
 COUPLED = {
@@ -52,9 +57,8 @@ def make(form: str, seed: int = 0) -> Method:
     network = build_network(settings, len(TASK.classes))
     kind = catalog.load("method", name)
     target = "clipart" if FORMS[form] == "adaptation" else None
-    # ten-wide layers, four deep, need more than the few steps made here
-    wider = {"width": 64, "depth": 2} if name == "importance" else {}
-    method = kind(network, TASK._replace(target=target), kind.Config(name=name, **wider))
+    config = kind.Config(name=name, **OPTIONS.get(form, {}))
+    method = kind(network, TASK._replace(target=target), config)
     if isinstance(method, SurveyingMethod):
         method.use_survey(method.survey(training_images()))
     return method

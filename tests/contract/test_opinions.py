@@ -6,6 +6,7 @@ from tests.contract.test_methods_contract import TASK, batch
 
 from unseen import catalog
 from unseen.config import NetworkSettings
+from unseen.methods.base import Progress
 from unseen.methods.kinds import DomainAware
 from unseen.networks.backbones import build_network
 
@@ -13,6 +14,7 @@ FORMS = [
     ("dmg", {}),
     ("dmg", {"prediction": "greedy"}),
     ("dmg", {"prediction": "average_mask"}),
+    ("dmg", {"prediction": "routed", "uniform_share": 0.25}),
     ("dmg", {"gates": "unit"}),
     ("multihead", {}),
     ("multihead", {"split": "fc1"}),
@@ -29,6 +31,7 @@ def make(name: str, options: dict[str, str]) -> DomainAware:
     with torch.no_grad():
         for tensor in method.parameters():
             tensor.add_(0.5 * torch.randn_like(tensor))
+        method.loss(batch(), Progress(0, 1))  # some remember what they saw
     return method
 
 

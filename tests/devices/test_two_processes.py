@@ -29,7 +29,7 @@ from unseen.training.state import RunState, assemble, save
 
 pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
-METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING))
+METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING), "dmg, routed")
 PAUSED = "paused"  # the run that two processes begin and one process ends
 SPARSE = "sparse"  # a run with fewer validation images in a domain than processes
 
@@ -48,9 +48,11 @@ def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
         "devices.number": number,
         "devices.accelerator": "cpu",
     }
-    name, adapting, _ = method.partition(",")
-    if adapting:
-        settings["setting"] = "adaptation"
+    name, _, form = method.partition(", ")
+    if form == "adaptation":
+        settings["setting"] = form
+    elif form:
+        settings["method.prediction"] = form
     return load_experiment(f"digits/{name}", settings | changes)
 
 

@@ -13,6 +13,7 @@ from unseen.data.randomness import image_keys, uniform
 from unseen.methods.base import Progress
 from unseen.methods.dmg import DMG
 from unseen.methods.masking import mask_statistics, soft_iou, straight_through
+from unseen.methods.routing import DomainStatistics
 from unseen.networks.stages import ImageInput, Network
 
 LN3 = math.log(3)  # σ(ln 3) = 3/4, σ(−ln 3) = 1/4
@@ -247,6 +248,75 @@ def test_dropout_keeps_its_chance_for_good(settings: dict[str, float], kept: flo
     torch.testing.assert_close(method.predict(images), scaled)
     with pytest.raises(ValueError, match="training_masks=sample"):
         DMG.Config(name="dmg", masks="dropout", training_masks="greedy")
+
+
+def convolution() -> Network:
+    """One channel of 2×2 positions at the site `last`."""
+    torch.manual_seed(0)
+    stages = {"conv": nn.Conv2d(3, 1, 1), "last": nn.Sequential(nn.Flatten(), nn.Linear(4, 3))}
+    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
+
+
+def positions(*images: list[float]) -> Tensor:
+    return torch.tensor(images).view(-1, 1, 2, 2)
+
+
+def test_weights_by_the_distance_of_statistics() -> None:
+    """Domain 0 has μ 2 and σ 1, domain 1 μ 4 and σ 0. An image of μ 2 and σ 0 is at a distance of 1
+    from the first and 4 from the second: weights 4/5 and 1/5."""
+    kept = DomainStatistics(convolution(), "last", 2)
+    first, second = [1.0, 1.0, 3.0, 3.0], [4.0] * 4
+    kept.observe(positions(first, second, second), torch.tensor([0, 1, 1]))
+    image = positions([2.0] * 4)
+    torch.testing.assert_close(kept.closeness(image), torch.tensor([[0.8], [0.2]]))
+    torch.testing.assert_close(kept.closeness(positions(second)), torch.tensor([[0.0], [1.0]]))
+    # a second step sees domain 0 alone: μ 5, σ 0
+    kept.observe(positions([5.0] * 4), torch.tensor([0]))
+    mean, deviation = (0.99 * 2 + 5) / 1.99, 0.99 * 1 / 1.99
+    inverse = [1 / ((mean - 2) ** 2 + deviation**2), 1 / 4]
+    expected = torch.tensor([[each / sum(inverse)] for each in inverse])
+    torch.testing.assert_close(kept.closeness(image), expected)
+
+
+def test_statistics_of_tokens_and_of_flat_features() -> None:
+    stages = {"tokens": nn.Flatten(2), "flat": nn.Flatten(), "last": nn.Linear(12, 3)}
+    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
+    tokens = torch.tensor([[[1.0, 5.0, 0.0, 0.0], [3.0, 5.0, 0.0, 0.0], [2.0, 5.0, 0.0, 3.0]]])
+    found = DomainStatistics(network, "flat", 2).of_images(tokens)
+    third = math.sqrt(2 / 3)
+    torch.testing.assert_close(
+        found, torch.tensor([[[2.0, 5.0, 0.0, 1.0], [third, 0.0, 0.0, math.sqrt(2)]]])
+    )
+    flat = DomainStatistics(network, "last", 2).of_images(torch.arange(24.0).view(2, 12))
+    torch.testing.assert_close(flat[:, 0], torch.arange(24.0).view(2, 12))
+    assert (flat[:, 1] == 0).all()
+
+
+def test_routed_prediction_mixes_weights_with_uniform_ones() -> None:
+    task = Task(("a", "b", "c"), ("k", "l"))
+
+    def build(**settings) -> DMG:
+        torch.manual_seed(1)
+        return DMG(convolution(), task, DMG.Config(name="dmg", **settings)).eval()
+
+    batch = batch_of([0, 1, 0, 1])
+    routed = build(prediction="routed", uniform_share=0.25)
+    routed.loss(batch, Progress(0, 1))
+    site = routed.network.run(batch.images, until="last")
+    own = torch.stack([site.flatten(1).mean(1), site.flatten(1).std(1, correction=0)], 1)
+    domains = torch.stack([own[0::2].mean(0), own[1::2].mean(0)])
+    inverse = 1 / (own[None] - domains[:, None]).square().sum(-1)
+    weights = 0.75 * inverse / inverse.sum(0) + 0.25 / 2
+    opinions = torch.stack([routed.predict(batch.images, domain) for domain in (0, 1)])
+    expected = (weights[..., None] * opinions).sum(0)
+    torch.testing.assert_close(routed.predict(batch.images), expected)
+    assert not torch.allclose(expected, opinions.mean(0))
+    soft = build()
+    torch.testing.assert_close(opinions, soft.opinions(batch.images))
+    uniform_ones = build(prediction="routed", uniform_share=1.0)
+    torch.testing.assert_close(uniform_ones.predict(batch.images), soft.predict(batch.images))
+    with pytest.raises(ValueError, match="prediction=soft"):
+        build(prediction="routed", masks="shared")
 
 
 def test_the_trunk_runs_once_for_all_domains() -> None:

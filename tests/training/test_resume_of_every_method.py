@@ -17,19 +17,23 @@ ADAPTING = [
     for name in catalog.METHODS
     if catalog.load("method", name).traits.target_images == "optional"
 ]
-FORMS = [(name, None) for name in catalog.METHODS] + [(name, "adaptation") for name in ADAPTING]
+FORMS = [
+    *((name, {}) for name in catalog.METHODS),
+    *((name, {"setting": "adaptation"}) for name in ADAPTING),
+    ("dmg", {"method__prediction": "routed"}),
+]
 
 
-@pytest.mark.parametrize(("method", "setting"), FORMS)
+@pytest.mark.parametrize(("method", "changes"), FORMS)
 def test_resume_equality(
     method: str,
-    setting: str | None,
+    changes: dict[str, str],
     tiny: Callable[..., Experiment],
     run_tiny: Callable[[Experiment, Path], RunFolder],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = tiny(f"digits/{method}", **({"setting": setting} if setting else {}))
+    experiment = tiny(f"digits/{method}", **changes)
     whole = run_tiny(experiment, tmp_path / "whole")
 
     def save_and_stop(state: RunState) -> None:

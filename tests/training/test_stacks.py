@@ -255,6 +255,7 @@ def test_views_of_another_augmentation_are_other_images(heads: Build) -> None:
         {"setting": "adaptation"},
         {"recipe": "digits/mldg"},
         {"recipe": "digits/dsn"},
+        {"recipe": "digits/dmg", "method__prediction": "routed"},
         {"network__name": "mnist_cnn", "network__pretrained": False, "seed": 0},
         {"data__unseen_domain": "nowhere"},
     ],

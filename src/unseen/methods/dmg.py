@@ -23,6 +23,7 @@ from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.building_blocks import classification
 from unseen.methods.kinds import DomainAware
 from unseen.methods.masking import Masks
+from unseen.methods.routing import DomainStatistics
 from unseen.networks.stages import Network
 from unseen.search import LogUniform
 
@@ -62,9 +63,12 @@ class DMG(DomainAware):
         the authors' code."""
         mask_weight_decay: float | None = Field(default=None, ge=0)
         """Weight decay of the logits; empty: the optimizer's."""
-        prediction: Literal["soft", "average_mask", "greedy"] = "soft"
+        prediction: Literal["soft", "average_mask", "greedy", "routed"] = "soft"
         """Scores averaged over the domains' soft masks (the paper), one pass with the average mask,
-        or scores averaged over hard masks."""
+        scores averaged over hard masks, or over soft masks with more weight for domains whose
+        images have similar statistics at the first site."""
+        uniform_share: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.5, ge=0, le=1)
+        """Of `prediction=routed`: how much of the weights is the same for all domains; 1: all."""
 
         _init = model_validator(mode="before")(masking.start_from_logit)
 
@@ -72,6 +76,8 @@ class DMG(DomainAware):
         def _check(self) -> "DMG.Config":
             if self.masks == "dropout" and self.training_masks == "greedy":
                 raise ValueError("masks=dropout samples its masks; set training_masks=sample")
+            if self.masks != "domain" and self.prediction == "routed":
+                raise ValueError(f"masks={self.masks} has one opinion; set prediction=soft")
             return self
 
     traits = Traits(stackable=True)
@@ -80,14 +86,15 @@ class DMG(DomainAware):
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         network.without_dropout()  # "turn dropout off while learning the domain-specific masks"
-        self.averages_opinions = config.prediction != "average_mask"
+        self.averages_opinions = config.prediction in ("soft", "greedy")
         self.sites = network.in_order(config.sites or network.mask_sites)
-        n_masks, kept = len(task.domains) if config.masks == "domain" else 1, config.start_kept
-        if config.masks == "dropout":
-            kept = kept or masking.PAPER_KEPT
+        n_masks = len(task.domains) if config.masks == "domain" else 1
+        kept = config.start_kept or (masking.PAPER_KEPT if config.masks == "dropout" else None)
         units = (masking.gates_at(network, site, config.gates) for site in self.sites)
         self.logits = nn.ParameterList(masking.first_logits(kept, n_masks, n) for n in units)
         self.logits.requires_grad_(config.masks != "dropout")
+        if config.prediction == "routed":
+            self.domain_statistics = DomainStatistics(network, self.sites[0], len(task.domains))
 
     def chances(self) -> Masks:
         """m^d = σ(m̃^d), `[domains, units]` by site."""
@@ -101,6 +108,8 @@ class DMG(DomainAware):
             threshold = 0.5 if greedy else uniform(batch.keys, m.shape[1], stream)
             masks[site] = masking.straight_through(m[batch.domains], threshold)
         trunk = self.network.run(batch.images, until=self.sites[0])
+        if self.config.prediction == "routed":
+            self.domain_statistics.observe(trunk, batch.domains)
         task_loss, accuracy = classification(self._masked(trunk, masks), batch.labels)
         overlap = masking.overlap(chances, len(self.logits[0]), self.config.overlap_pairs == "sum")
         sparsity = torch.stack([m.sum() for m in chances.values()]).sum()
@@ -114,13 +123,24 @@ class DMG(DomainAware):
         }
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        if domain is None and self.averages_opinions:
-            return super().predict(images)
+        if domain is None and self.config.prediction != "average_mask":
+            return self.scores_and_opinions(images)[0]
         trunk = self.network.run(images, until=self.sites[0])
         return self._masked(trunk, self._test_masks(domain))
 
+    def scores_and_opinions(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        if self.config.prediction != "routed":
+            return super().scores_and_opinions(images)
+        trunk = self.network.run(images, until=self.sites[0])
+        opinions, share = self._opinions(trunk), self.config.uniform_share
+        weights = (1 - share) * self.domain_statistics.closeness(trunk) + share / len(opinions)
+        return (weights[..., None] * opinions).sum(dim=0), opinions
+
     def opinions(self, images: Tensor) -> Tensor:
-        trunk = self.network.run(images, until=self.sites[0])  # once for all domains
+        return self._opinions(self.network.run(images, until=self.sites[0]))
+
+    def _opinions(self, trunk: Tensor) -> Tensor:
+        """The trunk ran once for all domains."""
         n_domains, n_images = len(self.task.domains), trunk.shape[0]
         # all domains in one batch: a larger product is a faster one
         by_domain = self._test_masks(slice(None)).items()

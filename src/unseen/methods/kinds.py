@@ -16,7 +16,7 @@ class DomainAware(Method):
     """A method that answers differently when it is told the domain."""
 
     averages_opinions: bool = True
-    """Whether `predict` is the mean of `opinions` where the domain is unknown."""
+    """Whether `predict` is the plain mean of `opinions` where the domain is unknown."""
 
     @abstractmethod
     def opinions(self, images: Tensor) -> Tensor:

@@ -50,8 +50,8 @@ def stackable_groups(
     else.
     What learns must be the same function in training and prediction: a network with dropout, or
     with batch norm that adapts, behind the boundary trains alone, because its dropout is drawn from
-    a generator that each run has to itself. So do runs with random weights and other seeds: their
-    frozen parts are not the same.
+    a generator that each run has to itself. So do methods that keep something from step to step in
+    buffers, and runs with random weights and other seeds: their frozen parts are not the same.
     """
     groups = group_runs(experiments, datasets or OpenDatasets())
     return [tuple(experiments[number] for number in numbers) for numbers in groups]
@@ -136,7 +136,10 @@ def _largest(experiment: Experiment, index: Index) -> int:
 
 def _fits(method: Method) -> bool:
     """Whether what learns is one function in training and prediction, of tensors that each have one
-    name: no dropout, no batch norm that adapts, no shared weights."""
+    name: no dropout, no batch norm that adapts, no shared weights, nothing else that is kept."""
+    kept = {name for name, _ in method.named_buffers() if not name.startswith("network.")}
+    if kept:
+        return False
     own = [id(tensor) for _, tensor in own_tensors(method)]
     if len(set(own)) < len(own):
         return False
