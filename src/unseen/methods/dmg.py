@@ -22,7 +22,6 @@ from unseen.methods import masking
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.building_blocks import classification
 from unseen.methods.kinds import DomainAware
-from unseen.methods.masking import Masks
 from unseen.methods.routing import DomainStatistics
 from unseen.networks.stages import Network
 from unseen.search import LogUniform
@@ -96,13 +95,13 @@ class DMG(DomainAware):
         if config.prediction == "routed":
             self.domain_statistics = DomainStatistics(network, self.sites[0], len(task.domains))
 
-    def chances(self) -> Masks:
+    def chances(self) -> masking.Masks:
         """m^d = σ(m̃^d), `[domains, units]` by site."""
         chances = (m.sigmoid().expand(len(self.task.domains), -1) for m in self.logits)
         return dict(zip(self.sites, chances, strict=True))
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        chances, masks = self.chances(), Masks()
+        chances, masks = self.chances(), masking.Masks()
         for stream, (site, m) in enumerate(chances.items(), _FIRST_MASK_STREAM):
             greedy = self.config.training_masks == "greedy"
             threshold = 0.5 if greedy else uniform(batch.keys, m.shape[1], stream)
@@ -148,7 +147,7 @@ class DMG(DomainAware):
         scores = self._masked(torch.cat([trunk] * n_domains), masks)
         return scores.view(n_domains, n_images, -1)
 
-    def _test_masks(self, domain: int | slice | None) -> Masks:
+    def _test_masks(self, domain: int | slice | None) -> masking.Masks:
         """Of one domain or several; None: their average mask."""
         chances = self.chances().items()
         if domain is None:
@@ -156,7 +155,7 @@ class DMG(DomainAware):
         greedy = self.config.prediction == "greedy"
         return {site: (m[domain] > 0.5).to(m) if greedy else m[domain] for site, m in chances}
 
-    def _masked(self, activations: Tensor, masks: Masks) -> Tensor:
+    def _masked(self, activations: Tensor, masks: masking.Masks) -> Tensor:
         """The task network: from the first site on, each site's input times its mask."""
         for site, until in zip(self.sites, (*self.sites[1:], None), strict=True):
             gated = activations * masking.spread(masks[site], self.network, site, self.config.gates)
