@@ -47,12 +47,24 @@ def _curve(line: Values, x: Scale, y: Scale, dots: bool) -> shapes.Group:
     """What lies outside is drawn at the edge."""
     places = tuple((x(a), min(max(y(b), y.end), y.start)) for a, b in line.points)
     drawn: list[shapes.Shape] = [shapes.Curve(places, line.label)]
-    if dots or len(places) == 1:
+    if dots or len(places) == 1 or line.half_widths:
         for (a, b), (step, value) in zip(places, line.points, strict=True):
             tip = f"{line.label}: {value:.4g} at {short(step)}"
             drawn.append(shapes.Circle(a, b, 3, "fill", tip))
+    for (step, value), half in zip(line.points, line.half_widths, strict=False):
+        if half is not None:
+            drawn += _interval(x(step), y, value - half, value + half)
     look = "curve dashed" if line.dashed else "curve"
     return shapes.Group(tuple(drawn), look, line.color, line.tags, line.label, line.points)
+
+
+def _interval(x: float, y: Scale, low: float, high: float) -> Iterator[shapes.Shape]:
+    """Upright, with caps; cut at the edge, and then without its cap."""
+    ends = [min(max(y(value), y.end), y.start) for value in (low, high)]
+    yield shapes.Line(x, ends[0], x, ends[1], "whisker own")
+    for value, end in zip((low, high), ends, strict=True):
+        if y(value) == end:
+            yield shapes.Line(x - 4, end, x + 4, end, "whisker own")
 
 
 def draw_clouds(panel: ScatterPanel) -> shapes.Drawing:

@@ -71,6 +71,8 @@ class Line(NamedTuple):
     points: tuple[tuple[float, float], ...]
     dashed: bool = False
     tags: tuple[str, ...] = ()
+    half_widths: tuple[float | None, ...] = ()
+    """Of the points' intervals, one for each; empty: none has one."""
 
 
 @dataclass(frozen=True)
