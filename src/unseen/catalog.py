@@ -45,6 +45,10 @@ METHODS = _in_files(
         "vrex": ("VREx", "equally low losses in all training domains (ICML 2021)"),
         "groupdro": ("GroupDRO", "domains with a high loss count more (ICLR 2020)"),
         "sd": ("SD", "small scores, so that no feature starves another (NeurIPS 2021)"),
+        "mixup": ("Mixup", "trains on images mixed from two domains (ICLR 2018)"),
+        "cdann": ("CDANN", "features that hide the domain of each class (ECCV 2018)"),
+        "rsc": ("RSC", "mutes the features that the classifier leans on most (ECCV 2020)"),
+        "sam": ("SAM", "weights with a low loss all around them (ICLR 2021, CVPR 2023)"),
     },
 )
 

@@ -44,6 +44,7 @@ methods = pytest.mark.parametrize("form", FORMS)
 COUPLED = {
     *("mldg", "metareg", "dsn", "dsn, adaptation"),
     *("coral", "mmd", "irm", "vrex", "groupdro"),
+    *("mixup", "cdann", "rsc", "sam"),
 }
 """Their losses are no means over images; what one process has to know of the others goes through
 `across_devices`, which tests/devices holds against one process."""

@@ -106,24 +106,38 @@ def inactive(parameters: Iterable[Tensor]) -> Tensor:
     return 0.0 * torch.stack([p.sum() for p in parameters]).sum()
 
 
-def gradient_step(
-    loss: Tensor, weights: Mapping[str, Tensor], lr: float, differentiable: bool
+def gradient_of_batch(
+    loss: Tensor,
+    weights: Mapping[str, Tensor],
+    keep_graph: bool = False,
+    differentiable: bool = False,
 ) -> dict[str, Tensor]:
-    """Weights one plain step down the loss of the whole batch, also where devices share it.
+    """The gradient of a mean over images, of the whole batch also where devices share it.
 
-    Gradients can be taken through the result; `differentiable`: through the step's own, too.
+    `keep_graph`: the loss is needed once more; `differentiable`: so is this gradient's own.
     """
     values = list(weights.values())
     found = torch.autograd.grad(
-        loss, values, retain_graph=True, create_graph=differentiable, materialize_grads=True
+        loss, values, retain_graph=keep_graph, create_graph=differentiable, materialize_grads=True
     )
     # one exchange for all: its counterpart in backward comes before any gradient is ready
     gradient = across_devices.mean(torch.cat([g.flatten() for g in found]))
     parts = torch.split(gradient, [value.numel() for value in values])
     return {
-        name: value - lr * part.view(value.shape)
+        name: part.view(value.shape)
         for (name, value), part in zip(weights.items(), parts, strict=True)
     }
+
+
+def gradient_step(
+    loss: Tensor, weights: Mapping[str, Tensor], lr: float, differentiable: bool
+) -> dict[str, Tensor]:
+    """Weights one plain step down the loss of the whole batch.
+
+    Gradients can be taken through the result; `differentiable`: through the step's own, too.
+    """
+    gradient = gradient_of_batch(loss, weights, keep_graph=True, differentiable=differentiable)
+    return {name: value - lr * gradient[name] for name, value in weights.items()}
 
 
 def with_gradients(params: Sequence[nn.Parameter], grads: Sequence[Tensor]) -> Tensor:

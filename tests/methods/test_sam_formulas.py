@@ -1,0 +1,107 @@
+"""SAM and SAGM: the gradient at moved weights, in closed form and to first order."""
+
+import pytest
+import torch
+from tests.methods.batches import batch_of, gradients, tiny_network
+from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Progress
+from unseen.methods.sam import SAM
+
+pytestmark = pytest.mark.usefixtures("in_double_precision")
+START = Progress(0, 10)
+DOMAINS = [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def make(*hidden: nn.Module, **settings) -> SAM:
+    task = Task(("a", "b", "c"), ("k", "l"))
+    return SAM(tiny_network(*hidden), task, SAM.Config(name="sam", **settings)).train()
+
+
+def risk(method: SAM, batch: DomainBatch) -> Tensor:
+    return functional.cross_entropy(method.network(batch.images), batch.labels)
+
+
+def at(method: SAM, batch: DomainBatch, gradient: list[Tensor], length: float) -> list[Tensor]:
+    """The gradient where the weights are moved by a multiple of this one."""
+    before = [p.detach().clone() for p in method.parameters()]
+    with torch.no_grad():
+        for parameter, direction in zip(method.parameters(), gradient, strict=True):
+            parameter.add_(length * direction)
+    found = gradients(risk(method, batch), method)
+    with torch.no_grad():
+        for parameter, value in zip(method.parameters(), before, strict=True):
+            parameter.copy_(value)
+    return found
+
+
+def norm(tensors: list[Tensor]) -> float:
+    return torch.cat([t.flatten() for t in tensors]).norm().item()
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.5])
+def test_the_gradient_is_that_of_weights_moved_up(radius: float) -> None:
+    method, batch = make(radius=radius), batch_of(DOMAINS)
+    plain = gradients(risk(method, batch), method)
+    expected = at(method, batch, plain, radius / norm(plain))
+    losses = method.loss(batch, START)
+    torch.testing.assert_close(gradients(losses["loss"], method), expected)
+    difference = norm([a - b for a, b in zip(expected, plain, strict=True)])
+    assert (difference > 1e-2) == (radius > 0)
+    torch.testing.assert_close(losses["loss"], losses["task"] + losses["sharpness"])
+    assert (losses["sharpness"] > 1e-2) == (radius > 0)
+    torch.testing.assert_close(losses["task"], risk(method, batch).detach())
+
+
+def test_sharpness_is_the_radius_times_the_norm_of_the_gradient() -> None:
+    """L(θ + ρ g / ‖g‖) − L(θ) = ρ ‖g‖ to first order in ρ."""
+    losses = make(radius=1e-4).loss(batch_of(DOMAINS), START)
+    expected = 1e-4 * losses["gradient_norm"].item()
+    assert losses["sharpness"].item() == pytest.approx(expected, rel=1e-3)
+
+
+def test_alignment_adds_the_loss_itself_and_a_step_down() -> None:
+    method, batch = make(radius=0.5, alignment=0.3), batch_of(DOMAINS)
+    plain = gradients(risk(method, batch), method)
+    moved = at(method, batch, plain, 0.5 / norm(plain) - 0.3)
+    expected = [a + b for a, b in zip(plain, moved, strict=True)]
+    losses = method.loss(batch, START)
+    torch.testing.assert_close(gradients(losses["loss"], method), expected)
+    whole = 2 * losses["task"] + losses["sharpness"]
+    torch.testing.assert_close(losses["loss"].detach(), whole)
+    without = make(radius=0.5, alignment=0.0).loss(batch, START)["loss"]
+    assert losses["loss"] < without  # −α ∇L(θ) · ∇L(θ + ε)
+
+
+def test_batch_norm_takes_in_a_step_once() -> None:
+    method, batch = make(nn.BatchNorm1d(4)), batch_of(DOMAINS)
+    plain = make(nn.BatchNorm1d(4))
+    plain.network(batch.images)
+    method.loss(batch, START)["loss"].backward()
+    for name, buffer in plain.network.named_buffers():
+        assert torch.equal(method.network.get_buffer(name), buffer), name
+    assert all(p.grad is not None for p in method.parameters())
+
+
+def test_a_frozen_part_stays_where_it_is() -> None:
+    method, batch = make(radius=0.5), batch_of(DOMAINS)
+    method.network.freeze("fc2")
+    stored = batch._replace(images=method.network.start(batch.images))
+    torch.testing.assert_close(method.loss(stored, START), method.loss(batch, START))
+    method.loss(batch, START)["loss"].backward()
+    names = [name for name, p in method.named_parameters() if p.grad is not None]
+    assert names == ["network.stages.fc2.weight", "network.stages.fc2.bias"]
+
+
+@pytest.mark.parametrize("alignment", [None, 0.3])
+def test_two_devices_compute_what_one_does(
+    alignment: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They move the weights by the gradient of all images."""
+    method, batch = make(radius=0.5, alignment=alignment), batch_of(DOMAINS)
+    halves = [rows(batch, [0, 1, 2, 3]), rows(batch, [4, 5, 6, 7])]
+    found = gradients_of_two(method, halves, START, monkeypatch)
+    torch.testing.assert_close(found, gradients_of_one(method, batch, START))
