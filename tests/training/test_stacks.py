@@ -159,6 +159,8 @@ def close(found: Any, expected: Any) -> None:
         ("fusion", {}, {"method__agnostic_share": 0.125, "method__domain_loss_weight": 0.375}),
         ("multihead", {"optimizer__new_layers_lr_factor": 3.0}, {}),
         ("aggregate", {"network__views": 2}, {}),
+        ("aggregate", {"averaging__name": "mean", "averaging__start": 0.4}, {}),
+        ("dmg", {"averaging__name": "ema", "averaging__decay": 0.75, "schedule__warmup": 0.5}, {}),
     ],
 )
 def test_a_stack_equals_runs_one_by_one(
@@ -227,6 +229,7 @@ def test_what_may_not_differ(heads: Build) -> None:
         {"data__validation_share": 0.2},
         {"data__unseen_domain": "plain,outlines"},
         {"network__freeze_until": "fc2"},
+        {"averaging__name": "mean"},
     ):
         assert len(stackable_groups([first, heads(**changes)])) == 2, changes
     same = heads(seed=7, data__unseen_domain="plain", optimizer__lr=0.3, schedule__gamma=0.5)
@@ -250,6 +253,7 @@ def test_views_of_another_augmentation_are_other_images(heads: Build) -> None:
         {"network__pretrained": False},
         {"sampling": "pooled"},
         {"precision": "bf16"},
+        {"averaging__name": "swad", "evaluate_every": 1},
         {"compile": True},
         {"devices__number": 2},
         {"setting": "adaptation"},
