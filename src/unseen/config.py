@@ -180,6 +180,9 @@ class Experiment(Settings):
     target_images: int | None = Field(default=None, gt=0)
     """Unlabelled target images in a batch, in adaptation; empty: as many as there are labelled
     ones."""
+    head_first: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    """Fit the classifier before the first step, by logistic regression on the features that the
+    network starts with (without masks, where a method has them); copies of it start from there."""
     sampling: Literal["balanced", "pooled"] = "balanced"
     """Equally many images from each domain, or a shuffle of all images (as in the DMG paper)."""
     clip_gradient: float | None = Field(default=None, gt=0)

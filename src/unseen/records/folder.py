@@ -48,6 +48,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.timing = path / "timing.json"
         self.survey = path / "survey.safetensors"
+        self.head = path / "head.safetensors"
         self.arrays = path / "arrays.npz"
         self.pictures = path / "pictures.npz"
         self.result = path / "result.json"

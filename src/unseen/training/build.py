@@ -1,8 +1,10 @@
 """From settings to the parts of a run: task, method, images and what each of them is for."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from unseen import catalog
 from unseen.config import Experiment
@@ -14,6 +16,7 @@ from unseen.data.sampling import Sampler
 from unseen.errors import SettingsError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
+from unseen.networks.classifier import linear_classifier, set_classifier
 from unseen.networks.stages import Network
 
 CHANGES_OF_PIXELS = ("randaugment", "random_convolution", "amplitude_mix", "erasing")
@@ -34,19 +37,40 @@ def build_task(index: Index, experiment: Experiment) -> Task:
     return Task(index.classes, roles.training_domains, target)
 
 
-def build_method(experiment: Experiment, task: Task) -> Method:
-    """Network and method with their first weights, which depend on the seed alone."""
+def build_method(
+    experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
+) -> Method:
+    """Network and method with their first weights, which depend on the seed alone, but for a
+    classifier that was fitted first: `head`."""
     torch.manual_seed(experiment.seed)
     network = build_network(experiment.network, len(task.classes))
-    return build_method_on(network, experiment, task)
+    return build_method_on(network, experiment, task, head)
 
 
-def build_method_on(network: Network, experiment: Experiment, task: Task) -> Method:
+def build_method_on(
+    network: Network, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
+) -> Method:
     """The method on a network that was just built; its own first weights are drawn afterwards."""
+    if head is not None:
+        set_classifier(network, head["weight"], head["bias"])
     if experiment.compile:
         network.compile_stages()
+    first = linear_classifier(network).weight.detach().clone() if experiment.head_first else None
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
+    if first is not None:
+        _check_starts_from(method, first)
     return method.to(memory_format=torch.channels_last)
+
+
+def _check_starts_from(method: Method, classifier: Tensor) -> None:
+    """Some parameter is the network's classifier, or copies of it."""
+    shape = classifier.shape
+    alike = (p for p in method.parameters() if p.shape[-2:] == shape)
+    if not any(torch.equal(p, classifier.expand_as(p)) for p in alike):
+        raise SettingsError(
+            f"head_first=true fits the network's classifier, but the method "
+            f"'{method.config.name}' has one of its own; leave out head_first"
+        )
 
 
 def build_images(

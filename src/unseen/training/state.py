@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from unseen.atomic import read_json, write_json
 from unseen.config import Experiment
 from unseen.data.augmentation.pixel_scale import PixelScale
-from unseen.data.batch import DomainBatch
+from unseen.data.batch import DomainBatch, Task
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import OpenDatasets
 from unseen.data.sampling import Sampler
 from unseen.errors import DataError
 from unseen.evaluation.protocol import Evaluator
 from unseen.methods.base import Method
+from unseen.networks.backbones import build_network
 from unseen.records.folder import RunFolder
 from unseen.records.log import MetricsLog
 from unseen.selection import Evaluation
@@ -38,6 +39,7 @@ from unseen.training.build import (
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
 from unseen.training.first_pass.features import stored_features
+from unseen.training.first_pass.head import Start, first_head
 from unseen.training.first_pass.survey import run_survey
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
@@ -106,10 +108,12 @@ def assemble(
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
     sampler = build_sampler(experiment, images.roles)
     steps = count_steps(experiment, sampler)
-    optimizer = build_optimizer(method, experiment.optimizer)
     folder = RunFolder(path)
     remember_images(fabric, folder, images)
     feed = open_feed(fabric, experiment, images, method, display)
+    if experiment.head_first:
+        method = _with_fitted_head(fabric, folder, experiment, method.task, images, feed, display)
+    optimizer = build_optimizer(method, experiment.optimizer)
     run_survey(fabric, folder, method, feed, images.roles, display)
     average = build_average(experiment, method, steps)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer, average)
@@ -133,6 +137,22 @@ def assemble(
         state.seconds_before = checkpoint.seconds
         state.processor_seconds_before = checkpoint.processor_seconds
     return state
+
+
+def _with_fitted_head(
+    fabric: Fabric,
+    folder: RunFolder,
+    experiment: Experiment,
+    task: Task,
+    images: Images,
+    feed: Feed,
+    display: Display,
+) -> Method:
+    """The method around a classifier that was fitted first."""
+    torch.manual_seed(experiment.seed)
+    network = build_network(experiment.network, len(task.classes)).to(fabric.device)
+    head = first_head(fabric, folder, Start(experiment, network, images, feed), display)
+    return build_method(experiment, task, head).to(fabric.device)
 
 
 def open_feed(

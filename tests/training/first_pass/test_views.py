@@ -137,7 +137,7 @@ def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> 
     (line,) = display.remarks
     number = len(stored.views.rows)
     assert line.startswith(f"features of 2 views of {number:,} images are stored, once for all ")
-    assert " GB, about " in line
+    assert " MB, about " in line
     assert any(text.startswith("computing view 2 of 2 (") for text in told)
     display = SilentDisplay()
     store(viewed(), display)

@@ -39,25 +39,18 @@ def stored_features(
     display: Display,
 ) -> StoredFeatures:
     """Of the images as they are and, with `network.views`, of their views: from the cache, or
-    computed now. Processes that want the same ones share the work, a file each."""
+    computed now."""
     prepared = images.prepared
-    assert network.frozen_until is not None
     feed = Feed(prepared, PixelScale(network.mean, network.std), Process(device))
     versions = _versions(feed, images.roles, network, experiment)
-    missing = [version for version in versions if version.file.open() is None]
-    notice = _announce(missing, display) if any(each.number for each in missing) else ""
-    while missing:
-        for version in missing:
-            _make(version, f"computing {version.called}{notice} of", display)
-        missing = [version for version in missing if version.file.open() is None]
-        if missing:
-            done = len(versions) - len(missing)
-            display.preparing("another process computes files of", done, len(versions))
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-    plain, *views = (_opened(version.file) for version in versions)
+    plain, *views = complete(versions, display)
     if not views:
         return StoredFeatures(prepared.index, plain)
     return StoredFeatures(prepared.index, plain, StoredViews(versions[-1].rows, tuple(views)))
+
+
+Inputs = Callable[[np.ndarray], Iterator[Tensor]]
+"""From rows to what a network takes, in batches."""
 
 
 class Version(NamedTuple):
@@ -68,8 +61,7 @@ class Version(NamedTuple):
     called: str
     file: FeatureFile
     rows: np.ndarray
-    images: Callable[[np.ndarray], Iterator[Tensor]]
-    """From rows to what the network takes."""
+    images: Inputs
     network: Network
 
     @torch.no_grad()
@@ -81,21 +73,44 @@ class Version(NamedTuple):
 def _versions(feed: Feed, roles: Roles, network: Network, experiment: Experiment) -> list[Version]:
     """The images as they are, then the views."""
     assert isinstance(feed.images, PreparedImages)
+    plain = plain_version(feed.images, network, experiment.network, feed.unlabelled)
+    views = AugmentedViews.of(feed, roles, experiment)
+    shape = (len(views.rows), *plain.file.shape[1:])
+    found = [plain]
+    for view in range(1, experiment.network.views + 1):
+        file = FeatureFile(f"{plain.file.name}-{views.key}-{view}", shape, COMPACT)
+        called = f"view {view} of {experiment.network.views}"
+        found.append(Version(view, called, file, views.rows, partial(views.images, view), network))
+    return found
+
+
+def plain_version(
+    prepared: PreparedImages, network: Network, settings: NetworkSettings, images: Inputs
+) -> Version:
+    """All images as they are, up to the end of the network's frozen part."""
     assert network.frozen_until is not None
-    key = features_key(feed.images, network, experiment.network)
     shape = network.input_shapes[network.frozen_until]
     if len(shape) == 3:
         shape = (*shape[1:], shape[0])
-    every = np.arange(len(feed.images.index))
-    file = FeatureFile(key, (len(every), *shape), FULL)
-    found = [Version(0, "features", file, every, feed.unlabelled, network)]
-    views = AugmentedViews.of(feed, roles, experiment)
-    for view in range(1, experiment.network.views + 1):
-        file = FeatureFile(f"{key}-{views.key}-{view}", (len(views.rows), *shape), COMPACT)
-        called = f"view {view} of {experiment.network.views}"
-        images = partial(views.images, view)
-        found.append(Version(view, called, file, views.rows, images, network))
-    return found
+    rows = np.arange(len(prepared.index))
+    file = FeatureFile(features_key(prepared, network, settings), (len(rows), *shape), FULL)
+    return Version(0, "features", file, rows, images, network)
+
+
+def complete(versions: Sequence[Version], display: Display) -> list[np.ndarray]:
+    """Their features, after what is missing was computed. Processes that want the same share the
+    work, a file each."""
+    missing = [version for version in versions if version.file.open() is None]
+    notice = _announce(missing, display) if any(each.number for each in missing) else ""
+    while missing:
+        for version in missing:
+            _make(version, f"computing {version.called}{notice} of", display)
+        missing = [version for version in missing if version.file.open() is None]
+        if missing:
+            done = len(versions) - len(missing)
+            display.preparing("another process computes files of", done, len(versions))
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    return [_opened(version.file) for version in versions]
 
 
 def features_key(prepared: PreparedImages, network: Network, settings: NetworkSettings) -> str:
@@ -135,7 +150,8 @@ def _announce(missing: Sequence[Version], display: Display) -> str:
     size = sum(version.file.size for version in missing)
     with room_for(size):
         numbers = sum(len(version.rows) for version in missing)
-        cost = f"{size / 1e9:.2g} GB, about {_seconds(missing[-1]) * numbers / 60:.2g} min"
+        minutes = _seconds(missing[-1]) * numbers / 60
+        cost = f"{size / 1e6:,.0f} MB, about {max(1, round(minutes)):,} min"
     views = [version for version in missing if version.number]
     display.line(
         f"features of {len(views)} views of {len(views[0].rows):,} images are stored, once for all "

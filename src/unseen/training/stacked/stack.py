@@ -32,8 +32,10 @@ from unseen.selection import Evaluation
 from unseen.training.averaging.average import StepAverage
 from unseen.training.averaging.build import average_of_steps
 from unseen.training.build import Images, build_method_on, build_sampler, count_steps
+from unseen.training.checkpoints import save_tensors
 from unseen.training.display import Display
 from unseen.training.first_pass.features import features_key, stored_features
+from unseen.training.first_pass.head import Start, first_head
 from unseen.training.stacked.method import StackedMethod, Tensors, copy_of
 from unseen.training.stacked.optimizer import Rates, rates_of
 from unseen.training.state import remember_images
@@ -109,23 +111,20 @@ def assemble_stack(
     _check_shared(prepared, networks.values(), first)
     some = Images(prepared, choose_roles(prepared.index, first.data))
     features = stored_features(fabric.device, some, network, first, display)
-    first_methods: dict[tuple[int, str], Method] = {}
+    feed = Feed(features, PixelScale(network.mean, network.std), Process(fabric.device))
+    beginning = _Beginning(fabric, networks, feed, display)
     runs, methods = [], {}
     for experiment, folder in members:
         images = Images(prepared, choose_roles(prepared.index, experiment.data))
         remember_images(fabric, folder, images)
         task = Task(prepared.index.classes, images.roles.training_domains)
-        alike = (experiment.seed, experiment.method.model_dump_json())
-        if alike not in first_methods:
-            first_methods[alike] = networks[experiment.seed].method(experiment, task)
-        method = methods[folder.path] = first_methods[alike]
+        method = methods[folder.path] = beginning.method(experiment, folder, images, task)
         sampler = build_sampler(experiment, images.roles)
         rates = rates_of(method, experiment.optimizer)
         runs.append(StackedRun(experiment, folder, images, task, sampler, rates))
     runs, streams = _in_streams(runs)
     settings = [run.experiment.method for run in runs]
     stacked = StackedMethod([methods[r.folder.path] for r in runs], settings, fabric.device)
-    feed = Feed(features, PixelScale(network.mean, network.std), Process(fabric.device))
     steps = count_steps(first, runs[0].sampler)
     average = None
     if first.averaging.name != "none":
@@ -139,9 +138,41 @@ class _SeededNetwork(NamedTuple):
     network: Network
     random_state: torch.Tensor
 
-    def method(self, experiment: Experiment, task: Task) -> Method:
+    def method(self, experiment: Experiment, task: Task, head: Tensors | None) -> Method:
         torch.set_rng_state(self.random_state)
-        return build_method_on(copy_of(self.network), experiment, task)
+        return build_method_on(copy_of(self.network), experiment, task, head)
+
+
+class _Beginning:
+    """Methods before their first step; runs that begin alike have the same one."""
+
+    def __init__(
+        self, fabric: Fabric, networks: dict[int, _SeededNetwork], feed: Feed, display: Display
+    ) -> None:
+        self._fabric, self._networks, self._feed, self._display = fabric, networks, feed, display
+        self._methods: dict[tuple[Any, ...], Method] = {}
+        self._heads: dict[tuple[Any, ...], Tensors] = {}
+
+    def method(
+        self, experiment: Experiment, folder: RunFolder, images: Images, task: Task
+    ) -> Method:
+        head = self._head(experiment, folder, images) if experiment.head_first else None
+        own = None if head is None else head["weight"].numpy().tobytes()
+        alike = (experiment.seed, experiment.method.model_dump_json(), own)
+        if alike not in self._methods:
+            network = self._networks[experiment.seed]
+            self._methods[alike] = network.method(experiment, task, head)
+        return self._methods[alike]
+
+    def _head(self, experiment: Experiment, folder: RunFolder, images: Images) -> Tensors:
+        """Fitted once for all runs with the same network and training images."""
+        key = (experiment.seed, images.roles.training_domains)
+        if key in self._heads and not folder.head.is_file():
+            save_tensors(folder.head, self._heads[key])
+        network = self._networks[experiment.seed].network
+        start = Start(experiment, network, images, self._feed)
+        self._heads[key] = first_head(self._fabric, folder, start, self._display)
+        return self._heads[key]
 
 
 def _networks(experiments: Sequence[Experiment], n_classes: int) -> dict[int, _SeededNetwork]:

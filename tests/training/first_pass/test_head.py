@@ -1,0 +1,161 @@
+"""`head_first`: the classifier that a run starts with, for every method, wherever it is trained."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unseen import catalog
+from unseen.config import Experiment, NetworkSettings, identity
+from unseen.data.batch import Task
+from unseen.errors import SettingsError
+from unseen.networks.backbones import small_cnn
+from unseen.networks.classifier import classifier_inputs, linear_classifier, set_classifier
+from unseen.records.folder import RunFolder
+from unseen.training.build import build_method
+from unseen.training.display import SilentDisplay
+from unseen.training.first_pass import head
+from unseen.training.first_pass.head import Examples
+from unseen.training.stacked.train import train_together
+
+Build = Callable[..., Experiment]
+RunTiny = Callable[[Experiment, Path], RunFolder]
+TASK = Task(tuple("0123456789"), ("blended", "coloured", "plain"))
+WITH_OWN_CLASSIFIER = ("importance",)
+STILL = {"optimizer__name": "sgd", "optimizer__momentum": 0.0, "optimizer__lr": 1e-30}
+
+
+def examples(features: list[list[float]], labels: list[int], counts: list[float]) -> Examples:
+    return Examples(
+        torch.tensor(features, dtype=torch.float64),
+        torch.tensor(labels),
+        torch.tensor(counts, dtype=torch.float64),
+    )
+
+
+def test_two_points_by_hand() -> None:
+    """x = ±1 in two classes: by symmetry scores are ±w x, and -2 σ(-2w) + 2 · penalty · w = 0."""
+    own = examples([[1.0], [-1.0]], [0, 1], [0.5, 0.5])
+    found = head.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
+    w = found[0, 0].item()
+    assert found[0, 1].item() == pytest.approx(-w, abs=1e-5)
+    assert torch.sigmoid(torch.tensor(-2 * w)).item() == pytest.approx(0.1 * w, abs=1e-5)
+
+
+def test_domains_weigh_the_same() -> None:
+    """Nothing but a bias to learn: class 1 has a third of one domain and all of the other one,
+    which has a single image; the chances that fit are the means over domains."""
+    own = examples([[0.0]] * 4, [0, 0, 1, 1], [1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    found = head.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
+    assert found[-1].softmax(dim=0).tolist() == pytest.approx([1 / 3, 2 / 3], abs=1e-5)
+
+
+def test_validation_chooses_the_penalty() -> None:
+    training = examples([[1.0], [-1.0]], [0, 1], [0.5, 0.5])
+    agreeing = examples([[1.0]], [0], [1.0])
+    contrary = examples([[1.0]], [1], [1.0])
+    assert head.choose_penalty(training, agreeing, 2)[1] == min(head.PENALTIES)
+    assert head.choose_penalty(training, contrary, 2)[1] == max(head.PENALTIES)
+
+
+def test_the_layer_is_found_and_set() -> None:
+    network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
+    features = torch.rand(3, 128)
+    assert torch.equal(classifier_inputs(network, features), features)
+    weight, bias = torch.rand(10, 128), torch.rand(10)
+    set_classifier(network, weight, bias)
+    torch.testing.assert_close(network.run(features, since="fc2"), features @ weight.T + bias)
+    assert torch.equal(linear_classifier(network).weight, weight)
+
+
+@pytest.mark.parametrize("method", [*catalog.METHODS])
+def test_every_method_starts_from_it_or_says_why_not(method: str, tiny: Build) -> None:
+    experiment = tiny(f"digits/{method}", head_first=True, **adapting(method))
+    fitted = {"weight": torch.rand(10, 128), "bias": torch.rand(10)}
+    if method in WITH_OWN_CLASSIFIER:
+        with pytest.raises(SettingsError, match="has one of its own; leave out head_first"):
+            build_method(experiment, TASK)
+        return
+    built = build_method(experiment, TASK._replace(target="outlines"), fitted)
+    alike = [p for p in built.parameters() if p.shape[-2:] == (10, 128)]
+    assert any(torch.equal(p, fitted["weight"].expand_as(p)) for p in alike)
+
+
+def adapting(method: str) -> dict[str, Any]:
+    wish = catalog.load("method", method).traits.target_images
+    return {"setting": "adaptation"} if wish in ("required", "surveyed") else {}
+
+
+@pytest.mark.parametrize("recipe", ["aggregate", "multihead"])
+def test_a_run_begins_where_the_fit_ended(
+    recipe: str, tiny: Build, run_tiny: RunTiny, tmp_path: Path
+) -> None:
+    """With steps that hardly move anything, it predicts far better than by chance."""
+    changes = {"network__freeze_until": "fc1", **STILL}
+    run = run_tiny(tiny(f"digits/{recipe}", head_first=True, **changes), tmp_path / "run")
+    fitted = load_file(run.head)
+    for name, tensor in load_file(run.weights("last")).items():
+        if name.endswith("fc2.weight"):
+            torch.testing.assert_close(tensor, fitted["weight"])
+    result = run.read_result()
+    accuracy = result.mean("last", "in_domain")
+    assert accuracy is not None
+    assert accuracy > 0.4
+    without = run_tiny(tiny(f"digits/{recipe}", **changes), tmp_path / "without").read_result()
+    assert (without.mean("last", "in_domain") or 0) < 0.2
+
+
+def test_a_resume_takes_the_head_that_there_is(
+    tiny: Build, run_tiny: RunTiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = tiny(head_first=True)
+    folder = run_tiny(experiment, tmp_path / "run")
+    before = folder.weights("last").read_bytes()
+    folder.result.unlink()
+    folder.checkpoint.unlink()
+    monkeypatch.setattr(head, "fit_head", None)  # would fail if it were called
+    assert run_tiny(experiment, tmp_path / "run").weights("last").read_bytes() == before
+
+
+def test_the_unseen_domain_is_not_looked_at(
+    tiny: Build, run_tiny: RunTiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    original = head._examples
+
+    def watched(network: Any, stored: Any, rows_of: Any) -> Any:
+        looked_at.extend(
+            stored.index.domains[d]
+            for rows in rows_of.values()
+            for d in stored.index.domain_of[rows]
+        )
+        return original(network, stored, rows_of)
+
+    monkeypatch.setattr(head, "_examples", watched)
+    run_tiny(tiny(head_first=True, steps=1), tmp_path / "run")
+    assert set(looked_at) == {"blended", "coloured", "plain"}
+
+
+@pytest.mark.usefixtures("in_double_precision")
+def test_a_stack_begins_like_its_runs(tiny: Build, run_tiny: RunTiny, tmp_path: Path) -> None:
+    choices = [{"data__unseen_domain": "plain"}, {"optimizer__lr": 2e-3}, {}]
+    experiments = [
+        tiny("digits/multihead", head_first=True, network__freeze_until="fc2", **choice)
+        for choice in choices
+    ]
+    folders = [RunFolder(tmp_path / "together" / str(number)) for number in range(3)]
+    train_together(experiments, folders, SilentDisplay())
+    for number, (experiment, other) in enumerate(zip(experiments, folders, strict=True)):
+        one = run_tiny(experiment, tmp_path / "alone" / str(number))
+        for name, tensor in load_file(one.weights("last")).items():
+            torch.testing.assert_close(
+                load_file(other.weights("last"))[name], tensor, atol=1e-6, rtol=0
+            )
+        assert load_file(other.head)["penalty"] == load_file(one.head)["penalty"]
+
+
+def test_off_is_what_it_was(tiny: Build) -> None:
+    assert identity(tiny()) == identity(tiny(head_first=False)) != identity(tiny(head_first=True))
