@@ -121,12 +121,7 @@ def assemble(
     log = None
     if fabric.is_global_zero:
         log = MetricsLog(folder.metrics, checkpoint.metrics_size if checkpoint else 0)
-    evaluator = Evaluator(
-        feed.evaluation,
-        len(method.task.classes),
-        fabric.device,
-        lambda counts: over_devices(fabric, counts, "sum"),
-    )
+    evaluator = _evaluator(fabric, feed, len(method.task.classes))
     state = RunState(
         fabric, experiment, folder, display, images, feed, sampler, steps,
         method, module, optimizer, average, evaluator, log,
@@ -137,6 +132,15 @@ def assemble(
         state.seconds_before = checkpoint.seconds
         state.processor_seconds_before = checkpoint.processor_seconds
     return state
+
+
+def _evaluator(fabric: Fabric, feed: Feed, n_classes: int) -> Evaluator:
+    """Counts over all devices."""
+
+    def add_up(counts: Tensor) -> Tensor:
+        return over_devices(fabric, counts, "sum")
+
+    return Evaluator(feed.evaluation, n_classes, fabric.device, add_up)
 
 
 def _with_fitted_head(
