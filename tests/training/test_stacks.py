@@ -250,6 +250,7 @@ def test_views_of_another_augmentation_are_other_images(heads: Build) -> None:
     "changes",
     [
         {"network__freeze_until": None},
+        {"network__freeze_until": "conv3"},
         {"network__pretrained": False},
         {"sampling": "pooled"},
         {"precision": "bf16"},

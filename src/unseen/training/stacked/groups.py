@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
 from unseen import catalog
 from unseen.config import Experiment, complete_settings
 from unseen.data.dataset import Index
@@ -34,6 +36,8 @@ _NUMBERS = ("method", "optimizer", "schedule", "augment")
 """Sections in which runs of a stack may differ by numbers with a fraction."""
 _NUMBERS_BESIDE_VIEWS = ("method", "optimizer", "schedule")
 """The same, where stored views depend on the augmentation."""
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Side by side they become one grouped convolution, many times slower than one after the other."""
 _OWN_STEPS = ("edit_gradients", "after_update")
 """What a method may do between steps, which a stack does not."""
 
@@ -136,7 +140,8 @@ def _largest(experiment: Experiment, index: Index) -> int:
 
 def _fits(method: Method) -> bool:
     """Whether what learns is one function in training and prediction, of tensors that each have one
-    name: no dropout, no batch norm that adapts, no shared weights, nothing else that is kept."""
+    name: no dropout, no batch norm that adapts, no shared weights, nothing else that is kept;
+    and that nothing of it is slower together than one by one: no convolutions."""
     kept = {name for name, _ in method.named_buffers() if not name.startswith("network.")}
     if kept:
         return False
@@ -154,5 +159,7 @@ def _fits(method: Method) -> bool:
         if any(isinstance(rate, float) and rate > 0 for rate in rates):
             return False
         if isinstance(module, BATCH_NORMS) and module.training:
+            return False
+        if isinstance(module, _CONVOLUTIONS):
             return False
     return True
