@@ -69,6 +69,10 @@ DATASETS = _in_files(
             "mnist_environments:ColoredMNIST",
             "MNIST in colours that mislead in the last of 3 domains (Arjovsky et al. 2019)",
         ),
+        "digits_5": (
+            "Digits5",
+            "MNIST, MNIST-M, USPS, SVHN and synthetic digits (Peng et al. 2019)",
+        ),
         "pacs": ("PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
         "domainnet": ("DomainNet", "586,575 images, 6 domains, 345 classes (Peng et al. 2019)"),
         "vlcs": (
@@ -86,6 +90,18 @@ DATASETS = _in_files(
         "office_31": (
             "published_folders:Office31",
             "4,110 images, 3 domains, 31 classes (Saenko et al. 2010)",
+        ),
+        "camelyon17": (
+            "wilds:Camelyon17",
+            "455,954 patches of tissue, 5 hospitals, 2 classes (WILDS, Koh et al. 2021)",
+        ),
+        "iwildcam": (
+            "wilds:IWildCam",
+            "203,029 images of 323 camera traps, 182 animals (WILDS, Koh et al. 2021)",
+        ),
+        "fmow": (
+            "wilds:FMoW",
+            "land use from satellites, 6 regions, 62 classes (WILDS, Koh et al. 2021)",
         ),
         "folder": ("Folder", "your own images as root/domain/class/*"),
         "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
