@@ -105,6 +105,7 @@ DATASETS = _in_files(
         ),
         "folder": ("Folder", "your own images as root/domain/class/*"),
         "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
+        "hub": ("Hub", "a dataset of the Hugging Face Hub, or your own Parquet files"),
         "hdf5": ("HDF5", "HDF5 files <domain>_<split> with arrays 'images' and 'labels'"),
     },
 )

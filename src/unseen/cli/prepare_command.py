@@ -1,16 +1,28 @@
 """Check, decode and cache a dataset, and remember where it is.
 
 unseen prepare pacs --root DIR
+unseen prepare mnist --download
 unseen prepare folder --root my_images --size 224 data.bad_images=skip
 """
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from unseen import catalog
@@ -29,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="one of: " + ", ".join(catalog.DATASETS))
     parser.add_argument("--root", type=Path, help="where the images are; remembered for later runs")
     parser.add_argument(
+        "--download",
+        action="store_true",
+        help="fetch it first, from its public address to --root or to the cache",
+    )
+    parser.add_argument(
         "--size", type=int, help="image side in pixels (default: that of the dataset's recipe)"
     )
     parser.add_argument(
@@ -44,29 +61,46 @@ def run(chosen: argparse.Namespace) -> None:
     from unseen.data.prepare import prepare
     from unseen.networks.backbones import build_network
 
+    _settings(chosen)  # a mistake is found before anything is fetched
+    if chosen.download:
+        chosen.root = _download(chosen.dataset, chosen.root)
     experiment = _settings(chosen)
     dataset = open_dataset(experiment.data)
     classes = len(dataset.index().classes)
     random_weights = experiment.network.model_copy(update={"pretrained": False})
     size = chosen.size or build_network(random_weights, classes).image_size
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=Console(stderr=True),
-    ) as progress:
-        bars = {}
-
-        def report(doing: str, done: int, total: int) -> None:
-            if doing not in bars:
-                bars[doing] = progress.add_task(doing, total=total)
-            progress.update(bars[doing], completed=done)
-
+    with _bars(MofNCompleteColumn()) as report:
         prepared = prepare(dataset, size, report)
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
     _print(prepared)
+
+
+def _download(name: str, root: Path | None) -> Path:
+    from unseen.data.downloads.fetching import fetch_dataset
+
+    with _bars(DownloadColumn()) as report:
+        return fetch_dataset(name, catalog.load("dataset", name), root, report)
+
+
+@contextmanager
+def _bars(amount: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that draws a bar for each thing that is done, and how much of it is."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        amount,
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=Console(stderr=True),
+    ) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def report(doing: str, done: int, total: int) -> None:
+            if doing not in bars:
+                bars[doing] = progress.add_task(doing, total=total)
+            progress.update(bars[doing], completed=done, total=total or None)
+
+        yield report
 
 
 def _settings(chosen: argparse.Namespace) -> "Experiment":

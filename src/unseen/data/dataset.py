@@ -119,6 +119,8 @@ class Dataset(ABC):
     needs_root: ClassVar[bool] = True
     folder_name: ClassVar[str | None] = None
     """Name below $UNSEEN_DATA where this dataset is looked for when no root is given."""
+    name_as_root: ClassVar[bool] = False
+    """The root may be a name that is no path on this machine."""
 
     def __init__(self, config: DataSettings, root: Path | None) -> None:
         self.config = config

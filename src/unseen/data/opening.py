@@ -39,14 +39,16 @@ class OpenDatasets:
 def remember_root(name: str, root: Path) -> None:
     """Later runs find the dataset there without being told."""
     file = cache_folder() / "roots.json"
-    write_json(file, read_if_whole(file) | {name: str(root.expanduser().resolve())})
+    path = root.expanduser()
+    place = str(path.resolve() if path.exists() else root)
+    write_json(file, read_if_whole(file) | {name: place})
 
 
 def _root(kind: type[Dataset], settings: DataSettings) -> Path:
     if settings.root is not None:
-        return settings.root.expanduser()
+        return Path(settings.root).expanduser()
     remembered = read_if_whole(cache_folder() / "roots.json").get(settings.name)
-    if remembered and Path(remembered).exists():
+    if remembered and (kind.name_as_root or Path(remembered).exists()):
         return Path(remembered)
     shared = os.environ.get("UNSEEN_DATA")
     if shared and kind.folder_name and (Path(shared) / kind.folder_name).is_dir():

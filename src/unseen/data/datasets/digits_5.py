@@ -23,7 +23,7 @@ from unseen.data.datasets.digit_files import (
     usps_lines,
 )
 from unseen.data.datasets.mnist import CLASSES, read_mnist
-from unseen.data.datasets.mnist_m import MNISTM
+from unseen.data.datasets.mnist_m import MNISTM, place_of
 from unseen.data.files import existing_folder
 from unseen.errors import DataError, unknown_name
 
@@ -124,7 +124,7 @@ def _find(domain: str, root: Path, config: DataSettings) -> list[Part] | None:
         return None
     if domain == "mnist":
         return _parts_of_mnist(root / "MNIST")
-    return _made_mnist_m(root, config) if (root / "BSDS500").is_dir() else None
+    return _made_mnist_m(root, config) if place_of(root, "BSDS500").is_dir() else None
 
 
 def _find_usps(root: Path) -> list[Part] | None:

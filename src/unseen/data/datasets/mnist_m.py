@@ -107,4 +107,10 @@ class MNISTM(ArrayDataset):
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def _folder(self, name: str) -> Path:
-        return existing_folder(existing_folder(self.root, LAYOUT) / name, LAYOUT)
+        return existing_folder(place_of(existing_folder(self.root, LAYOUT), name), LAYOUT)
+
+
+def place_of(root: Path, name: str) -> Path:
+    """Below the root, or where the archive of BSDS500 unpacks itself."""
+    unpacked = root / "BSR" / name
+    return unpacked if unpacked.is_dir() else root / name
