@@ -7,6 +7,7 @@ resumed, so the same command continues where it was.
   unseen compare digits
   unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
   unseen compare folder data.root=my_images steps=500
+  unseen compare pacs --seeds 0-2 --merge
   unseen compare pacs --workers 1 --cpus 4 --dry-run
 """
 
@@ -14,7 +15,12 @@ import argparse
 
 from rich.console import Console
 
-from unseen.cli.run_options import add_run_options, chosen_resources, show_plan
+from unseen.cli.run_options import (
+    add_merge_options,
+    add_run_options,
+    chosen_resources,
+    show_plan,
+)
 from unseen.config import parse_seeds
 from unseen.recipe_files import parse_overrides
 
@@ -32,12 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", default="", help="also send records to any of wandb, tensorboard, mlflow"
     )
+    add_merge_options(parser, "all seeds of a method and domain")
     add_run_options(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
 
 
 def run(chosen: argparse.Namespace) -> int:
     from unseen.experiments.compare import plan_comparison, run_comparison
+    from unseen.experiments.merged_rows import check_mergeable
     from unseen.reports.terminal import to_rich
     from unseen.trackers.fan_out import choose_trackers
     from unseen.training.devices import is_first_process
@@ -52,12 +60,14 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.unseen,
         parse_overrides(chosen.overrides),
     )
+    if chosen.merge:
+        check_mergeable(plan)
     if chosen.dry_run:
         show_plan(plan, chosen.runs, resources)
         return 0
     quiet = not is_first_process()
     console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
-    comparison = run_comparison(plan, chosen.runs, resources, trackers, warnings)
+    comparison = run_comparison(plan, chosen.runs, resources, trackers, warnings, chosen.merge)
     for table in comparison.tables:
         console.print(to_rich(table, console.width))
     if comparison.files:

@@ -36,6 +36,24 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_merge_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """`what` is merged into one model for each method and domain."""
+    options = parser.add_mutually_exclusive_group()
+    options.add_argument(
+        "--merge",
+        action="store_const",
+        const="all",
+        help=f"add rows of merged models: the weights of {what} averaged into one model",
+    )
+    options.add_argument(
+        "--merge-greedily",
+        action="store_const",
+        const="greedy",
+        dest="merge",
+        help="the same, but runs that make the average worse on source validation are left out",
+    )
+
+
 def chosen_resources(chosen: argparse.Namespace, retries: int) -> "Resources":
     from unseen.experiments.run.jobs import Resources
     from unseen.experiments.run.resources import default_gpus

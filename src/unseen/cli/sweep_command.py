@@ -7,6 +7,7 @@ oracle sees target labels.
   unseen sweep digits --dry-run
   unseen sweep pacs draws=20 seeds=0-2 methods=aggregate,dmg
   unseen sweep pacs pairs=nested settings.steps=500 --workers 4
+  unseen sweep pacs draws=8 --merge-greedily
   unseen sweep mine.yaml --on ray --address ADDRESS --gpus 0.5
 """
 
@@ -16,7 +17,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from unseen.cli.run_options import add_run_options, chosen_resources, show_plan
+from unseen.cli.run_options import (
+    add_merge_options,
+    add_run_options,
+    chosen_resources,
+    show_plan,
+)
 from unseen.recipe_files import parse_overrides
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="key=value",
         help="keys of the sweep file: draws=20 seeds=0-2 settings.steps=500",
     )
+    add_merge_options(parser, "all draws of a seed (without draws: of all seeds)")
     add_run_options(parser)
     parser.add_argument(
         "--one-by-one",
@@ -42,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     from unseen.experiments.choose.results import write_results
+    from unseen.experiments.merged_rows import check_mergeable, merge_plan
     from unseen.experiments.plan import plan_sweep
     from unseen.experiments.sweep_file import load_sweep
     from unseen.experiments.train_plan import run_plan
@@ -49,11 +57,14 @@ def run(chosen: argparse.Namespace) -> int:
     sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
     resources = chosen_resources(chosen, sweep.retries)
     plan = plan_sweep(sweep, chosen.sweep)
+    if chosen.merge:
+        check_mergeable(plan)
     if chosen.dry_run:
         show_plan(plan, chosen.runs, resources)
         return 0
     outcomes = run_plan(plan, chosen.runs, resources, together=not chosen.one_by_one)
-    return _show_results(plan, write_results(plan, chosen.runs, outcomes))
+    merged = merge_plan(plan, chosen.runs, chosen.merge)
+    return _show_results(plan, write_results(plan, chosen.runs, outcomes, merged))
 
 
 def _show_results(plan: "Plan", results: "SweepResults") -> int:

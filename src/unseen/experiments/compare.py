@@ -1,7 +1,7 @@
 """The main job: hold out one domain after the other, for every method and seed; then the tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from rich.console import Console
 from unseen.config import as_list
 from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.results import Missing, list_runs, missing_runs
+from unseen.experiments.merged_rows import check_mergeable, merge_plan, with_merged
 from unseen.experiments.plan import Plan, make_plan
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
 from unseen.experiments.sweep_file import Sweep
 from unseen.experiments.train_plan import run_plan
+from unseen.merging.merge import Choice
 from unseen.recipe_files import nested
 from unseen.records.result import RunResult
 from unseen.records.run_list import write_run_list
@@ -37,6 +39,8 @@ class Comparison:
     files: list[Path]
     folders: list[Path]
     missing: list[Missing]
+    merged: list[Path] = field(default_factory=list)
+    """Folders of the merged models, which have rows of their own."""
 
     @property
     def failures(self) -> str:
@@ -60,6 +64,7 @@ def compare(
     runs: str | Path = "runs",
     log: str | Sequence[str] = (),
     workers: int | None = 0,
+    merge: Choice | None = None,
     console: Console | None = None,
     **overrides: Any,
 ) -> Comparison:
@@ -73,12 +78,15 @@ def compare(
     Names may be given as a list or as text with commas, `all` being every method; `unseen`
     restricts which domains are held out. `workers` is how many processes train (None: as many as
     there are cores); 0 trains in this process. A script that asks for workers has to guard its
-    own code by `if __name__ == "__main__":`, because they import it.
+    own code by `if __name__ == "__main__":`, because they import it. `merge` adds a row for each
+    method: one model for each domain, the seeds merged as `unseen.merge` does (`all` or `greedy`).
     """
     trackers = choose_trackers(log)
     plan = plan_comparison(dataset, methods, seeds, backbone, unseen, overrides)
+    if merge:
+        check_mergeable(plan)
     resources = Resources(workers=workers, gpus=default_gpus(), retries=0)
-    found = run_comparison(plan, Path(runs), resources, trackers, console)
+    found = run_comparison(plan, Path(runs), resources, trackers, console, merge)
     if found.missing:
         raise UnseenError(found.failures)
     return found
@@ -113,6 +121,7 @@ def run_comparison(
     resources: Resources,
     log: tuple[str, ...] = (),
     console: Console | None = None,
+    merge: Choice | None = None,
 ) -> Comparison:
     """Train what is not finished, and write the tables of what is.
 
@@ -132,15 +141,17 @@ def run_comparison(
     if not results:
         return Comparison([], [], [], [], missing)
     (dataset,) = plan.sweep.datasets
-    tables = build_tables(results, plan.singles[0].experiment.selection, plan.expected(dataset))
+    rows = merge_plan(plan, runs, merge, console)
+    shown = [*results, *(row.result for row in rows)]
+    tables = build_tables(shown, plan.singles[0].experiment.selection, plan.expected(dataset))
     home = runs / "tables" / plan.folder_name
     paths = [run.folder(runs).path for run in finished]
     files: list[Path] = []
     if is_first_process():
         files = write_tables(tables, home)
-        write_run_list(home, list_runs(finished, runs))
+        write_run_list(home, with_merged(list_runs(finished, runs), rows))
         _send_tables(log, tables, home, console)
-    return Comparison(results, tables, files, paths, missing)
+    return Comparison(results, tables, files, paths, missing, [row.folder.path for row in rows])
 
 
 def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console: Console) -> None:

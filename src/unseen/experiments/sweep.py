@@ -6,11 +6,13 @@ from typing import Any
 from rich.console import Console
 
 from unseen.experiments.choose.results import SweepResults, write_results
+from unseen.experiments.merged_rows import check_mergeable, merge_plan
 from unseen.experiments.plan import plan_sweep
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
 from unseen.experiments.sweep_file import load_sweep
 from unseen.experiments.train_plan import run_plan
+from unseen.merging.merge import Choice
 
 
 def sweep(
@@ -18,6 +20,7 @@ def sweep(
     *,
     runs: str | Path = "runs",
     workers: int | None = 0,
+    merge: Choice | None = None,
     console: Console | None = None,
     **overrides: Any,
 ) -> SweepResults:
@@ -29,10 +32,14 @@ def sweep(
 
     `workers` is how many processes train (None: as many as there are cores); 0 trains in this
     process. A script that asks for workers has to guard its own code by
-    `if __name__ == "__main__":`, because they import it.
+    `if __name__ == "__main__":`, because they import it. `merge` adds a row for each method: the
+    draws of a seed (without draws: the seeds) merged as `unseen.merge` does (`all` or `greedy`).
     """
     checked = load_sweep(source, overrides)
     resources = Resources(workers=workers, gpus=default_gpus(), retries=checked.retries)
     plan = plan_sweep(checked, str(source))
+    if merge:
+        check_mergeable(plan)
     outcomes = run_plan(plan, Path(runs), resources, console, together=True)
-    return write_results(plan, Path(runs), outcomes)
+    merged = merge_plan(plan, Path(runs), merge, console)
+    return write_results(plan, Path(runs), outcomes, merged)

@@ -64,10 +64,6 @@ def merge_runs(
     return folder
 
 
-def merged_identity(parts: Sequence[Part], choose: Choice) -> str:
-    return _merged(parts, choose, parts).identity
-
-
 class _Measure(NamedTuple):
     """What weights are loaded into and measured by."""
 

@@ -3,7 +3,7 @@
 The format is described in docs/run-folder.md. No torch.
 """
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from unseen.errors import UnseenError
 from unseen.records.format import FORMAT, check_format
 from unseen.records.log import read_log
 from unseen.records.provenance import describe_environment
-from unseen.records.result import RunResult, read_result, write_result
+from unseen.records.result import RunResult, merged_identity, read_result, write_result
 
 try:
     import fcntl
@@ -138,14 +138,23 @@ class RunFolder:
 
 def run_name(experiment: Experiment) -> str:
     """A folder name a person can read, made unique by the identity of the settings."""
+    return _folder_name(experiment, f"seed{experiment.seed}", identity(experiment))
+
+
+def merged_name(experiment: Experiment, choose: str, runs: Collection[str]) -> str:
+    """As `run_name`, of a model merged from the runs with these identities."""
+    return _folder_name(experiment, f"merged{len(runs)}", merged_identity(choose, runs))
+
+
+def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
     unseen = "+".join(experiment.data.unseen_domain) or "none"
     parts = (
         experiment.data.name,
         experiment.network.name,
         experiment.method.name,
         unseen,
-        f"seed{experiment.seed}",
-        identity(experiment),
+        which,
+        unique,
     )
     *readable, unique = (safe_name(part) for part in parts)
     # file systems allow 255 bytes; a letter may take four

@@ -7,7 +7,7 @@ for domain, measured in result.view("source", "out_of_domain").items():
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -155,9 +155,7 @@ class Merged(_Record):
 
     @property
     def identity(self) -> str:
-        """Another one for other runs, and for another way to choose among them."""
-        text = json.dumps([self.choose, *sorted(each.run for each in self.runs)])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return merged_identity(self.choose, [each.run for each in self.runs])
 
     @property
     def averaged(self) -> tuple[MergedRun, ...]:
@@ -192,6 +190,12 @@ class Merged(_Record):
             f"Merged from {len(self.runs)} runs: its weights are the average of those of "
             f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
         )
+
+
+def merged_identity(choose: str, runs: Iterable[str]) -> str:
+    """Another one for runs with other identities, and for another way to choose among them."""
+    text = json.dumps([choose, *sorted(runs)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class RunResult(_Record):

@@ -1,6 +1,7 @@
 """Results of runs in the order of a table: what was planned, what is there, and its numbers."""
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
@@ -32,6 +33,19 @@ class Layout(NamedTuple):
     rows: tuple[MethodKey, ...]
     columns: tuple[str, ...]
     seeds: tuple[int, ...]
+    over_seeds: frozenset[MethodKey] = frozenset()
+    """Rows of models that were merged over seeds: one number in a column, kept under the first
+    seed."""
+
+    def seeds_of(self, row: MethodKey) -> tuple[int, ...]:
+        return self.seeds[:1] if row in self.over_seeds else self.seeds
+
+    def reference_of(self, row: MethodKey, reference: BySeed) -> BySeed:
+        """What a row is compared to, seed by seed; for a model that was merged over seeds the mean
+        over seeds."""
+        if row not in self.over_seeds or not reference:
+            return reference
+        return {self.seeds[0]: fmean(reference.values())}
 
     def row_name(self, method: str, backbone: str) -> str:
         return method if len(self.backbones) == 1 else f"{method} ({backbone})"
@@ -53,9 +67,9 @@ def check_results(results: Sequence[RunResult], rule: str) -> None:
             f"no run recorded the selection rule '{rule}' (recorded: {', '.join(recorded)}); "
             f"choose one of these, or train with selection={rule}"
         )
-    seen: dict[tuple[str, str, str, int], str] = {}
+    seen: dict[tuple[str, str, str, int | str], str] = {}
     for result in results:
-        key = (*_place(result), result.seed)
+        key = (*_place(result), "several" if _is_over_seeds(result) else result.seed)
         if key in seen:
             raise UnseenError(
                 f"runs {seen[key]} and {result.run} are both {key[0]}, {key[1]}, "
@@ -81,6 +95,9 @@ def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
         ),
         columns=_distinct((*planned, *(column_name(each.unseen_domains) for each in results))),
         seeds=tuple(sorted({*expected.seeds, *(each.seed for each in results)})),
+        over_seeds=frozenset(
+            (each.method, each.backbone) for each in results if _is_over_seeds(each)
+        ),
     )
 
 
@@ -95,7 +112,8 @@ def gather(results: Sequence[RunResult], rule: str, view: View, layout: Layout) 
         accuracy = macro_mean(by_domain, domains)
         if accuracy is not None:
             method, backbone, column = _place(result)
-            numbers[method, backbone][column][result.seed] = 100 * accuracy
+            seed = layout.seeds[0] if _is_over_seeds(result) else result.seed
+            numbers[method, backbone][column][seed] = 100 * accuracy
     return numbers
 
 
@@ -106,6 +124,10 @@ def column_name(unseen_domains: Iterable[str]) -> str:
 
 def _place(result: RunResult) -> tuple[str, str, str]:
     return result.method, result.backbone, column_name(result.unseen_domains)
+
+
+def _is_over_seeds(result: RunResult) -> bool:
+    return result.merged is not None and len(result.merged.seeds) > 1
 
 
 def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:

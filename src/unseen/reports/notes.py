@@ -1,6 +1,6 @@
 """What a table's caption must say, so that nobody takes a number for more than it is."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from unseen.records.result import RunResult
 from unseen.reports.statistics import CONFIDENCE, worst_domain
@@ -69,6 +69,26 @@ def adaptation_note(results: Iterable[RunResult]) -> str | None:
         "column, and measured on its held-out images only; never in bold beside "
         "methods that did not see it."
     )
+
+
+def merged_notes(results: Iterable[RunResult]) -> Iterator[str]:
+    """What the rows of merged models are, and what they cost."""
+    first = {each.method: each.merged for each in reversed(list(results)) if each.merged}
+    for name, merged in reversed(first.items()):
+        which = (
+            "those of its runs that source validation chose" if merged.choose == "greedy" else ""
+        )
+        text = (
+            f"{name}: the average of the weights of {which or 'all its runs'}, measured as one "
+            f"model; it cost the training of {len(merged.runs)} runs in each column"
+        )
+        if len(merged.seeds) > 1:
+            yield (
+                f"{text}. It is one model for all seeds, so it has no interval, and its difference "
+                "is to the mean over seeds."
+            )
+        else:
+            yield f"{text} and for each seed."
 
 
 def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:

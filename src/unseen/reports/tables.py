@@ -81,7 +81,7 @@ def build_tables(
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
             tables.append(_build(results[0].dataset, view, rule, layout, numbers, apart))
     about_runs = (notes.adaptation_note(results), notes.unlike_note(results))
-    extra = tuple(note for note in about_runs if note)
+    extra = (*(note for note in about_runs if note), *notes.merged_notes(results))
     return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
@@ -123,17 +123,18 @@ def _build(
 
 
 def _rows(numbers: Numbers, layout: Layout) -> list[Row]:
-    planned = len(layout.seeds)
     overall = {row: overall_by_seed(by_column, layout.seeds) for row, by_column in numbers.items()}
     rows = []
-    for (method, backbone), by_column in numbers.items():
-        own = overall[method, backbone]
+    for row, by_column in numbers.items():
+        (method, backbone), own = row, overall[row]
+        planned = len(layout.seeds_of(row))
         cells: list[Cell | None] = [
             Cell(estimate(list(by_seed.values())), planned) for by_seed in by_column.values()
         ]
         cells.append(Cell(estimate(list(own.values())), planned))
         if len(layout.methods) > 1:
             reference = overall.get((layout.methods[0], backbone), {})
+            reference = layout.reference_of(row, reference)
             difference = Cell(paired_difference(reference, own), planned)
             cells.append(None if method == layout.methods[0] else difference)
         rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
@@ -193,7 +194,8 @@ def _row_notes(view: str, layout: Layout, rows: Sequence[Row], numbers: Numbers)
     if view == "out_of_domain" and len(layout.columns) > 1 and whole:
         yield notes.worst_note(whole)
     for row in rows:
-        missing = notes.missing_note(row.name, numbers[row.method, row.backbone], layout.seeds)
+        key = (row.method, row.backbone)
+        missing = notes.missing_note(row.name, numbers[key], layout.seeds_of(key))
         if missing:
             yield missing
     if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):

@@ -10,6 +10,7 @@ from unseen.atomic import write_json
 from unseen.experiments.choose.halving import state_of
 from unseen.experiments.choose.rounds import paired_draws, winners
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
+from unseen.experiments.merged_rows import MergedRow, with_merged
 from unseen.experiments.plan import Condition, Plan, PlannedRun
 from unseen.experiments.run.jobs import Outcome
 from unseen.records.folder import RunFolder, safe_name
@@ -51,8 +52,11 @@ class SweepResults:
     """By rule."""
 
 
-def write_results(plan: Plan, runs: Path, outcomes: Sequence[Outcome] = ()) -> SweepResults:
-    """Apply every rule, and write tables and `chosen.json` below `RUNS/tables`."""
+def write_results(
+    plan: Plan, runs: Path, outcomes: Sequence[Outcome] = (), merged: Sequence[MergedRow] = ()
+) -> SweepResults:
+    """Apply every rule, and write tables and `chosen.json` below `RUNS/tables`; merged models stand
+    in the tables of the rules that their weights were chosen by."""
     home = runs / "tables" / plan.folder_name
     missing = missing_runs(plan, runs, outcomes)
     everything: list[Chosen] = []
@@ -62,9 +66,15 @@ def write_results(plan: Plan, runs: Path, outcomes: Sequence[Outcome] = ()) -> S
         everything += chosen
         finished = [each.run for each in chosen if each.run.folder(runs).finished]
         note = f"{_best_of(plan)}, chosen by rule {rule}: {DRAW_RULES[rule]}."
-        write_run_list(home / rule, list_runs(finished, runs, note))
-        tables[rule] = _tables(plan, runs, rule, chosen, missing)
-    write_json(home / "chosen.json", _describe(plan, runs, everything, missing))
+        rows = [row for row in merged if rule in row.result.rules]
+        write_run_list(home / rule, with_merged(list_runs(finished, runs, note), rows))
+        tables[rule] = _tables(plan, runs, rule, chosen, missing, rows)
+    about_merged = [
+        {**row.condition._asdict(), "row": row.result.method, "run": row.folder.path.name}
+        for row in merged
+    ]
+    content = _describe(plan, runs, everything, missing) | {"merged": about_merged}
+    write_json(home / "chosen.json", content)
     return SweepResults(home, everything, missing, tables)
 
 
@@ -109,9 +119,14 @@ def _choose(plan: Plan, condition: Condition, runs: Path, rule: str) -> Chosen |
 
 
 def _tables(
-    plan: Plan, runs: Path, rule: str, chosen: Sequence[Chosen], missing: Sequence[Missing]
+    plan: Plan,
+    runs: Path,
+    rule: str,
+    chosen: Sequence[Chosen],
+    missing: Sequence[Missing],
+    merged: Sequence[MergedRow],
 ) -> list[Table]:
-    """The chosen draws' results, one folder of tables for each dataset."""
+    """The chosen draws' results, one folder of tables for each dataset; merged models follow."""
     home = runs / "tables" / plan.folder_name / rule
     datasets = list(dict.fromkeys(condition.dataset for condition in plan.draws))
     tables: list[Table] = []
@@ -124,6 +139,7 @@ def _tables(
         if not results:
             continue
         recorded = next(iter(results[0].rules))
+        results += [row.result for row in merged if row.condition.dataset == dataset]
         built = build_tables(results, recorded, plan.expected(dataset))
         gaps = [each for each in missing if each.run.condition.dataset == dataset]
         own = [_named(table, plan, rule, recorded, gaps) for table in built]

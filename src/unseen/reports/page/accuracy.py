@@ -94,7 +94,7 @@ def _differences(study: Study, rule: str) -> list[Figure]:
         pairs = {column: (reference[column], by_column[column]) for column in study.columns}
         first, second = (overall_by_seed(each, study.seeds) for each in (reference, by_column))
         for name, (ours, theirs) in {**pairs, "overall": (first, second)}.items():
-            difference = paired_difference(ours, theirs)
+            difference = paired_difference(study.layout.reference_of(row, ours), theirs)
             if difference is not None:
                 panels.setdefault(name, []).append((row, difference))
     with_spread = _over_domains(study, rule, baseline) if len(study.seeds) == 1 else {}

@@ -64,6 +64,11 @@ def commands(runs: Sequence[Run]) -> str:
     )
     lines = [*(f"# started by: {each}" for each in started)]
     for run in runs:
+        if run.merged is not None:
+            parts = " ".join(shlex.quote(f"again/{each.folder}") for each in run.merged.runs)
+            output = shlex.quote(f"again/{run.name}")
+            lines.append(f"unseen merge {parts} --choose {run.merged.choose} -o {output}")
+            continue
         settings = shlex.quote(str(run.folder.settings))
         lines.append(f"unseen train {settings} --runs again")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from unseen.atomic import read_json
 from unseen.errors import UnseenError
 from unseen.nested import flattened
 from unseen.records.folder import RunFolder
-from unseen.records.result import RunResult
+from unseen.records.result import Merged, RunResult
 from unseen.records.run_list import find_runs, read_run_list
 from unseen.reports.gather import MethodKey, column_name
 
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        return self.settings["seed"]
+        return self.result.seed if self.result else self.settings["seed"]
 
     @property
     def row(self) -> MethodKey:
@@ -67,6 +67,11 @@ class Run:
     @property
     def column(self) -> str:
         return column_name(self.unseen_domains)
+
+    @property
+    def merged(self) -> Merged | None:
+        """What it was merged from, if it was not trained."""
+        return self.result.merged if self.result else None
 
     @property
     def rule(self) -> str:
@@ -122,12 +127,13 @@ def _rows(folder: Path) -> dict[Path, str]:
 
 def _load(folder: RunFolder) -> Run:
     settings = folder.read_settings()
+    result = folder.read_result() if folder.finished else None
     run = Run(
         folder,
         settings,
         folder.read_metrics(),
-        folder.read_result() if folder.finished else None,
-        settings["method"]["name"],
+        result,
+        result.label if result else settings["method"]["name"],
         environment=_if_there(folder.environment),
         timing=_if_there(folder.timing),
         images=_if_there(folder.data),

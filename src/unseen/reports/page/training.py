@@ -41,8 +41,11 @@ def _folded(figures: Mapping[str, Figure]) -> tuple[Part, ...]:
 
 
 def run_curves(run: Run) -> dict[str, Points]:
-    """By quantity: what the method logged, then accuracy on each domain's validation images."""
+    """By quantity: what the method logged, then accuracy on each domain's validation images. A
+    merged model was not trained."""
     found: dict[str, list[tuple[float, float]]] = {}
+    if run.merged is not None:
+        return {}
     for record in run.metrics:
         for name, value in _values(record):
             if isinstance(value, int | float) and math.isfinite(value):
