@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from tests.merging.conftest import Train, save_start
 
 import unseen
+from unseen.data.feed import Feed
+from unseen.data.opening import open_dataset
 from unseen.errors import UnseenError
-from unseen.evaluation.protocol import Evaluator
 from unseen.merging.average import Average
 from unseen.merging.merge import Choice
 from unseen.records.folder import RunFolder
@@ -156,21 +157,25 @@ def test_the_greedy_choice_leaves_a_bad_run_out(trained: Train, tmp_path: Path) 
 def test_the_choice_never_looks_at_the_unseen_domain(
     trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
-    original = Evaluator._counts
+    looked_at: list[int] = []
+    original = Feed.evaluation
 
-    def watched(self: Evaluator, predict: Any, images: Any, known: bool = False) -> Any:
-        looked_at.extend(images)
-        return original(self, predict, images, known)
+    def watched(self: Feed, rows: np.ndarray) -> Any:
+        looked_at.extend(rows.tolist())
+        return original(self, rows)
 
     def chosen(*_: Any) -> None:
         raise UnseenError("the choice is made")
 
-    monkeypatch.setattr(Evaluator, "_counts", watched)
+    runs = [trained(seed=seed) for seed in (0, 1)]
+    monkeypatch.setattr(Feed, "evaluation", watched)
     monkeypatch.setattr("unseen.merging.merge._write_weights", chosen)
     with pytest.raises(UnseenError, match="the choice is made"):
-        merged([trained(seed=seed) for seed in (0, 1)], tmp_path / "model", "greedy")
-    assert set(looked_at) == {"plain", "blended", "coloured"}
+        merged(runs, tmp_path / "model", "greedy")
+    index = open_dataset(unseen.load_run(runs[0].path).experiment.data).index()
+    assert {index.names[row].partition("/")[0] for row in looked_at} == {
+        "plain", "blended", "coloured",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
