@@ -49,6 +49,11 @@ METHODS = _in_files(
         "cdann": ("CDANN", "features that hide the domain of each class (ECCV 2018)"),
         "rsc": ("RSC", "mutes the features that the classifier leans on most (ECCV 2020)"),
         "sam": ("SAM", "weights with a low loss all around them (ICLR 2021, CVPR 2023)"),
+        "fishr": ("Fishr", "gradients that spread alike in all training domains (ICML 2022)"),
+        "sagnet": (
+            "SagNet",
+            "content in mixed styles, and features that unlearn style (CVPR 2021)",
+        ),
     },
 )
 

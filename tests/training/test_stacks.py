@@ -194,6 +194,7 @@ def test_a_stack_equals_runs_one_by_one(
         ("vrex", {"penalty_weight": 2.0, "penalty_anneal": 0.25}),
         ("groupdro", {"weight_step": 0.5}),
         ("sd", {"penalty_weight": 0.125}),
+        ("fishr", {"penalty_weight": 8.0, "penalty_anneal": 0.25, "memory": 0.375}),
     ],
 )
 def test_penalties_of_a_stack_are_those_of_each_run(

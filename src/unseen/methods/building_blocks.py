@@ -61,12 +61,12 @@ def in_full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
-def frozen_features(network: Network, penalised: str) -> tuple[str, ...]:
-    """A remark where the features in front of the classifier do not learn."""
-    if network.frozen_until != network.head:
+def frozen_features(network: Network, site: str, what: str) -> tuple[str, ...]:
+    """A remark where the features at a site do not learn, so that something has no effect."""
+    if network.frozen_until != site:
         return ()
     return (
-        f"nothing before '{network.head}' learns, so {penalised} changes nothing: set an earlier "
+        f"nothing before '{site}' learns, so {what} changes nothing: set an earlier "
         "network.freeze_until",
     )
 

@@ -58,7 +58,7 @@ class CDANN(Method):
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         check_domains(task, "cdann", "tells the training domains of a class apart")
-        self.remarks = frozen_features(network, "the discriminator")
+        self.remarks = frozen_features(network, network.head, "the discriminator")
         width = math.prod(network.input_shapes[network.head])
         self.class_vectors = nn.Embedding(len(task.classes), width)
         self.discriminator = perceptron(

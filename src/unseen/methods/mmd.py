@@ -46,7 +46,7 @@ class MMD(Method):
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         check_domains(task, "mmd", "aligns the features of training domains")
-        self.remarks = frozen_features(network, "their alignment")
+        self.remarks = frozen_features(network, network.head, "their alignment")
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network.run(batch.images, until=self.network.head)

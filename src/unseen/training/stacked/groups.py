@@ -140,10 +140,10 @@ def _largest(experiment: Experiment, index: Index) -> int:
 
 def _fits(method: Method) -> bool:
     """Whether what learns is one function in training and prediction, of tensors that each have one
-    name: no dropout, no batch norm that adapts, no shared weights, nothing else that is kept;
-    and that nothing of it is slower together than one by one: no convolutions."""
-    kept = {name for name, _ in method.named_buffers() if not name.startswith("network.")}
-    if kept:
+    name: no dropout, no batch norm that adapts, no shared weights, no buffers that prediction
+    needs; and that nothing of it is slower together than one by one: no convolutions."""
+    aside = {"network", *method.traits.training_only}
+    if any(name.partition(".")[0] not in aside for name, _ in method.named_buffers()):
         return False
     own = [id(tensor) for _, tensor in own_tensors(method)]
     if len(set(own)) < len(own):
