@@ -18,7 +18,8 @@ from unseen.errors import SettingsError
 from unseen.records.folder import RunFolder
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.display import SilentDisplay
-from unseen.training.first_pass import features
+from unseen.training.execute import execute
+from unseen.training.first_pass import features, views
 from unseen.training.first_pass.features import stored_features
 
 Build = Callable[..., Experiment]
@@ -128,6 +129,45 @@ def trunk_file(tmp_path: Path) -> str:
         tmp_path / "trunk.safetensors",
     )
     return str(tmp_path / "trunk.safetensors")
+
+
+def test_views_that_mix_images_belong_to_the_training_domains(
+    viewed: Build, cache: Path, computed: list[str], trunk_file: str, monkeypatch: Any
+) -> None:
+    """Partners are training images of the run's own training domains, and of no other one."""
+    partners: list[np.ndarray] = []
+    original = views.partner_rows
+
+    def watched(*arguments: Any) -> np.ndarray:
+        partners.append(original(*arguments))
+        return partners[-1]
+
+    monkeypatch.setattr(views, "partner_rows", watched)
+    mixing = {"network__pretrained": trunk_file, "augment__amplitude_mix": 0.5}
+    stored = store(viewed(**mixing, network__views=1))
+    index = stored.index
+    seen = {index.domains[number] for number in index.domain_of[np.concatenate(partners)]}
+    assert seen == {"blended", "coloured", "plain"}
+    assert set(index.splits[np.concatenate(partners)]) == {0}
+    assert "outlines" not in {index.domains[n] for n in index.domain_of[stored.views.rows]}
+    store(viewed(**mixing, network__views=1, seed=1))
+    assert computed == ["features", "view 1 of 1"]
+    store(viewed(**mixing, network__views=1, data__unseen_domain="plain"))
+    assert computed == ["features", "view 1 of 1", "view 1 of 1"]
+
+
+def test_a_run_from_views_ends_with_the_same_bytes_after_a_pause(
+    viewed: Build, run_tiny: RunTiny, tmp_path: Path
+) -> None:
+    experiment = viewed("digits/dmg")
+    whole = run_tiny(experiment, tmp_path / "whole")
+    paused = RunFolder(tmp_path / "paused")
+    execute(experiment, paused, SilentDisplay(), until=3)
+    assert not paused.finished
+    run_tiny(experiment, paused.path)
+    for file in (whole.weights("last"), whole.weights("source"), whole.metrics, whole.result):
+        other = paused.path / file.relative_to(whole.path)
+        assert other.read_bytes() == file.read_bytes(), file.name
 
 
 def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> None:
