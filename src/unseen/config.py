@@ -17,19 +17,9 @@ from unseen import catalog
 from unseen.errors import SettingsError
 from unseen.marks import NEUTRAL_AT_DEFAULT, NO_EFFECT_ON_RESULT, Settings, deciding
 from unseen.search import LogUniform
+from unseen.settings.augmentation import AugmentSettings
+from unseen.settings.names import Names, as_list
 from unseen.settings.optimization import AveragingSettings, OptimizerSettings, ScheduleSettings
-
-
-def as_list(value: Any) -> Any:
-    """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
-    if isinstance(value, int):  # a folder called 2007, say, which YAML takes for a number
-        value = str(value)
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -122,32 +112,6 @@ class NetworkSettings(Settings):
         return self
 
 
-class AugmentSettings(Settings):
-    """As in DomainBed where nothing else is said; all of it is done on whole batches."""
-
-    crop_scale: float = Field(default=0.7, gt=0, le=1)
-    """Smallest share of the area that a random crop keeps; 1: no crop."""
-    flip: float = Field(default=0.5, ge=0, le=1)
-    """Chance of a horizontal flip."""
-    jitter: float = Field(default=0.3, ge=0, le=1)
-    """Strength of brightness, contrast, saturation and hue changes."""
-    grayscale: float = Field(default=0.1, ge=0, le=1)
-    """Chance of losing all colour."""
-    randaugment: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
-    """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
-    sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
-    randaugment_operations: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=2, ge=1, le=8)
-    """How many of those operations an image gets."""
-    random_convolution: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
-    """Chance that an image is mixed with itself under a random filter (RandConv): shapes stay,
-    textures change."""
-    amplitude_mix: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
-    """Largest share of the Fourier amplitude that comes from an image of another training domain
-    (FACT): it changes the look, the phase keeps the shapes."""
-    erasing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
-    """Chance that a random rectangle (2 to 33 % of the area) is replaced by the image's mean."""
-
-
 class DeviceSettings(Settings):
     """Where it runs."""
 
@@ -185,6 +149,8 @@ class Experiment(Settings):
     network starts with (without masks, where a method has them); copies of it start from there."""
     sampling: Literal["balanced", "pooled"] = "balanced"
     """Equally many images from each domain, or a shuffle of all images (as in the DMG paper)."""
+    label_smoothing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
+    """Share of each label that is spread over all classes in training."""
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
     precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"

@@ -50,8 +50,11 @@ COUPLED = {
 """Their losses are no means over images; what one process has to know of the others goes through
 `across_devices`, which tests/devices holds against one process."""
 
+BENT = {"mldg", "crossgrad", "irm", "vrex", "groupdro", "sd"}
+"""Their losses are not linear in the cross-entropy: they look at its gradients, say."""
 
-def make(form: str, seed: int = 0) -> Method:
+
+def make(form: str, seed: int = 0, label_smoothing: float = 0.0) -> Method:
     torch.manual_seed(seed)
     name = form.partition(",")[0]
     frozen = "fc1" if name == "importance" else None
@@ -60,7 +63,8 @@ def make(form: str, seed: int = 0) -> Method:
     kind = catalog.load("method", name)
     target = "clipart" if FORMS[form] == "adaptation" else None
     config = kind.Config(name=name, **OPTIONS.get(form, {}))
-    method = kind(network, TASK._replace(target=target), config)
+    task = TASK._replace(target=target, label_smoothing=label_smoothing)
+    method = kind(network, task, config)
     if isinstance(method, SurveyingMethod):
         method.use_survey(method.survey(training_images()))
     return method
@@ -128,6 +132,30 @@ def test_losses_are_finite_scalars_and_loss_has_a_gradient(form: str) -> None:
     for part, value in losses.items():
         assert value.shape == (), part
         assert torch.isfinite(value), part
+
+
+@methods
+@pytest.mark.parametrize("ratio", [0, 0.95])
+def test_labels_are_smoothed_as_the_task_asks(form: str, ratio: float) -> None:
+    """With ε, cross-entropy is (1 − ε) that of the labels and ε that of each class alike; so is a
+    loss that is linear in it. In both phases, and in training only."""
+    progress = Progress(round(20 * ratio), 20)
+    given = batch(target=looks_at_target(form))
+    smoothed = make(form, label_smoothing=0.9)
+    found = smoothed.loss(given, progress)["loss"]
+    plain = make(form).loss(given, progress)["loss"]
+    assert abs(found - plain) > 2e-5  # new classifiers are unsure: little changes
+    if form not in BENT:
+        every = [
+            make(form).loss(given._replace(labels=torch.full((12,), label)), progress)["loss"]
+            for label in range(3)
+        ]
+        torch.testing.assert_close(found, 0.1 * plain + 0.9 * torch.stack(every).mean())
+    images = given.images
+    smoothed.preparing = False
+    unsmoothed = make(form)
+    unsmoothed.preparing = False
+    assert torch.equal(smoothed.eval().predict(images), unsmoothed.eval().predict(images))
 
 
 @methods

@@ -96,6 +96,38 @@ def test_every_parameter_is_in_exactly_one_group(name: str, new_stages: tuple[st
     assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p.requires_grad)
 
 
+def rates(method: Method, settings: OptimizerSettings) -> dict[str, float]:
+    names = {id(p): name for name, p in method.named_parameters()}
+    groups = build_optimizer(method, settings).param_groups
+    return {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
+
+
+@pytest.mark.parametrize("name", catalog.METHODS)
+def test_rates_fall_towards_the_stem(name: str) -> None:
+    """`pool` has no weights and does not count; what a method adds has the rate of the end."""
+    method = make(name, ("fc2",))
+    found = rates(method, OptimizerSettings(lr=0.1, layer_decay=0.5, new_layers_lr_factor=3))
+    assert found.keys() == {n for n, p in method.named_parameters() if p.requires_grad}
+    factors = {"conv1": 1 / 16, "conv2": 1 / 8, "conv3": 1 / 4, "fc1": 1 / 2, "fc2": 3}
+    for stage, factor in factors.items():
+        of_stage = {n: lr for n, lr in found.items() if f".stages.{stage}." in n}
+        assert list(of_stage.values()) == pytest.approx([0.1 * factor] * len(of_stage))
+    assert name == "importance" or any("stages.conv1." in n for n in found)
+
+
+def test_copies_of_stages_have_the_rate_of_their_stage_and_masks_their_own() -> None:
+    settings = OptimizerSettings(lr=0.1, layer_decay=0.5)
+    heads = rates(make("multihead", split="fc1"), settings)
+    assert heads["heads.1.fc1.0.weight"] == pytest.approx(0.05)
+    assert heads["heads.1.fc2.bias"] == pytest.approx(0.1)
+    assert heads["network.stages.conv3.0.weight"] == pytest.approx(0.025)
+    masks = rates(make("dmg", mask_lr=0.5), settings)
+    assert masks["logits.0"] == 0.5
+    assert rates(make("dmg"), settings)["logits.0"] == pytest.approx(0.1)
+    optimizer = build_optimizer(make("aggregate"), settings)
+    assert optimizer.param_groups[-1]["lr"] == 0.1  # the one that is recorded
+
+
 def test_masks_have_their_own_rate_and_decay() -> None:
     method = make("dmg", mask_lr=0.5, mask_weight_decay=0.25)
     optimizer = build_optimizer(method, OptimizerSettings(lr=0.01, weight_decay=0.1))

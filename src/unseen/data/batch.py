@@ -12,6 +12,9 @@ class Task(NamedTuple):
     domains: tuple[str, ...]
     target: str | None = None
     """In adaptation: the domain whose images come without labels, in `DomainBatch.target`."""
+    label_smoothing: float = 0.0
+    """Share of each label that training spreads over all classes, in `classification` and wherever
+    else a method compares scores with class labels."""
 
 
 class DomainBatch(NamedTuple):

@@ -13,5 +13,6 @@ class Aggregate(Method):
     traits = Traits(stackable=True)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        loss, accuracy = classification(self.network(batch.images), batch.labels)
+        scores = self.network(batch.images)
+        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         return {"loss": loss, "accuracy": accuracy}

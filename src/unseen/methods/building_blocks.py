@@ -12,9 +12,13 @@ from unseen.errors import SettingsError
 from unseen.networks.stages import Network
 
 
-def classification(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy, and the share of right answers."""
-    return functional.cross_entropy(scores, labels), accuracy(scores, labels)
+def classification(
+    scores: Tensor, labels: Tensor, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy, and the share of right answers. Class labels are smoothed as the task
+    asks (`task.label_smoothing`)."""
+    loss = functional.cross_entropy(scores, labels, label_smoothing=label_smoothing)
+    return loss, accuracy(scores, labels)
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
@@ -22,9 +26,11 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
     return (scores.detach().argmax(dim=1) == labels).float().mean()
 
 
-def losses_of_images(scores: Tensor, labels: Tensor) -> Tensor:
+def losses_of_images(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of each image by itself."""
-    return functional.cross_entropy(scores, labels, reduction="none")
+    return functional.cross_entropy(
+        scores, labels, reduction="none", label_smoothing=label_smoothing
+    )
 
 
 def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,9 @@ class DANN(Method):
         features = self.network.run(images, until=self.site)
         scores = self.network.run(features, since=self.site)
         n_labelled = len(batch.labels)
-        task_loss, accuracy = classification(scores[:n_labelled], batch.labels)
+        task_loss, accuracy = classification(
+            scores[:n_labelled], batch.labels, self.task.label_smoothing
+        )
         strength = reversal_strength(progress.ratio, self.config.schedule_steepness)
         strength *= self.config.domain_weight
         seen = reverse_gradient(self._seen(features, scores), strength)

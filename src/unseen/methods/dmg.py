@@ -109,7 +109,8 @@ class DMG(DomainAware):
         trunk = self.network.run(batch.images, until=self.sites[0])
         if self.config.prediction == "routed":
             self.domain_statistics.observe(trunk, batch.domains)
-        task_loss, accuracy = classification(self._masked(trunk, masks), batch.labels)
+        scores = self._masked(trunk, masks)
+        task_loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         overlap = masking.overlap(chances, len(self.logits[0]), self.config.overlap_pairs == "sum")
         sparsity = torch.stack([m.sum() for m in chances.values()]).sum()
         weight = self.config.overlap_weight * masking.risen(self.config.overlap_ramp, progress)

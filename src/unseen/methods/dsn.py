@@ -88,7 +88,8 @@ class DSN(Method):
         images, groups = joint_images(batch, self.task)
         features = self.network.run(images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        task_loss, accuracy = classification(scores[: len(batch.labels)], batch.labels)
+        own = scores[: len(batch.labels)]
+        task_loss, accuracy = classification(own, batch.labels, self.task.label_smoothing)
         shared = features.flatten(1).float()
         small = functional.interpolate(images, size=self.size, mode="bilinear", antialias=True)
         private = by_own_group(self.private_encoders, small, groups).float()

@@ -20,7 +20,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
@@ -82,17 +81,18 @@ class EpiFCR(Method):
         x = self.network.start(batch.images)
         features = self.network.run(x, until=self.split)
         scores = self.network.run(features, since=self.split)
-        task_loss, accuracy = classification(scores, batch.labels)
+        task_loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         pairs = zip(self.domain_features, self.domain_classifiers, strict=True)
         own_networks = nn.ModuleList(nn.Sequential(*pair) for pair in pairs)
         own_scores = by_own_group(own_networks, x, batch.domains)
-        domain_loss = functional.cross_entropy(own_scores, batch.labels)
+        domain_loss, _ = classification(own_scores, batch.labels, self.task.label_smoothing)
         if progress.ratio < self.config.warm_up:
             epi_f = epi_c = epi_r = torch.zeros_like(task_loss)
         else:
             with statistics_kept(self):
                 epi_f, epi_c = self._episodes(x, features, batch)
-                epi_r = functional.cross_entropy(self.random_classifier(features), batch.labels)
+                random_scores = self.random_classifier(features)
+                epi_r, _ = classification(random_scores, batch.labels, self.task.label_smoothing)
         config = self.config
         episodes = config.feature_weight * epi_f + config.classifier_weight * epi_c
         return {
@@ -117,8 +117,14 @@ class EpiFCR(Method):
         epi_f = functional_call(classifier, constant, (features[rows],))
         with torch.no_grad():
             foreign = self.domain_features[partner](x[rows])
-        epi_c = self.network.run(foreign, since=self.split)
-        return _share(epi_f, rows, batch), _share(epi_c, rows, batch)
+        with self.network.on_rows(rows):
+            epi_c = self.network.run(foreign, since=self.split)
+        return self._share(epi_f, rows, batch), self._share(epi_c, rows, batch)
+
+    def _share(self, scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
+        """What the images in `rows` add to the mean cross-entropy over the batch."""
+        share = len(rows) / len(batch.images)
+        return share * classification(scores, batch.labels[rows], self.task.label_smoothing)[0]
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(*self.domain_classifiers.new_layers())]
@@ -129,9 +135,3 @@ def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:
     number = int(uniform(step_key, 1, _PAIR_STREAM).item() * n_domains * (n_domains - 1))
     first, second = divmod(number, n_domains - 1)
     return first, second + (second >= first)
-
-
-def _share(scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
-    """What the images in `rows` add to the mean cross-entropy over the batch."""
-    labels = batch.labels[rows]
-    return functional.cross_entropy(scores, labels, reduction="sum") / len(batch.images)

@@ -58,7 +58,7 @@ class Fusion(DomainAware):
         else:
             weights = domain_scores.softmax(dim=1)
         fused = self._fused(self._scores(features), weights)
-        task_loss, accuracy = classification(fused, batch.labels)
+        task_loss, accuracy = classification(fused, batch.labels, self.task.label_smoothing)
         return {
             "loss": task_loss + self.config.domain_loss_weight * domain_loss,
             "task": task_loss.detach(),

@@ -37,7 +37,7 @@ class GroupDRO(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels).float()
+        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
         risks, _ = group_means(each, batch.domains, batch.n_domains)
         grown = self.log_weights + self.config.weight_step * risks.detach()
         self.log_weights.copy_(grown.log_softmax(dim=0))

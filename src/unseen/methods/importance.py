@@ -101,14 +101,15 @@ class Importance(TwoPhases):
         stacked = features.new_zeros(len(self.task.domains), longest, features.shape[1])
         stacked[domains, place] = features
         scores = self.domain_networks(stacked)[domains, place]
-        loss, accuracy = classification(scores, batch.labels)
+        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         return {"loss": loss, "accuracy": accuracy}
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """All images through the classifier, whose weights before the update are put aside."""
         self._before = _flat(self._tracked_weights(self.classifier))
         features = self.network.start(batch.images).flatten(1)
-        loss, accuracy = classification(self.classifier(features), batch.labels)
+        scores = self.classifier(features)
+        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         return {"loss": loss, "accuracy": accuracy}
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:

@@ -42,10 +42,10 @@ class IRM(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels).float()
+        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
         risks, counts = group_means(each, batch.domains, batch.n_domains)
         task = mean_of_present(risks, counts)
-        slopes = by_scale(scores.float(), batch.labels)
+        slopes = by_scale(scores.float(), batch.labels, self.task.label_smoothing)
         first, _ = group_means(slopes, batch.domains, batch.n_domains)
         second, _ = group_means(slopes.square(), batch.domains, batch.n_domains)
         # one image alone has no pair: n d² − d² is then zero
@@ -61,7 +61,8 @@ class IRM(Method):
         }
 
 
-def by_scale(scores: Tensor, labels: Tensor) -> Tensor:
+def by_scale(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The derivative of each image's cross-entropy by a factor of its scores, where that is 1."""
     right = functional.one_hot(labels, scores.shape[1]).to(scores)
+    right = (1 - label_smoothing) * right + label_smoothing / scores.shape[1]
     return ((scores.softmax(dim=1) - right) * scores).sum(dim=1)

@@ -66,7 +66,7 @@ class MetaReg(TwoPhases):
         """Cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-gradient."""
         features = self.network.run(batch.images, until=self.network.head)
         own = by_own_group(self.heads, features, batch.domains)
-        task, accuracy = classification(own, batch.labels)
+        task, accuracy = classification(own, batch.labels, self.task.label_smoothing)
         meta, gradients = self.meta_gradient(features.detach(), batch)
         return {
             "loss": task + with_gradients(list(self.coefficients), gradients),
@@ -95,7 +95,9 @@ class MetaReg(TwoPhases):
         head = self.heads[domain]
         copies = {name: buffer.clone() for name, buffer in head.named_buffers()}
         scores = functional_call(head, beta | copies, (features[part],))
-        return functional.cross_entropy(scores, batch.labels[part], reduction="sum") / count
+        labels, smoothing = batch.labels[part], self.task.label_smoothing
+        total = functional.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+        return total / count
 
     def _penalty(self, weights: Iterable[Tensor]) -> Tensor:
         """R_φ, a sum over the weights as in the paper."""
@@ -104,7 +106,8 @@ class MetaReg(TwoPhases):
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """All images through the new head; φ no longer changes."""
-        task, accuracy = classification(self.network(batch.images), batch.labels)
+        scores = self.network(batch.images)
+        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         penalty = self._penalty(self.network.stage(self.network.head).parameters())
         return {
             "loss": task + penalty,

@@ -84,10 +84,13 @@ class MLDG(Method):
             nothing = sum((t.square().sum() for t in tensors.values() if t.requires_grad), count)
             return 0.0 * nothing, torch.zeros_like(count)
         labels = batch.labels[part]
-        with _differentiable_twice() if self.config.second_order else nullcontext():
+        twice = _differentiable_twice() if self.config.second_order else nullcontext()
+        with twice, self.network.on_rows(part):
             scores = functional_call(self.network, tensors, (batch.images[part],))
         right = (scores.detach().argmax(dim=1) == labels).sum()
-        return functional.cross_entropy(scores, labels, reduction="sum") / count, right / count
+        smoothing = self.task.label_smoothing
+        total = functional.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+        return total / count, right / count
 
 
 def _differentiable_twice() -> AbstractContextManager[Any]:

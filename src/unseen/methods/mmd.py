@@ -51,7 +51,7 @@ class MMD(Method):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network.run(batch.images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        task, accuracy = classification(scores, batch.labels)
+        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         # the discrepancy is about all images of a domain, wherever they are
         rows = across_devices.gather(features.flatten(1).float())
         with in_full_precision(rows):

@@ -30,7 +30,7 @@ class MultiHead(DomainAware):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = by_own_group(self.heads, self.network(batch.images), batch.domains)
-        loss, accuracy = classification(scores, batch.labels)
+        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         return {"loss": loss, "accuracy": accuracy}
 
     def opinions(self, images: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import accuracy
+from unseen.methods.building_blocks import accuracy, losses_of_images
 from unseen.methods.kinds import SurveyingMethod, TrainingImages
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
@@ -108,7 +108,7 @@ class Reweighting(SurveyingMethod):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
         weights = self._weights_of(batch.positions)
-        each = functional.cross_entropy(scores, batch.labels, reduction="none")
+        each = losses_of_images(scores, batch.labels, self.task.label_smoothing)
         return {
             "loss": (weights * each).mean(),
             "unweighted": each.detach().mean(),

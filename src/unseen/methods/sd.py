@@ -27,7 +27,7 @@ class SD(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        task, accuracy = classification(scores, batch.labels)
+        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         penalty = scores.float().square().mean()
         return {
             "loss": task + self.config.penalty_weight * penalty,

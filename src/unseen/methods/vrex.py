@@ -43,7 +43,7 @@ class VREx(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels).float()
+        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
         risks, counts = group_means(each, batch.domains, batch.n_domains)
         risk = mean_of_present(risks, counts)
         variance = mean_of_present((risks - risk).square(), counts)

@@ -1,7 +1,8 @@
 """A network is a sequence of named stages; a site is the input of a stage."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from unseen.errors import SettingsError, unknown_name
 from unseen.networks.batch_norm import hold_batch_norm
+from unseen.networks.tails import Tail, Tails
 
 DROPOUTS = (
     nn.Dropout,
@@ -18,6 +20,9 @@ DROPOUTS = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
+
+Change = Callable[[Tensor, Tensor | None], Tensor]
+"""Activations, and which rows of the batch they belong to (None: all), to other ones."""
 
 
 class ImageInput(NamedTuple):
@@ -45,7 +50,7 @@ class Network(nn.Module):
         """`original`: the tensors under their library's names, as `state_dict(keep_vars=True)`."""
         super().__init__()
         self.names = tuple(stages)
-        self.stages = nn.ModuleDict({_key(name): stage for name, stage in stages.items()})
+        self.stages = nn.ModuleDict({module_key(name): stage for name, stage in stages.items()})
         if len(self.stages) != len(self.names):
             raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
         for stage in self.stages.values():
@@ -58,6 +63,8 @@ class Network(nn.Module):
         self.mask_sites = tuple(self._known(site) for site in mask_sites)
         self.original_names = self._names_in(original or {})
         self.batch_norm_frozen = False
+        self._changes: Mapping[str, Change] = {}
+        self._rows: Tensor | None = None
         self.frozen_until: str | None = None
         self.input_shapes = self._dry_run()
 
@@ -74,8 +81,27 @@ class Network(nn.Module):
                 return x
             since = self.frozen_until
         for name in self._between(since, until):
-            x = self.stages[_key(name)](x)
+            change = self._changes.get(name)
+            x = self.stages[module_key(name)](x if change is None else change(x, self._rows))
         return x
+
+    @contextmanager
+    def changed_inputs(self, changes: Mapping[str, Change]) -> Generator[None]:
+        """Inside, the input of each named stage is changed first: for training steps."""
+        self._changes = changes
+        try:
+            yield
+        finally:
+            self._changes = {}
+
+    @contextmanager
+    def on_rows(self, rows: Tensor) -> Generator[None]:
+        """Inside, the network runs on these rows of the batch, and on nothing else."""
+        self._rows = rows
+        try:
+            yield
+        finally:
+            self._rows = None
 
     def start(self, x: Tensor) -> Tensor:
         """The frozen part alone: features of images. Features stay, and so do images where nothing
@@ -108,7 +134,7 @@ class Network(nn.Module):
         """An independent copy of the part that learns; it takes what `start` gives."""
         twin = copy.deepcopy(self)
         for name in twin.frozen_stages():
-            del twin.stages[_key(name)]
+            del twin.stages[module_key(name)]
         twin.names = tuple(name for name in self.names if name not in self.frozen_stages())
         twin.frozen_until = None
         return twin
@@ -118,22 +144,25 @@ class Network(nn.Module):
         return list(self._between(since, None))
 
     def stage(self, name: str) -> nn.Module:
-        return self.stages[_key(self._known(name))]
+        return self.stages[module_key(self._known(name))]
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """The named stages, once each, as the network runs them."""
         wanted = {self._learning(name) for name in names}
         return tuple(name for name in self.names if name in wanted)
 
-    def clone_tail(self, since: str) -> "Tail":
+    def clone_tail(self, since: str) -> Tail:
         """An independent copy of the stages from `since` on."""
         self._learning(since)
-        stages = {_key(name): copy.deepcopy(self.stages[_key(name)]) for name in self.tail(since)}
+        stages = {
+            module_key(name): copy.deepcopy(self.stages[module_key(name)])
+            for name in self.tail(since)
+        }
         return Tail(stages, self.batch_norm_frozen)
 
-    def clone_tails(self, since: str, number: int) -> "Tails":
+    def clone_tails(self, since: str, number: int) -> Tails:
         """Several of them, that remember which of their stages are new."""
-        new = [_key(name) for name in self.tail(since) if name in self.new_stages]
+        new = [module_key(name) for name in self.tail(since) if name in self.new_stages]
         return Tails((self.clone_tail(since) for _ in range(number)), new)
 
     def cut(self, since: str) -> None:
@@ -141,7 +170,7 @@ class Network(nn.Module):
         if since == self.names[0]:
             raise SettingsError(f"'{since}' is the network's first stage: without it none is left")
         for name in self.tail(since):
-            del self.stages[_key(name)]
+            del self.stages[module_key(name)]
         self.names = self._between(None, since)
         self.head = self.names[-1]
         self.mask_sites = tuple(name for name in self.mask_sites if name in self.names)
@@ -233,7 +262,7 @@ class Network(nn.Module):
                 x = torch.zeros(2, 3, self.image_size, self.image_size)
                 for name in self.names:
                     shapes[name] = tuple(x.shape[1:])
-                    x = self.stages[_key(name)](x)
+                    x = self.stages[module_key(name)](x)
         except (RuntimeError, ValueError, AssertionError, IndexError) as error:
             raise SettingsError(
                 f"images of {self.image_size} px do not pass stage '{name}' ({error}); "
@@ -243,34 +272,6 @@ class Network(nn.Module):
         return shapes
 
 
-class Tail(nn.Sequential):
-    """The last stages of a network on their own; frozen batch norm stays frozen."""
-
-    def __init__(self, stages: dict[str, nn.Module], batch_norm_frozen: bool) -> None:
-        super().__init__()
-        for key, stage in stages.items():
-            self.add_module(key, stage)
-        self.batch_norm_frozen = batch_norm_frozen
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        if self.batch_norm_frozen:
-            hold_batch_norm(self)
-        return self
-
-
-class Tails(nn.ModuleList):
-    """Copies of the same last stages, for example one for each domain."""
-
-    def __init__(self, tails: Iterable[Tail], new: list[str]) -> None:
-        super().__init__(tails)
-        self._new = new
-
-    def new_layers(self) -> list[nn.Module]:
-        """The copies of the network's `new_stages`."""
-        return [tail.get_submodule(key) for tail in self for key in self._new]
-
-
-def _key(name: str) -> str:
+def module_key(name: str) -> str:
     """Module names cannot hold dots."""
     return name.replace(".", "_")

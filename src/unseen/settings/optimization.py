@@ -21,6 +21,9 @@ class OptimizerSettings(Settings):
     """Nesterov momentum, for SGD."""
     new_layers_lr_factor: float = Field(default=1.0, gt=0)
     """Multiplies `lr` for layers that did not come with pretrained weights."""
+    layer_decay: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    """Multiplies `lr` once more for each stage (with weights) that is further from the network's
+    last one. Rates that a method sets for its own parameters stay as they are."""
 
     @model_validator(mode="after")
     def _check(self) -> "OptimizerSettings":

@@ -13,7 +13,7 @@ from unseen.data.dataset import Dataset, Index
 from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
-from unseen.errors import SettingsError
+from unseen.errors import SettingsError, unknown_name
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.classifier import linear_classifier, set_classifier
@@ -34,7 +34,7 @@ def build_task(index: Index, experiment: Experiment) -> Task:
     """Classes and training domains, known without opening an image."""
     roles = choose_roles(index, experiment.data, experiment.setting)
     target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
-    return Task(index.classes, roles.training_domains, target)
+    return Task(index.classes, roles.training_domains, target, experiment.label_smoothing)
 
 
 def build_method(
@@ -57,6 +57,7 @@ def build_method_on(
         network.compile_stages()
     first = linear_classifier(network).weight.detach().clone() if experiment.head_first else None
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
+    check_mixstyle(experiment, network)
     if first is not None:
         _check_starts_from(method, first)
     return method.to(memory_format=torch.channels_last)
@@ -125,6 +126,31 @@ def check_augmentation(experiment: Experiment, roles: Roles) -> None:
         raise SettingsError(
             "augment.amplitude_mix mixes images of different training domains, found one "
             f"({', '.join(roles.train)}); train on more domains, or leave it out"
+        )
+
+
+def check_mixstyle(experiment: Experiment, network: Network) -> None:
+    """Refuse stages at which styles cannot be mixed, and batches that devices share unequally."""
+    stored = network.frozen_stages() if trains_from_features(experiment) else ()
+    for stage in experiment.augment.mixstyle_stages:
+        name = f"augment.mixstyle_stages: '{stage}'"
+        if stage not in network.names:
+            known = f"{unknown_name('stage', stage, network.names)}"
+            raise SettingsError(f"augment.mixstyle_stages: {known}")
+        if stage in stored:
+            raise SettingsError(
+                f"{name} lies in the frozen part, whose output is stored; choose a stage from "
+                f"'{network.frozen_until}' on, or set network.store_features=false"
+            )
+        if len(network.input_shapes[stage]) != 3:
+            raise SettingsError(
+                f"{name} has no maps of channels at its input; choose an earlier one"
+            )
+    unequal = experiment.sampling == "pooled" and experiment.devices.number > 1
+    if experiment.augment.mixstyle > 0 and unequal:
+        raise SettingsError(
+            "augment.mixstyle on several devices needs batches in which all of them have images of "
+            "every domain; set sampling=balanced or devices.number=1"
         )
 
 

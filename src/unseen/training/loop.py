@@ -7,7 +7,9 @@ from pathlib import Path
 import torch
 from lightning_fabric import Fabric
 
+from unseen import across_devices
 from unseen.config import Experiment
+from unseen.data.augmentation.mixstyle import style_changes
 from unseen.data.batch import DomainBatch
 from unseen.data.opening import OpenDatasets
 from unseen.methods.base import Losses, Progress
@@ -79,7 +81,9 @@ def train_step(state: RunState, batch: DomainBatch) -> Losses:
     state.set_rates()
     # Dropout and the like: a function of the step, so that a resume needs no generator's state
     _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.process.rank)
-    losses: Losses = state.module(batch, progress)
+    changes = style_changes(state.experiment.augment, batch, across_devices.gather)
+    with state.method.network.changed_inputs(changes):
+        losses: Losses = state.module(batch, progress)
     state.fabric.backward(losses["loss"])
     state.method.edit_gradients(progress)
     if state.experiment.clip_gradient is not None:

@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules, from settings."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 from unseen.config import OptimizerSettings, ScheduleSettings
 from unseen.methods.base import Method, ParameterGroup
+from unseen.networks.depth import stage_distances
 
 _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
@@ -36,18 +38,23 @@ class CompleteGroup(NamedTuple):
 def complete_groups(method: Method, settings: OptimizerSettings) -> list[CompleteGroup]:
     """All parameters that learn, each in one group, with rates that were not given filled in."""
     taken: set[nn.Parameter] = set()
+    distances = stage_distances(method, method.network) if settings.layer_decay < 1 else {}
 
-    def complete(group: ParameterGroup) -> CompleteGroup:
+    def complete(group: ParameterGroup) -> Iterator[CompleteGroup]:
         params = [p for p in group["params"] if p.requires_grad and p not in taken]
         taken.update(params)
         lr, decay = group.get("lr"), group.get("weight_decay")
-        if lr is None:
-            lr = settings.lr * (settings.new_layers_lr_factor if group.get("new") else 1.0)
-        decay = settings.weight_decay if decay is None else decay
-        return CompleteGroup(params, lr, decay, group.get("scheduled", True))
+        rest = (settings.weight_decay if decay is None else decay, group.get("scheduled", True))
+        if lr is not None:
+            yield CompleteGroup(params, lr, *rest)
+            return
+        lr = settings.lr * (settings.new_layers_lr_factor if group.get("new") else 1.0)
+        for distance in sorted({distances.get(p, 0) for p in params}, reverse=True):
+            own = [p for p in params if distances.get(p, 0) == distance]
+            yield CompleteGroup(own, lr * settings.layer_decay**distance, *rest)
 
     groups = [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]
-    return [group for group in map(complete, groups) if group.params]
+    return [each for group in groups for each in complete(group) if each.params]
 
 
 def schedule_factor(

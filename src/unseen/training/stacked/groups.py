@@ -55,7 +55,8 @@ def stackable_groups(
     What learns must be the same function in training and prediction: a network with dropout, or
     with batch norm that adapts, behind the boundary trains alone, because its dropout is drawn from
     a generator that each run has to itself. So do methods that keep something from step to step in
-    buffers, and runs with random weights and other seeds: their frozen parts are not the same.
+    buffers, runs with random weights and other seeds (their frozen parts are not the same), and
+    runs with MixStyle, which looks at one batch at a time.
     """
     groups = group_runs(experiments, datasets or OpenDatasets())
     return [tuple(experiments[number] for number in numbers) for numbers in groups]
@@ -91,6 +92,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         experiment.precision == "32",
         experiment.averaging.name != "swad",
         not experiment.compile,
+        experiment.augment.mixstyle == 0,
         experiment.selection != "oracle" or experiment.data.unseen_domain,
         kind.traits.stackable,
         all(getattr(kind, name) is getattr(Method, name) for name in _OWN_STEPS),

@@ -31,7 +31,7 @@ from unseen.records.folder import RunFolder
 from unseen.selection import Evaluation
 from unseen.training.averaging.average import StepAverage
 from unseen.training.averaging.build import average_of_steps
-from unseen.training.build import Images, build_method_on, build_sampler, count_steps
+from unseen.training.build import Images, build_method_on, build_sampler, build_task, count_steps
 from unseen.training.checkpoints import save_tensors
 from unseen.training.display import Display
 from unseen.training.first_pass.features import features_key, stored_features
@@ -117,7 +117,7 @@ def assemble_stack(
     for experiment, folder in members:
         images = Images(prepared, choose_roles(prepared.index, experiment.data))
         remember_images(fabric, folder, images)
-        task = Task(prepared.index.classes, images.roles.training_domains)
+        task = build_task(prepared.index, experiment)
         method = methods[folder.path] = beginning.method(experiment, folder, images, task)
         sampler = build_sampler(experiment, images.roles)
         rates = rates_of(method, experiment.optimizer)
