@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from unseen import api, catalog
 from unseen.config import Experiment
 from unseen.data.augmentation.pixel_scale import PixelScale
 from unseen.data.feed import Feed, Process
 from unseen.data.opening import open_dataset
+from unseen.errors import SettingsError
 from unseen.records.folder import RunFolder
 from unseen.training import loop
-from unseen.training.build import build_images, build_sampler
+from unseen.training.build import build_images, build_method, build_sampler, build_task
 from unseen.training.interruptions import Interrupted
 from unseen.training.stacked.groups import stackable_groups
 from unseen.training.state import RunState, save
@@ -26,6 +28,10 @@ EVERYTHING: dict[str, Any] = {
     "augment__random_convolution": 0.5,
     "augment__amplitude_mix": 1.0,
     "augment__erasing": 0.5,
+    "augment__mixstyle": 0.5,
+    "augment__mixstyle_stages": "conv2,conv3",
+    "label_smoothing": 0.1,
+    "optimizer__layer_decay": 0.5,
 }
 
 
@@ -86,3 +92,64 @@ def test_runs_that_compute_frozen_stages_anew_train_one_by_one(tiny: Build) -> N
     assert len(stackable_groups(stored)) == 1
     anew = [tiny(**settings, network__store_features=False, optimizer__lr=e) for e in (1e-3, 1e-2)]
     assert len(stackable_groups(anew)) == 2
+
+
+def test_runs_with_mixstyle_train_one_by_one(tiny: Build) -> None:
+    settings = {"network__freeze_until": "conv2", "augment__mixstyle": 0.5}
+    runs = [
+        tiny(**settings, augment__mixstyle_stages="conv2", optimizer__lr=lr) for lr in (1e-3, 1e-2)
+    ]
+    assert len(stackable_groups(runs)) == 2
+
+
+@pytest.mark.parametrize("method", catalog.METHODS)
+def test_styles_are_mixed_in_training_and_nowhere_else(
+    method: str, tiny: Build, run_tiny: RunTiny, tmp_path: Path
+) -> None:
+    """For every method that runs a stage of its own network in training."""
+    if method == "importance":
+        pytest.skip("trains a classifier on frozen features, which are stored")
+    changes = {"augment__mixstyle": 1, "augment__mixstyle_stages": "conv2", "steps": 2}
+    if catalog.load("method", method).traits.target_images in {"required", "surveyed"}:
+        changes["setting"] = "adaptation"
+    mixed = run_tiny(tiny(f"digits/{method}", **changes), tmp_path / "mixed")
+    assert mixed.finished
+    losses = [line["loss"] for line in mixed.read_metrics() if "loss" in line]
+    del changes["augment__mixstyle"], changes["augment__mixstyle_stages"]
+    plain = run_tiny(tiny(f"digits/{method}", **changes), tmp_path / "plain")
+    assert losses != [line["loss"] for line in plain.read_metrics() if "loss" in line]
+    model = api.load_run(mixed.path)
+    result = mixed.read_result()
+    views = result.under(result.selection).views
+    found = model.evaluate()["out_of_domain"]["outlines"].accuracy
+    assert found == pytest.approx(views["out_of_domain"]["outlines"].accuracy, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixstyle_stages": "fc1"}, "'fc1' has no maps of channels at its input"),
+        ({"mixstyle_stages": "conv9"}, "augment.mixstyle_stages: unknown stage 'conv9'"),
+        ({"mixstyle_stages": ""}, "mixstyle needs a chance and stages"),
+        (
+            {"mixstyle_stages": "conv2", "freeze_until": "conv3"},
+            "'conv2' lies in the frozen part, whose output is stored; choose a stage from 'conv3' "
+            "on, or set network.store_features=false",
+        ),
+        (
+            {"mixstyle_stages": "conv2", "sampling": "pooled", "devices": 2},
+            "set sampling=balanced or devices.number=1",
+        ),
+    ],
+)
+def test_where_styles_cannot_be_mixed(changes: dict[str, Any], message: str, tiny: Build) -> None:
+    places = {"freeze_until": "network__freeze_until", "devices": "devices__number"}
+    places |= {"sampling": "sampling", "mixstyle_stages": "augment__mixstyle_stages"}
+    settings = {places[name]: value for name, value in changes.items()}
+
+    def build() -> None:
+        experiment = tiny(augment__mixstyle=0.5, **settings)
+        build_method(experiment, build_task(open_dataset(experiment.data).index(), experiment))
+
+    with pytest.raises(SettingsError, match=message):
+        build()
