@@ -145,8 +145,7 @@ class DMG(DomainAware):
         # all domains in one batch: a larger product is a faster one
         by_domain = self._test_masks(slice(None)).items()
         masks = {site: m[:, None].expand(-1, n_images, -1).flatten(0, 1) for site, m in by_domain}
-        scores = self._masked(torch.cat([trunk] * n_domains), masks)
-        return scores.view(n_domains, n_images, -1)
+        return self._masked(torch.cat([trunk] * n_domains), masks).view(n_domains, n_images, -1)
 
     def _test_masks(self, domain: int | slice | None) -> masking.Masks:
         """Of one domain or several; None: their average mask."""
