@@ -33,6 +33,12 @@ def losses_of_images(scores: Tensor, labels: Tensor, label_smoothing: float = 0.
     )
 
 
+def targets(labels: Tensor, scores: Tensor, label_smoothing: float) -> Tensor:
+    """Chances that cross-entropy takes as right, in the shape of the scores."""
+    right = functional.one_hot(labels, scores.shape[1]).to(scores)
+    return (1 - label_smoothing) * right + label_smoothing / scores.shape[1]
+
+
 def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
     """The mean of one number an image in each group (a domain, a class), and how many images the
     group has, on all devices together. Zero where a pooled batch lacks a group."""

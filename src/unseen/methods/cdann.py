@@ -72,7 +72,7 @@ class CDANN(Method):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network.run(batch.images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        task, right = classification(scores, batch.labels)
+        task, right = classification(scores, batch.labels, self.task.label_smoothing)
         strength = reversal_strength(progress.ratio, self.config.schedule_steepness)
         strength *= self.config.domain_weight
         hidden = reverse_gradient(features.flatten(1), strength)

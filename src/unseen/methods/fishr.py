@@ -29,6 +29,7 @@ from unseen.methods.building_blocks import (
     check_domains,
     classification,
     in_full_precision,
+    targets,
 )
 from unseen.networks.stages import Network
 from unseen.search import LogUniform, Uniform
@@ -62,12 +63,13 @@ class Fishr(Method):
         config = self.config
         features = self.network.run(batch.images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        task, accuracy = classification(scores, batch.labels)
+        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
         rows = (features.float(), scores.float(), batch.labels, batch.domains)
         # variances are about all images of a domain, wherever they are
         z, o, labels, domains = map(across_devices.gather, rows)
         with in_full_precision(z):
-            now, counts = gradient_variances(z, o, labels, domains, batch.n_domains)
+            residuals = o.softmax(dim=1) - targets(labels, o, self.task.label_smoothing)
+            now, counts = gradient_variances(z, residuals, domains, batch.n_domains)
         mixed = config.memory * self.variances + (1 - config.memory) * now
         mixed = torch.where((counts > 0)[:, None, None], mixed, self.variances)
         self.variances.copy_(mixed.detach())
@@ -83,13 +85,12 @@ class Fishr(Method):
 
 
 def gradient_variances(
-    features: Tensor, scores: Tensor, labels: Tensor, domains: Tensor, n_domains: int
+    features: Tensor, residuals: Tensor, domains: Tensor, n_domains: int
 ) -> tuple[Tensor, Tensor]:
     """`[domains, classes, features + 1]`: of the classifier's weights and biases; and how many
-    images each domain has."""
-    residuals = scores.softmax(dim=1) - functional.one_hot(labels, scores.shape[1]).to(scores)
+    images each domain has. `residuals` are the derivatives of the loss by the scores."""
     inputs = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
-    member = functional.one_hot(domains, n_domains).to(scores)
+    member = functional.one_hot(domains, n_domains).to(residuals)
     counts = member.sum(dim=0)
     shares = member / counts.clamp_min(1)
 

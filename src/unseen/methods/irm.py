@@ -16,7 +16,6 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
@@ -26,6 +25,7 @@ from unseen.methods.building_blocks import (
     group_means,
     losses_of_images,
     mean_of_present,
+    targets,
 )
 from unseen.search import LogUniform
 
@@ -63,6 +63,5 @@ class IRM(Method):
 
 def by_scale(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The derivative of each image's cross-entropy by a factor of its scores, where that is 1."""
-    right = functional.one_hot(labels, scores.shape[1]).to(scores)
-    right = (1 - label_smoothing) * right + label_smoothing / scores.shape[1]
-    return ((scores.softmax(dim=1) - right) * scores).sum(dim=1)
+    residuals = scores.softmax(dim=1) - targets(labels, scores, label_smoothing)
+    return (residuals * scores).sum(dim=1)

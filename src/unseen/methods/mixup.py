@@ -45,7 +45,8 @@ class Mixup(Method):
         shares = self._shares(batch).to(x)
         mixed = torch.lerp(others, x, shares.view(-1, *[1] * (x.ndim - 1)))
         scores = self.network(mixed)
-        first, second = (losses_of_images(scores, answers) for answers in (batch.labels, labels))
+        smoothing = self.task.label_smoothing
+        first, second = (losses_of_images(scores, y, smoothing) for y in (batch.labels, labels))
         guesses = scores.detach().argmax(dim=1)
         right, also_right = ((guesses == answers).to(x) for answers in (batch.labels, labels))
         return {

@@ -39,7 +39,7 @@ class RSC(Method):
         with statistics_kept(self.network):
             whole, mask = self._challenge(features.detach(), batch.labels)
         muted = self.network.run(features * mask, since=self.network.head)
-        loss, _ = classification(muted, batch.labels)
+        loss, _ = classification(muted, batch.labels, self.task.label_smoothing)
         return {
             "loss": loss,
             "muted": 1 - mask.mean(),

@@ -62,11 +62,11 @@ class SagNet(Method):
         restyled = content * torch.lerp(next_deviation, deviation, share)
         restyled = restyled + torch.lerp(next_mean, mean, share)
         scores = self.network.run(restyled, since=self.site)
-        task, right = classification(scores, batch.labels)
+        task, right = classification(scores, batch.labels, self.task.label_smoothing)
         refilled = next_content * deviation + mean
         (tail,) = self.style_network
         guesses = tail(refilled.detach())
-        style_loss, _ = classification(guesses, batch.labels)
+        style_loss, _ = classification(guesses, batch.labels, self.task.label_smoothing)
         with statistics_kept(tail):  # the same answers, by weights that are constants
             fixed = {name: weight.detach() for name, weight in tail.named_parameters()}
             answers = functional_call(tail, fixed, (refilled,))

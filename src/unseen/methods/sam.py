@@ -44,14 +44,15 @@ class SAM(Method):
         config = self.config
         x = self.network.start(batch.images)
         weights = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        here, accuracy = classification(self.network(x), batch.labels)  # L(θ)
+        smoothing = self.task.label_smoothing
+        here, accuracy = classification(self.network(x), batch.labels, smoothing)  # L(θ)
         gradient = gradient_of_batch(here, weights)
         norm = torch.cat([g.flatten() for g in gradient.values()]).square().sum().sqrt()
         length = config.radius / norm.clamp_min(_SMALLEST_NORM) - (config.alignment or 0.0)
         moved: dict[str, Tensor] = {n: p + length * gradient[n] for n, p in weights.items()}
         with statistics_kept(self.network):
             scores = functional_call(self.network, moved, (x,))
-        there, _ = classification(scores, batch.labels)
+        there, _ = classification(scores, batch.labels, smoothing)
         loss = there
         if config.alignment is not None:
             # the gradient of L(θ) is known already
