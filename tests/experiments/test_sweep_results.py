@@ -223,6 +223,8 @@ def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
     faster = {"variant_of": "aggregate", "settings": {"optimizer": {"lr": 0.01}}}
     plan = small_plan(methods="aggregate,faster", by_method={"faster": faster}, draws=None)
     results = swept(plan, tmp_path)
+    for run in plan.singles:
+        run.folder(tmp_path).create(run.experiment)
     table = results.tables["source"][0]
     assert [row.name for row in table.rows] == ["aggregate", "faster"]
     assert all(cell.complete for row in table.rows for cell in row.cells if cell)
