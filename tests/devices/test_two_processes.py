@@ -29,7 +29,18 @@ from unseen.training.state import RunState, assemble, save
 
 pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
-METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING), "dmg, routed")
+FORMS: dict[str, dict[str, Any]] = {
+    "adaptation": {"setting": "adaptation"},
+    "routed": {"method.prediction": "routed"},
+    "averaged": {"averaging.name": "mean", "averaging.start": 0.5, "schedule.name": "flat"},
+    "in a valley": {"averaging.name": "swad", "averaging.valley_start": 1, "evaluate_every": 1},
+    "styles mixed": {"augment.mixstyle": 1.0, "augment.mixstyle_stages": "conv2"},
+    "amplitudes mixed": {"augment.amplitude_mix": 1.0},
+    "from views": {"network.freeze_until": "fc1", "network.views": 2},
+    "head first": {"head_first": True, "label_smoothing": 0.1, "optimizer.layer_decay": 0.5},
+}
+INGREDIENTS = tuple(f"dmg, {form}" for form in FORMS if form != "adaptation")
+METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING), *INGREDIENTS)
 PAUSED = "paused"  # the run that two processes begin and one process ends
 SPARSE = "sparse"  # a run with fewer validation images in a domain than processes
 
@@ -49,11 +60,7 @@ def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
         "devices.accelerator": "cpu",
     }
     name, _, form = method.partition(", ")
-    if form == "adaptation":
-        settings["setting"] = form
-    elif form:
-        settings["method.prediction"] = form
-    return load_experiment(f"digits/{name}", settings | changes)
+    return load_experiment(f"digits/{name}", settings | FORMS.get(form, {}) | changes)
 
 
 def sparse(number: int = 1) -> Experiment:

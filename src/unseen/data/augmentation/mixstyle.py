@@ -70,7 +70,9 @@ class StyleMix:
         own_share, partners = self._draw(places)
         table = found.new_zeros(len(self.keys), *found.shape[1:])
         table[places] = found
-        mixed = torch.lerp(self.whole.gather(table)[partners], found, own_share[:, None, None])
+        mixed = torch.lerp(
+            self.whole.gather(table)[partners], found, own_share[:, None, None].to(found)
+        )
         scale = mixed[:, 1] / found[:, 1]
         shift = mixed[:, 0] - found[:, 0] * scale
         changed = own * scale[:, :, None, None].to(x) + shift[:, :, None, None].to(x)
