@@ -110,5 +110,5 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
     with safe_open(folder / "checkpoint.safetensors", framework="numpy") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about = json.loads(file.metadata()["about"])
-    del about["seconds"]
+    del about["seconds"], about["processor_seconds"]
     return about | {name: np.ascontiguousarray(t).tobytes() for name, t in tensors.items()}
