@@ -17,47 +17,21 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import (
-    check_domains,
-    classification,
-    frozen_features,
-    in_full_precision,
-    mean_of_pairs,
-)
-from unseen.networks.stages import Network
+from unseen.methods.base import Traits
+from unseen.methods.building_blocks import mean_of_pairs
+from unseen.methods.kinds import AligningMethod
 from unseen.search import LogUniform
 
 
-class CORAL(Method):
-    class Config(Method.Config):
+class CORAL(AligningMethod):
+    class Config(AligningMethod.Config):
         penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """λ, the weight of the distance between the domains' means and covariances."""
 
     traits = Traits(stackable=True)
-    config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        check_domains(task, "coral", "aligns the features of training domains")
-        self.remarks = frozen_features(network, network.head, "their alignment")
-
-    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        features = self.network.run(batch.images, until=self.network.head)
-        scores = self.network.run(features, since=self.network.head)
-        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
-        # covariances are about all images of a domain, wherever they are
-        rows = across_devices.gather(features.flatten(1).float())
-        with in_full_precision(rows):
-            penalty = misalignment(rows, across_devices.gather(batch.domains), batch.n_domains)
-        return {
-            "loss": task + self.config.penalty_weight * penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy,
-        }
+    def distance(self, rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
+        return misalignment(rows, domains, n_domains)
 
 
 def misalignment(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:

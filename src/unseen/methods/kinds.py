@@ -1,15 +1,26 @@
-"""Kinds of methods with a larger contract: by domain, in two phases, after a survey."""
+"""Kinds of methods with a larger contract: by domain, with aligned features, in two phases, after a
+survey."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from unseen.data.batch import DomainBatch
+from unseen import across_devices
+from unseen.config import MethodSettings
+from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.building_blocks import inactive
+from unseen.methods.building_blocks import (
+    check_domains,
+    classification,
+    frozen_features,
+    in_full_precision,
+    inactive,
+)
+from unseen.networks.stages import Network
 
 
 class DomainAware(Method):
@@ -31,6 +42,39 @@ class DomainAware(Method):
         opinions = self.opinions(images)
         scores = opinions.mean(dim=0) if self.averages_opinions else self.predict(images)
         return scores, opinions
+
+
+class AligningMethod(Method):
+    """Cross-entropy, and a distance between the domains' features before the classifier."""
+
+    class Config(Method.Config):
+        penalty_weight: float = Field(default=1.0, ge=0)
+        """λ, the weight of the distance between the domains' features."""
+
+    config: Config
+
+    def __init__(self, network: Network, task: Task, config: MethodSettings) -> None:
+        super().__init__(network, task, config)
+        check_domains(task, config.name, "aligns the features of training domains")
+        self.remarks = frozen_features(network, network.head, "their alignment")
+
+    @abstractmethod
+    def distance(self, rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
+        """Between the features `rows` of images of these domains, those of all devices."""
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        features = self.network.run(batch.images, until=self.network.head)
+        scores = self.network.run(features, since=self.network.head)
+        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        rows = across_devices.gather(features.flatten(1).float())
+        with in_full_precision(rows):
+            penalty = self.distance(rows, across_devices.gather(batch.domains), batch.n_domains)
+        return {
+            "loss": task + self.config.penalty_weight * penalty,
+            "task": task.detach(),
+            "penalty": penalty.detach(),
+            "accuracy": accuracy,
+        }
 
 
 class TwoPhases(Method):
