@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"unseen.cli.{name}_command")
+        module = importlib.import_module(f"unseen.cli.commands.{name}")
         command = commands.add_parser(
             name,
             help=summary,
