@@ -9,7 +9,7 @@ from PIL import Image
 from tests.serving.models import CLASSES, DOMAINS, make_model
 
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.serving.disagreement import disagreement
+from unseen.forecast.disagreement import disagreement
 from unseen.serving.model import Model
 from unseen.serving.predictor import Answers, Predictor
 

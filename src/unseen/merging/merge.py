@@ -28,6 +28,7 @@ from unseen.training.build import Images, build_images, describe_images
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
 from unseen.training.display import Display
+from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.measuring import (
     Times,
     Trained,
@@ -112,7 +113,9 @@ def _merge(
         times = Times(merged.seconds)
         trained = Trained(experiment, folder, measure.images, steps, times, merged)
         pictures = draw(measure.method, measure.feed, measure.images, fabric.autocast)
-        write_files(trained, measure.method, results, pictures)
+        answerer = Answerer(measure.method, measure.feed, fabric.autocast)
+        profile = make_profile(answerer, measure.images, experiment.data)
+        write_files(trained, measure.method, results, pictures, profile)
 
 
 def _open(fabric: "Fabric", experiment: Experiment, best: Part, display: Display) -> _Measure:

@@ -1,5 +1,6 @@
 """Named arrays in a file. No torch."""
 
+import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,20 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = False) -> None:
     """As numpy's savez, without the time of day: equal arrays make equal files."""
+    with atomic_file(path) as temporary:
+        _write(temporary, arrays, compress)
+
+
+def array_bytes(arrays: Mapping[str, Array], *, compress: bool = False) -> bytes:
+    """The content of the file that `write_arrays` makes."""
+    buffer = io.BytesIO()
+    _write(buffer, arrays, compress)
+    return buffer.getvalue()
+
+
+def _write(file: Path | io.BytesIO, arrays: Mapping[str, Array], compress: bool) -> None:
     kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", kind) as archive:
+    with zipfile.ZipFile(file, "w", kind) as archive:
         for name, array in arrays.items():
             about = zipfile.ZipInfo(f"{name}.npy")
             about.compress_type = kind

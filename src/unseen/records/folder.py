@@ -51,6 +51,7 @@ class RunFolder:
         self.head = path / "head.safetensors"
         self.arrays = path / "arrays.npz"
         self.pictures = path / "pictures.npz"
+        self.profile = path / "profile.npz"
         self.result = path / "result.json"
         self.checkpoint = path / "checkpoint.safetensors"
         self.failure = path / "failure.json"

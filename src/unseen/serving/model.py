@@ -14,6 +14,7 @@ from unseen.config import Experiment
 from unseen.data.augmentation.pixel_scale import PixelScale, to_input
 from unseen.data.batch import Task
 from unseen.errors import SettingsError, UnseenError
+from unseen.forecast.profile import Profile
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.recipe_files import build_experiment
@@ -22,6 +23,7 @@ from unseen.serving import model_folder
 from unseen.serving.predictor import Answers, Predictor
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_weights, save_weights
+from unseen.training.last_pass.profile import pooled_features
 
 
 class Model(Predictor, ModelHubMixin):
@@ -60,7 +62,9 @@ class Model(Predictor, ModelHubMixin):
         weights = folder.weights(result.selection)
         method = trained_method(experiment, result.classes, result.training_domains, weights)
         card = model_card(settings, result, read_json(folder.data))
-        return cls(method, experiment, card, device)
+        model = cls(method, experiment, card, device)
+        model.profile = _profile(folder.profile)
+        return model
 
     @classmethod
     def from_folder(
@@ -70,11 +74,15 @@ class Model(Predictor, ModelHubMixin):
         `trust_imports`."""
         saved = model_folder.read(folder, trust_imports)
         method = trained_method(saved.experiment, saved.classes, saved.domains, saved.weights)
-        return cls(method, saved.experiment, saved.card, device)
+        model = cls(method, saved.experiment, saved.card, device)
+        model.profile = _profile(folder / model_folder.PROFILE)
+        return model
 
     def _save_pretrained(self, save_directory: Path) -> None:
         save_weights(save_directory / model_folder.WEIGHTS, self.method)
         model_folder.write(save_directory, self.experiment, self.classes, self.domains, self.card)
+        if self.profile is not None:
+            self.profile.write(save_directory / model_folder.PROFILE)
 
     @classmethod
     def _from_pretrained(
@@ -100,6 +108,16 @@ class Model(Predictor, ModelHubMixin):
             scores = each[domain]
         by_image = each.transpose(0, 1).softmax(dim=2)
         return Answers(scores.softmax(dim=1).cpu().numpy(), by_image.cpu().numpy())
+
+    @torch.no_grad()
+    def features(self, pixels: np.ndarray) -> np.ndarray | None:
+        images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)
+        return pooled_features(self.method.network, [to_input(images, self.scale)])
+
+
+def _profile(path: Path) -> Profile | None:
+    """Models of older versions have none."""
+    return Profile.read(path) if path.is_file() else None
 
 
 def trained_method(

@@ -16,7 +16,8 @@ from unseen.serving.export.metadata import are_names
 CONFIG = constants.CONFIG_NAME
 WEIGHTS = constants.SAFETENSORS_SINGLE_FILE
 CARD = "README.md"
-FILES: list[str] = [CONFIG, WEIGHTS, CARD]
+PROFILE = "profile.npz"
+FILES: list[str] = [CONFIG, WEIGHTS, CARD, PROFILE]
 
 
 class SavedModel(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from unseen.errors import SettingsError, UnseenError
+from unseen.forecast.profile import Profile
 from unseen.optional import require
 from unseen.serving.export.metadata import Metadata, read_metadata
 from unseen.serving.predictor import Answers, Predictor
@@ -32,6 +33,8 @@ class OnnxModel(Predictor):
         metadata = read_metadata(path, _values(self._session))
         self.classes, self.domains = metadata.classes, metadata.domains
         self.image_size, self.has_opinions = metadata.image_size, metadata.opinions
+        if metadata.profile:
+            self.profile = Profile.from_text(metadata.profile, str(path))
 
     def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
         given: dict[str, np.ndarray] = {"images": pixels}

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
-from unseen.serving.disagreement import disagreement
+from unseen.forecast.disagreement import disagreement
+from unseen.forecast.profile import Profile
 from unseen.serving.images import ImageLike, Reading, check_several, read_ahead
 
 Images = Iterable[ImageLike] | np.ndarray
@@ -45,10 +46,17 @@ class Predictor(ABC):
     image_size: int
     has_opinions: bool
     """Whether the answer depends on the domain, so that each training domain has its own."""
+    profile: Profile | None = None
+    """What it made of its validation images, for forecasts; None in models of older versions."""
 
     @abstractmethod
     def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
         """For uint8 `[images, height, width, 3]`; opinions where they are asked for."""
+
+    def features(self, pixels: np.ndarray) -> np.ndarray | None:
+        """`[images, at most 64]`, for uint8 `[images, size, size, 3]`: the classifier's input, as
+        in the profile; None where there is none to be had."""
+        return None
 
     def predict(self, images: Images, domain: str | None = None) -> np.ndarray:
         """Class probabilities `[images, classes]`; name the domain where it is known."""

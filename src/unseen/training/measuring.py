@@ -13,6 +13,7 @@ from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
 from unseen.data.roles import Roles
 from unseen.evaluation.protocol import Evaluator, Predict, Scores, three_views
+from unseen.forecast.profile import Profile
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
@@ -23,6 +24,7 @@ from unseen.training.averaging.average import Average
 from unseen.training.averaging.swad import ValleyAverage
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
+from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.pictures import draw
 from unseen.training.state import RunState
 
@@ -143,7 +145,9 @@ def write_result(state: RunState) -> None:
     load_weights(state.folder.weights(state.experiment.selection), state.method)
     pictures = draw(state.method, state.feed, state.images, state.fabric.autocast)
     trained = Trained(state.experiment, state.folder, state.images, state.steps, times)
-    write_files(trained, state.method, results, pictures)
+    answerer = Answerer(state.method, state.feed, state.fabric.autocast)
+    profile = make_profile(answerer, state.images, state.experiment.data)
+    write_files(trained, state.method, results, pictures, profile)
 
 
 class Times(NamedTuple):
@@ -166,7 +170,11 @@ class Trained(NamedTuple):
 
 
 def write_files(
-    run: Trained, method: Method, results: dict[str, RuleResult], pictures: Mapping[str, np.ndarray]
+    run: Trained,
+    method: Method,
+    results: dict[str, RuleResult],
+    pictures: Mapping[str, np.ndarray],
+    profile: Profile,
 ) -> None:
     """All that is written at the end of a run; result.json last."""
     result = _result(run, method, results)
@@ -175,6 +183,7 @@ def write_files(
     timing = known | {"seconds_per_step": run.times.seconds / steps}
     write_json(run.folder.timing, timing)
     write_arrays(run.folder.pictures, pictures)
+    profile.write(run.folder.profile)
     if arrays := method.arrays():
         write_arrays(run.folder.arrays, arrays)
     write_card(run.folder, complete_settings(run.experiment), result)

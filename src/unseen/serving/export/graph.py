@@ -30,6 +30,7 @@ def describe(model: Model) -> Metadata:
         dataset=experiment.data.name,
         selection=experiment.selection,
         run=identity(experiment),
+        profile="" if model.profile is None else model.profile.to_text(),
     )
 
 

@@ -24,6 +24,8 @@ class Metadata(NamedTuple):
     dataset: str
     selection: str
     run: str
+    profile: str = ""
+    """What the model made of its validation images, as `Profile.to_text` writes it."""
 
 
 def read_metadata(path: Path, found: dict[str, Any]) -> Metadata:
@@ -33,7 +35,7 @@ def read_metadata(path: Path, found: dict[str, Any]) -> Metadata:
             f"{path} was not made by 'unseen export': it does not name its classes and domains"
         )
     check_format(found, path, "export a run of this version, or use the version that wrote it")
-    if set(found) != set(Metadata._fields):
+    if not set(Metadata._fields) - set(Metadata._field_defaults) <= found.keys():
         raise UnseenError(f"{path} is damaged: its metadata is not complete; export the run again")
     metadata = Metadata(**found)
     if not are_names(metadata.classes, metadata.domains):

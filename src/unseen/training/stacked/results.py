@@ -19,6 +19,7 @@ from unseen.records.log import MetricsLog
 from unseen.records.result import RuleResult, Views
 from unseen.selection import choose
 from unseen.training.checkpoints import for_prediction
+from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.measuring import (
     Times,
     Trained,
@@ -149,7 +150,8 @@ def write_results(stack: Stack) -> None:
             rule: RuleResult(step=chosen[rule], views=views)
             for rule, views in results[number].items()
         }
-        write_files(trained, method, found, draw(method, stack.feed, run.images))
+        profile = make_profile(Answerer(method, stack.feed), run.images, run.experiment.data)
+        write_files(trained, method, found, draw(method, stack.feed, run.images), profile)
 
 
 def _write_records(run: StackedRun) -> None:
