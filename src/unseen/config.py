@@ -44,14 +44,20 @@ class DataSettings(Settings):
     training_domains: Names = ()
     """Domains to train on; empty: all but the unseen ones."""
     unseen_domain: Names = ()
-    """Domains that training never sees (in adaptation: the target, seen without its labels);
-    empty: train on all there are."""
+    """Domains that training never sees (in adaptation: the target, seen without its labels; of
+    several, their union); empty: train on all there are."""
+    train_on_unseen: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    """Train on labelled training images of the unseen domains, too, and measure on their held-out
+    images: an upper bound of what can be reached there, and labelled as one everywhere."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain for choosing the checkpoint, if there is no official list."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain for the in-domain result, if there is no official list."""
     split_seed: int = 0
     """Another number gives other held-out images."""
+    official_splits: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    """Hold out the images that published lists hold out, where there are such lists; if not, all
+    images are dealt out by the shares and `split_seed`, as in DomainBed."""
     share: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
     """Share of each training domain's training images that is used, at least one of each class; the
     same images for every method, and a smaller share is part of a larger one."""
@@ -177,9 +183,14 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _check_setting(self) -> "Experiment":
-        if self.setting == "adaptation" and len(self.data.unseen_domain) != 1:
+        if self.setting == "adaptation" and not self.data.unseen_domain:
             raise ValueError(
-                "setting=adaptation needs one target domain: set data.unseen_domain to its name"
+                "setting=adaptation needs a target domain: set data.unseen_domain to its name"
+            )
+        if self.setting == "adaptation" and self.data.train_on_unseen:
+            raise ValueError(
+                "data.train_on_unseen trains on labels of the target, setting=adaptation without "
+                "them; leave one of them out"
             )
         if self.setting == "generalization" and self.target_images is not None:
             raise ValueError("target_images are for setting=adaptation")

@@ -1,8 +1,10 @@
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 
-from unseen.data.dataset import Split, held_out
+from unseen.data.dataset import Index, Split, held_out
+from unseen.data.datasets.digits import Digits
 
 NAMES = [f"photo/dog/{number}.jpg" for number in range(20_000)]
 
@@ -45,3 +47,30 @@ def test_accents_count_the_same_in_both_spellings() -> None:
     apart = [unicodedata.normalize("NFD", name) for name in names]
     assert np.array_equal(held_out(names, 0.3, 0.3, 0), held_out(apart, 0.3, 0.3, 0))
     assert len(held_out(["\udcff.jpg"], 0.1, 0.1, 0)) == 1
+
+
+class Listed(Digits):
+    """Digits with published lists: one image measures, one is there for the unseen case alone."""
+
+    def build_index(self) -> Index:
+        index = super().build_index()
+        splits = np.full(len(index), Split.TRAIN, dtype=np.uint8)
+        splits[:2] = Split.TEST, Split.UNSEEN
+        return replace(index, splits=splits, official_test=True)
+
+
+def test_published_lists_can_be_left_aside() -> None:
+    official = Listed(Listed.Config(name="digits"), None).index()
+    assert official.official_test
+    config = Listed.Config(
+        name="digits", official_splits=False, validation_share=0.2, test_share=0, split_seed=5
+    )
+    drawn = Listed(config, None).index()
+    assert not drawn.official_test
+    assert drawn.splits[1] == Split.UNSEEN  # may repeat a training image: it never trains
+    rest = np.arange(len(drawn)) != 1
+    expected = held_out(drawn.names, 0.2, 0, seed=5)
+    assert np.array_equal(drawn.splits[rest], expected[rest])
+    assert drawn.splits.dtype == np.uint8
+    other = Listed(config.model_copy(update={"split_seed": 6}), None).index()
+    assert not np.array_equal(other.splits, drawn.splits)

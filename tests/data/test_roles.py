@@ -100,14 +100,14 @@ def test_empty_unseen_domain() -> None:
 
 def test_in_adaptation_the_target_is_looked_at_and_measured_on_other_images() -> None:
     roles = choose_roles(index(ROWS), settings(unseen_domain="c"), "adaptation")
-    assert roles.target.tolist() == [6]
+    assert roles.target_rows.tolist() == [6]
     assert lists(roles.out_of_domain) == {"c": [7, 8]}
     assert lists(roles.train) == {"a": [0], "b": [3, 5]}
     official = choose_roles(
         index(ROWS, official_test=True), settings(unseen_domain="c"), "adaptation"
     )
     assert lists(official.out_of_domain) == {"c": [8]}
-    assert choose_roles(index(ROWS), settings(unseen_domain="c")).target.tolist() == []
+    assert choose_roles(index(ROWS), settings(unseen_domain="c")).target == {}
 
 
 def test_a_target_without_images_to_look_at_or_to_measure_on_is_refused() -> None:
@@ -162,3 +162,40 @@ def test_a_share_follows_names_and_the_seed_of_the_split() -> None:
     assert {turned.names[row] for row in again} == names
     other = choose_roles(SHARED_OUT, settings(share=0.1, split_seed=1)).train["a"]
     assert set(other) != set(chosen)
+
+
+def test_several_targets_are_looked_at_together_and_measured_apart() -> None:
+    rows = [*ROWS, (1, E)]
+    roles = choose_roles(index(rows), settings(unseen_domain="c,b"), "adaptation")
+    assert roles.training_domains == ("a",)
+    assert roles.unseen_domains == ("b", "c")
+    assert lists(roles.target) == {"b": [3, 5], "c": [6]}
+    assert roles.target_rows.tolist() == [3, 5, 6]
+    assert lists(roles.out_of_domain) == {"b": [4, 9], "c": [7, 8]}
+
+
+def test_an_upper_bound_trains_on_the_unseen_domain_and_on_no_image_that_measures() -> None:
+    chosen = settings(unseen_domain="a", train_on_unseen=True)
+    roles = choose_roles(index([*ROWS, (0, T)]), chosen)
+    assert roles.training_domains == ("b", "c", "a")  # the unseen one last
+    assert roles.unseen_domains == ("a",)
+    assert lists(roles.train) == {"b": [3, 5], "c": [6], "a": [0, 9]}
+    assert lists(roles.out_of_domain) == {"a": [1, 2]}
+    assert lists(roles.validation) == {"b": [4], "c": [7]}  # nothing of it chooses
+    assert lists(roles.in_domain) == {"b": [4], "c": [8]}
+    assert roles.target == {}
+    trained = np.concatenate(list(roles.train.values()))
+    assert not set(trained) & set(np.concatenate(list(roles.out_of_domain.values())))
+    official = choose_roles(index(ROWS, official_test=True), chosen)
+    assert lists(official.out_of_domain) == {"a": [2]}
+    smaller = choose_roles(index([*ROWS, (0, T)]), chosen.model_copy(update={"share": 0.5}))
+    assert len(smaller.train["a"]) == 1
+    assert lists(smaller.out_of_domain) == {"a": [1, 2]}
+
+
+def test_an_upper_bound_needs_an_unseen_domain_with_images_for_both() -> None:
+    with pytest.raises(SettingsError, match=r"there is none; set data\.unseen_domain"):
+        choose_roles(index(ROWS), settings(train_on_unseen=True))
+    rows = index([row for row in ROWS if row[0] != 2 or row[1] == T])
+    with pytest.raises(DataError, match=r"c has no images to measure on; data\.train_on_unseen"):
+        choose_roles(rows, settings(unseen_domain="c", train_on_unseen=True))

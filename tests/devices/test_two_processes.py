@@ -31,6 +31,8 @@ pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
 FORMS: dict[str, dict[str, Any]] = {
     "adaptation": {"setting": "adaptation"},
+    "union of targets": {"setting": "adaptation", "data.unseen_domain": "plain,outlines"},
+    "upper bound": {"data.train_on_unseen": True},
     "routed": {"method.prediction": "routed"},
     "averaged": {"averaging.name": "mean", "averaging.start": 0.5, "schedule.name": "flat"},
     "in a valley": {"averaging.name": "swad", "averaging.valley_start": 1, "evaluate_every": 1},
@@ -39,8 +41,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "from views": {"network.freeze_until": "fc1", "network.views": 2},
     "head first": {"head_first": True, "label_smoothing": 0.1, "optimizer.layer_decay": 0.5},
 }
-INGREDIENTS = tuple(f"dmg, {form}" for form in FORMS if form != "adaptation")
-METHODS = (*catalog.METHODS, *(f"{method}, adaptation" for method in ADAPTING), *INGREDIENTS)
+OF_ADAPTATION = ("adaptation", "union of targets")
+INGREDIENTS = tuple(f"dmg, {form}" for form in FORMS if form not in OF_ADAPTATION)
+ADAPTED = tuple(f"{method}, {form}" for method in ADAPTING for form in OF_ADAPTATION)
+METHODS = (*catalog.METHODS, *ADAPTED, *INGREDIENTS)
 PAUSED = "paused"  # the run that two processes begin and one process ends
 SPARSE = "sparse"  # a run with fewer validation images in a domain than processes
 

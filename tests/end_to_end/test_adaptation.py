@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import unseen
 from unseen import api
-from unseen.data.dataset import Index
+from unseen.atomic import read_json
+from unseen.data.dataset import Index, Split
 from unseen.data.datasets.digits import Digits
 from unseen.errors import SettingsError
+from unseen.experiments.compare import plan_comparison
 from unseen.recipe_files import load_experiment
 from unseen.records.folder import RunFolder
 from unseen.training.display import Display
@@ -88,8 +91,6 @@ def test_target_images_are_really_used(method: str, used: bool, tmp_path: Path) 
 
 
 def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) -> None:
-    from unseen.data.dataset import Split
-
     folder = run("dann", "digits", tmp_path / "run")
     index = Digits(load_experiment("digits/dann").data, None).index()
     target = index.domain_of == index.domains.index("outlines")
@@ -113,10 +114,14 @@ def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"setting": "adaptation"}, "needs one target domain"),
+        ({"setting": "adaptation"}, "needs a target domain"),
         (
-            {"setting": "adaptation", "data.unseen_domain": "plain,outlines"},
-            "needs one target domain",
+            {
+                "setting": "adaptation",
+                "data.unseen_domain": "plain",
+                "data.train_on_unseen": True,
+            },
+            "leave one of them out",
         ),
         ({"target_images": 8}, "target_images are for setting=adaptation"),
     ],
@@ -124,3 +129,49 @@ def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit(changes: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_experiment("digits/dann", changes)
+
+
+def test_the_union_of_two_targets_is_looked_at_and_each_is_measured(tmp_path: Path) -> None:
+    experiment = load_experiment("digits/dann", TINY | {"data.unseen_domain": "plain,outlines"})
+    folder = RunFolder(tmp_path / "union")
+    with Display(Console(quiet=True), 1, "") as display:
+        execute(experiment, folder, display)
+    result, data = folder.read_result(), read_json(folder.data)
+    index = Digits(experiment.data, None).index()
+    train = {name: len(index.rows(name, Split.TRAIN)) for name in ("plain", "outlines")}
+    assert data["target_by_domain"] == train
+    assert data["target"] == sum(train.values())
+    assert set(data["train"]) == {"blended", "coloured"}
+    measured = result.view("source", "out_of_domain")
+    held_out = {name: len(index.rows(name)) - train[name] for name in train}
+    assert {name: each.images for name, each in measured.items()} == held_out
+    assert f"| plain | target, seen without labels | {train['plain']} without" in (
+        folder.card.read_text()
+    )
+    model = api.load_run(folder.path)
+    assert model.evaluate()["out_of_domain"] == measured
+
+
+def test_targets_one_after_the_other_or_together(tmp_path: Path) -> None:
+    """`a,b` are two runs, `a+b` is one that adapts to both."""
+    named = {"setting": "adaptation", "data.unseen_domain": "plain,outlines"}
+    each = plan_comparison("digits", "dann", overrides=named)
+    assert [run.experiment.data.unseen_domain for run in each.singles] == [
+        ("plain",),
+        ("outlines",),
+    ]
+    words = {"setting": "adaptation", "data.unseen_domain": "plain"}
+    union = plan_comparison("digits", "dann", unseen="outlines+plain,blended", overrides=words)
+    held_out = [run.experiment.data.unseen_domain for run in union.singles]
+    assert held_out == [("plain", "outlines"), ("blended",)]
+    found = unseen.compare(
+        "digits",
+        methods="aggregate,dann",
+        unseen="outlines+plain",
+        runs=tmp_path,
+        console=Console(quiet=True),
+        **TINY | {"data.unseen_domain": "plain"},
+    )
+    assert [column.name for column in found.tables[0].columns][:2] == ["outlines+plain", "overall"]
+    with pytest.raises(SettingsError, match=r"unseen: unknown domain 'plain\+plain'"):
+        plan_comparison("digits", "dann", unseen="plain+plain", overrides=words)

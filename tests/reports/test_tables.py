@@ -228,3 +228,20 @@ def test_rows_that_saw_the_target_are_named(make_result) -> None:
     assert [row.cells[0].best for row in build_tables(alone, "source")[0].rows] == [True, False]
     (table, *_) = build_tables(results[:1], "source")
     assert not any(note.startswith("Adaptation") for note in table.notes)
+
+
+def test_an_upper_bound_is_named_and_never_in_bold(make_result) -> None:
+    bound = make_result(
+        "aggregate, all labels",
+        {"sketch": 0.9},
+        training_domains=("photo", "cartoon", "sketch"),
+        trained_on_unseen=True,
+    )
+    adapted = make_result("dann", {"sketch": 0.7}, setting="adaptation")
+    other = make_result("reweighting", {"sketch": 0.6}, setting="adaptation")
+    tables = build_tables([adapted, other, bound], "source")
+    for table in tables:
+        assert any(note.startswith("aggregate, all labels: labelled") for note in table.notes)
+        assert not any(note.startswith("Not comparable") for note in table.notes)
+    assert [row.cells[0].best for row in tables[0].rows] == [True, False, False]
+    assert texts(tables[1])["aggregate, all labels"]["sketch"] == "80.0"  # of the other domains

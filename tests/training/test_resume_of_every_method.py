@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,19 @@ ADAPTING = [
 FORMS = [
     *((name, {}) for name in catalog.METHODS),
     *((name, {"setting": "adaptation"}) for name in ADAPTING),
+    *(
+        (name, {"setting": "adaptation", "data__unseen_domain": "plain,outlines"})
+        for name in (*ADAPTING, "reweighting")
+    ),
     ("dmg", {"method__prediction": "routed"}),
+    ("dmg", {"data__train_on_unseen": True}),
 ]
 
 
 @pytest.mark.parametrize(("method", "changes"), FORMS)
 def test_resume_equality(
     method: str,
-    changes: dict[str, str],
+    changes: dict[str, Any],
     tiny: Callable[..., Experiment],
     run_tiny: Callable[[Experiment, Path], RunFolder],
     tmp_path: Path,

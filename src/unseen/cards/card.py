@@ -13,7 +13,7 @@ from unseen.cards.limits import limits
 from unseen.markdown import escaped, pipe_table
 from unseen.records.folder import RunFolder
 from unseen.records.result import Merged, RunResult
-from unseen.records.views import VIEWS
+from unseen.records.views import VIEWS, View
 from unseen.selection import rule_note
 
 Content = Mapping[str, Any]
@@ -64,9 +64,9 @@ def _front_matter(result: RunResult) -> str:
                 dataset_config=domain,
                 metric_type="accuracy",
                 metric_value=round(measured.accuracy, 4),
-                metric_name=f"accuracy, {about.title}",
+                metric_name=f"accuracy, {_view_title(result, view)}",
             )
-            for view, about in VIEWS.items()
+            for view in VIEWS
             for domain, measured in result.view(result.selection, view).items()
         ],
     )
@@ -76,25 +76,31 @@ def _front_matter(result: RunResult) -> str:
 def _introduction(settings: Content, result: RunResult) -> str:
     size = settings["network"]["image_size"]
     pixels = f" at {size} px" if size else ""
+    purpose = "so that it holds up in domains (styles, cameras, places) that it was not trained on"
+    if result.trained_on_unseen:
+        purpose = "as an upper bound: labels of the domain that it is measured on trained it, too"
     return (
         f"An image classifier for {len(result.classes)} classes, trained by the method "
         f"`{result.method}` of the Python package `unseen` with the network "
-        f"`{result.backbone}`{pixels}, "
-        "so that it holds up in domains (styles, cameras, places) that it was not trained on.\n\n"
+        f"`{result.backbone}`{pixels}, {purpose}.\n\n"
         f"Classes: {', '.join(result.classes)}."
     )
 
 
 def _data(result: RunResult, data: Content) -> str:
     rows: list[Sequence[object]] = []
-    for domain in result.training_domains:
+    for domain in result.source_domains:
         numbers = (data[part].get(domain, 0) for part in ("train", "validation", "in_domain"))
         rows.append((domain, "trained on", *numbers))
-    adapted = result.setting == "adaptation"
-    role = "target, seen without labels" if adapted else "held out"
-    train = f"{data['target']} without labels" if adapted else "0"
+    role, unlabelled = "held out", ""
+    if result.trained_on_unseen:
+        role = "trained on, and measured as if unseen (upper bound)"
+    elif result.setting == "adaptation":
+        role, unlabelled = "target, seen without labels", " without labels"
     for domain in result.unseen_domains:
-        rows.append((domain, role, train, 0, data["out_of_domain"].get(domain, 0)))
+        target = data.get("target_by_domain", {}).get(domain, data["target"])
+        train = target if unlabelled else data["train"].get(domain, 0)
+        rows.append((domain, role, f"{train}{unlabelled}", 0, data["out_of_domain"].get(domain, 0)))
     header = ("domain", "role", "images to train", "to choose the checkpoint", "to test")
     text = f"Dataset `{result.dataset}`, content digest `{result.data[:16]}`."
     text += f"\n\n{_table(header, rows)}"
@@ -105,13 +111,13 @@ def _results(result: RunResult) -> str:
     rule = result.selection
     rows = [
         (
-            about.title,
+            _view_title(result, view),
             domain,
             f"{measured.accuracy:.1%}",
             measured.images,
             f"{measured.calibration_error:.1%}",
         )
-        for view, about in VIEWS.items()
+        for view in VIEWS
         for domain, measured in result.view(rule, view).items()
     ]
     if result.merged is None:
@@ -119,8 +125,21 @@ def _results(result: RunResult) -> str:
     else:
         origin = result.merged.description
     table = _table(("view", "domain", "accuracy", "images", "calibration error"), rows)
-    meanings = "\n".join(f"- {about.title}: {about.meaning}" for about in VIEWS.values())
+    meanings = "\n".join(
+        f"- {_view_title(result, view)}: {_view_meaning(result, view)}" for view in VIEWS
+    )
     return f"{origin} {rule_note(rule)}\n\n{table}\n\n{meanings}"
+
+
+def _view_title(result: RunResult, view: View) -> str:
+    bound = result.trained_on_unseen and view == "out_of_domain"
+    return "upper bound" if bound else VIEWS[view].title
+
+
+def _view_meaning(result: RunResult, view: View) -> str:
+    if result.trained_on_unseen and view == "out_of_domain":
+        return "held-out images of a domain whose other images trained, with their labels"
+    return VIEWS[view].meaning
 
 
 def _merged_runs(merged: Merged) -> str:

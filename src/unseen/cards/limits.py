@@ -32,7 +32,13 @@ def _of_the_numbers(result: RunResult) -> Iterator[str]:
             "The checkpoint was chosen by the labels of the unseen domain (rule oracle): its "
             "out-of-domain accuracy is an upper bound, not what to expect."
         )
-    if result.setting == "adaptation":
+    if result.trained_on_unseen:
+        yield (
+            f"It was trained on labelled images of {unseen}, too: its accuracy there is an upper "
+            "bound for models without such labels, and says nothing about domains that it has not "
+            "seen."
+        )
+    elif result.setting == "adaptation":
         yield (
             f"Training saw unlabelled images of {unseen}: its accuracy there says nothing about "
             "domains that it has not seen at all."

@@ -11,7 +11,8 @@ class Task(NamedTuple):
     classes: tuple[str, ...]
     domains: tuple[str, ...]
     target: str | None = None
-    """In adaptation: the domain whose images come without labels, in `DomainBatch.target`."""
+    """In adaptation: the domain (`a+b`: the union of several) whose images come without labels, in
+    `DomainBatch.target`."""
     label_smoothing: float = 0.0
     """Share of each label that training spreads over all classes, in `classification` and wherever
     else a method compares scores with class labels."""

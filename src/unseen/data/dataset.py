@@ -132,7 +132,12 @@ class Dataset(ABC):
 
     @cached_property
     def _index(self) -> Index:
-        return self.build_index()
+        index, config = self.build_index(), self.config
+        if config.official_splits:
+            return index
+        drawn = held_out(index.names, config.validation_share, config.test_share, config.split_seed)
+        splits = np.where(index.splits == Split.UNSEEN, index.splits, drawn)
+        return replace(index, splits=splits, official_test=False)
 
     @abstractmethod
     def build_index(self) -> Index:

@@ -19,6 +19,9 @@ def open_dataset(settings: DataSettings) -> Dataset:
     return kind(settings, _root(kind, settings) if kind.needs_root else None)
 
 
+_MAKES_NO_DIFFERENCE = {"unseen_domain", "training_domains", "share", "train_on_unseen"}
+
+
 class OpenDatasets:
     """Datasets by their settings, each opened once, so that each is indexed once.
 
@@ -30,7 +33,7 @@ class OpenDatasets:
         self._opened: dict[str, Dataset] = {}
 
     def open(self, settings: DataSettings) -> Dataset:
-        key = settings.model_dump_json(exclude={"unseen_domain", "training_domains", "share"})
+        key = settings.model_dump_json(exclude=_MAKES_NO_DIFFERENCE)
         if key not in self._opened:
             self._opened[key] = open_dataset(settings)
         return self._opened[key]

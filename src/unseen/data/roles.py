@@ -11,19 +11,26 @@ from unseen.errors import DataError, SettingsError, unknown_name
 
 
 class Roles(NamedTuple):
-    """Positions in the index, by domain name. `train`, `validation` and `in_domain` hold nothing of
-    an unseen domain."""
+    """Positions in the index, by domain name. `validation` and `in_domain` hold nothing of an
+    unseen domain, and `train` only where the settings ask for an upper bound."""
 
     training_domains: tuple[str, ...]
+    """Those of `train`; in an upper bound the unseen ones are among them, at the end."""
     unseen_domains: tuple[str, ...]
     train: dict[str, np.ndarray]
     validation: dict[str, np.ndarray]
     in_domain: dict[str, np.ndarray]
     """Held-out images of the training domains: TEST rows, or VALIDATION rows where none are."""
     out_of_domain: dict[str, np.ndarray]
-    """Images of the unseen domains; in adaptation those that training does not look at."""
-    target: np.ndarray
-    """In adaptation: images of the target domain that training sees, without their labels."""
+    """Images of the unseen domains; in adaptation, and in an upper bound, those that training does
+    not look at."""
+    target: dict[str, np.ndarray]
+    """In adaptation: images of the unseen domains that training sees, without their labels."""
+
+    @property
+    def target_rows(self) -> np.ndarray:
+        """Of all target domains together."""
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *self.target.values()]))
 
 
 def choose_roles(
@@ -49,12 +56,17 @@ def choose_roles(
         domain: _first_not_empty(index.rows(domain, Split.TEST), validation[domain])
         for domain in training
     }
-    if setting == "adaptation":
-        target, out_of_domain = _target_rows(index, unseen[0])
-    else:
-        target = np.zeros(0, dtype=np.int64)
-        out_of_domain = {domain: _unseen_rows(index, domain) for domain in unseen}
-    return Roles(training, unseen, train, validation, in_domain, out_of_domain, target)
+    looked_at: dict[str, np.ndarray] = {}
+    out_of_domain: dict[str, np.ndarray] = {}
+    for domain in unseen:
+        if setting == "adaptation" or settings.train_on_unseen:
+            looked_at[domain], out_of_domain[domain] = _target_rows(index, domain, settings)
+        else:
+            out_of_domain[domain] = _unseen_rows(index, domain)
+    if settings.train_on_unseen:
+        train, looked_at = train | looked_at, {}
+    domains = tuple(train)
+    return Roles(domains, unseen, train, validation, in_domain, out_of_domain, looked_at)
 
 
 def _choose_domains(
@@ -76,6 +88,11 @@ def _choose_domains(
         raise SettingsError(
             f"data.unseen_domain={','.join(unseen)} leaves no domain to train on "
             f"(known: {', '.join(index.domains)})"
+        )
+    if settings.train_on_unseen and not unseen:
+        raise SettingsError(
+            "data.train_on_unseen trains on labels of the unseen domain, and there is none; set "
+            "data.unseen_domain"
         )
     return training, unseen
 
@@ -110,19 +127,23 @@ def _first_not_empty(*choices: np.ndarray) -> np.ndarray:
     return next((rows for rows in choices if len(rows)), choices[-1])
 
 
-def _target_rows(index: Index, domain: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Training images of the target, and its other ones: a published test list, else all held out.
+def _target_rows(
+    index: Index, domain: str, settings: DataSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Training images of a target, and its other ones: a published test list, else all held out.
 
     Its validation images may measure, too: nothing is ever chosen on them.
     """
-    train = index.rows(domain, Split.TRAIN)
+    labelled = settings.train_on_unseen
+    train = _share_of(index, domain, settings) if labelled else index.rows(domain, Split.TRAIN)
     tested = index.rows(domain, Split.TEST)
     if not (index.official_test and len(tested)):
         tested = np.sort(np.concatenate([tested, index.rows(domain, Split.VALIDATION)]))
     for rows, purpose in ((train, "to look at"), (tested, "to measure on")):
         if len(rows) == 0:
+            asked = "data.train_on_unseen" if labelled else "setting=adaptation"
             raise DataError(
-                f"the target domain {domain} has no images {purpose}; setting=adaptation needs "
-                "training images and held-out ones (data.validation_share, data.test_share)"
+                f"the target domain {domain} has no images {purpose}; {asked} needs training "
+                "images and held-out ones (data.validation_share, data.test_share)"
             )
-    return train, {domain: tested}
+    return train, tested

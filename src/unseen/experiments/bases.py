@@ -9,6 +9,7 @@ from unseen.config import Experiment
 from unseen.errors import SettingsError, unknown_name
 from unseen.experiments.sweep_file import MethodPart, Sweep
 from unseen.recipe_files import merge, read_recipe, recipe_names, try_experiment
+from unseen.records.result import labelled_bound
 
 SET_BY_THE_SWEEP = {
     "data.name": "datasets",
@@ -45,14 +46,21 @@ class Base(NamedTuple):
             data["training_domains"] = training
         return merge(merge(self.settings, changes or {}), {"seed": seed, "data": data})
 
-    def targets(self, domains: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
-        """Each domain in turn; but a recipe that names both sides (MNIST to MNIST-M) has one."""
-        data = self.experiment.data
+    @property
+    def row(self) -> str:
+        """What tables call the method; an upper bound says so, whatever its name."""
+        bound = self.experiment.data.train_on_unseen
+        return labelled_bound(self.method) if bound else self.method
+
+    def targets(self, domains: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
+        """What is held out in each run: each domain in turn; but a recipe that names both sides
+        (MNIST to MNIST-M) has one, and several targets of adaptation are named on purpose."""
+        data, adapts = self.experiment.data, self.experiment.setting == "adaptation"
         if wanted:
-            return [name for name in wanted if name in domains]
-        if data.training_domains and data.unseen_domain:
-            return data.unseen_domain
-        return data.training_domains or domains
+            return [found for name in wanted if (found := named_together(name, domains))]
+        if data.unseen_domain and (data.training_domains or (adapts and data.unseen_domain[1:])):
+            return [(name,) for name in data.unseen_domain]
+        return [(name,) for name in data.training_domains or domains]
 
     def pairs(self, domains: Sequence[str], targets: Sequence[str]) -> list[tuple[str, ...]]:
         """Each target with each other domain that would train, in the order of the dataset."""
@@ -61,6 +69,19 @@ class Base(NamedTuple):
         found = {frozenset((t, o)) for t in targets if t in domains for o in others if o != t}
         ordered = [tuple(sorted(pair, key=domains.index)) for pair in found]
         return sorted(ordered, key=lambda pair: [domains.index(domain) for domain in pair])
+
+
+def named_together(word: str, domains: Sequence[str]) -> tuple[str, ...]:
+    """The domains that `photo` or `photo+sketch` names, in the order of the dataset; empty where it
+    is none of them. Names may have a + of their own."""
+    if word in domains:
+        return (word,)
+    for first in domains:
+        if word.startswith(f"{first}+"):
+            rest = named_together(word.removeprefix(f"{first}+"), domains)
+            if rest and first not in rest:
+                return tuple(sorted((first, *rest), key=domains.index))
+    return ()
 
 
 def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], list[str]]:
@@ -78,7 +99,9 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
         problems += _chosen_elsewhere(section, chosen)
     bases = []
     mistakes: dict[str, list[str]] = {}
-    methods = list(catalog.METHODS) if sweep.methods == ("all",) else sweep.methods
+    methods = [
+        each for name in sweep.methods for each in (catalog.METHODS if name == "all" else [name])
+    ]
     datasets = [name for name in sweep.datasets if name in families]
     for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
         own = sweep.by_method.get(method, MethodPart())

@@ -15,17 +15,27 @@ from unseen.experiments.merged_rows import check_mergeable, merge_plan, with_mer
 from unseen.experiments.plan import Plan, make_plan
 from unseen.experiments.run.jobs import Resources
 from unseen.experiments.run.resources import default_gpus
-from unseen.experiments.sweep_file import Sweep
+from unseen.experiments.sweep_file import MethodPart, Sweep
 from unseen.experiments.train_plan import run_plan
 from unseen.merging.merge import Choice
 from unseen.recipe_files import nested
-from unseen.records.result import RunResult
+from unseen.records.result import UPPER_BOUND, RunResult
 from unseen.records.run_list import write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.tables import Table, build_tables
 from unseen.trackers.base import Subject
 from unseen.trackers.fan_out import Trackers, choose_trackers
 from unseen.training.devices import is_first_process, is_launched
+
+_BOUND = MethodPart(
+    variant_of="aggregate",
+    settings={
+        "data": {"train_on_unseen": True},
+        "setting": "generalization",
+        "target_images": None,
+    },
+)
+"""What `--upper-bound` adds: one network that gets the labels of the unseen domain, too."""
 
 _CHOSEN = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
 
@@ -65,6 +75,7 @@ def compare(
     log: str | Sequence[str] = (),
     workers: int | None = 0,
     merge: Choice | None = None,
+    upper_bound: bool = False,
     console: Console | None = None,
     **overrides: Any,
 ) -> Comparison:
@@ -76,13 +87,15 @@ def compare(
     in the error that is raised at the end.
 
     Names may be given as a list or as text with commas, `all` being every method; `unseen`
-    restricts which domains are held out. `workers` is how many processes train (None: as many as
-    there are cores); 0 trains in this process. A script that asks for workers has to guard its
-    own code by `if __name__ == "__main__":`, because they import it. `merge` adds a row for each
-    method: one model for each domain, the seeds merged as `unseen.merge` does (`all` or `greedy`).
+    restricts which domains are held out, one after the other, or several at once (`a+b`). `workers`
+    is how many processes train (None: as many as there are cores); 0 trains in this process. A
+    script that asks for workers has to guard its own code by `if __name__ == "__main__":`, because
+    they import it. `merge` adds a row for each method: one model for each domain, the seeds merged
+    as `unseen.merge` does (`all` or `greedy`). `upper_bound` adds a row that is trained on labels
+    of the unseen domain, too.
     """
     trackers = choose_trackers(log)
-    plan = plan_comparison(dataset, methods, seeds, backbone, unseen, overrides)
+    plan = plan_comparison(dataset, methods, seeds, backbone, unseen, overrides, upper_bound)
     if merge:
         check_mergeable(plan)
     resources = Resources(workers=workers, gpus=default_gpus(), retries=0)
@@ -99,6 +112,7 @@ def plan_comparison(
     backbone: str | None = None,
     unseen: str | Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    upper_bound: bool = False,
 ) -> Plan:
     """A sweep of one draw, the recipe as it is."""
     methods = tuple(as_list(methods))
@@ -106,11 +120,12 @@ def plan_comparison(
         raise SettingsError("a comparison needs at least one method and one seed")
     sweep = Sweep(
         datasets=(dataset,),
-        methods=methods,
+        methods=(*methods, UPPER_BOUND) if upper_bound else methods,
         backbones=() if backbone is None else (backbone,),
         unseen=tuple(as_list(unseen)),
         seeds=tuple(seeds),
         settings=nested(overrides or {}),
+        by_method={UPPER_BOUND: _BOUND} if upper_bound else {},
     )
     return make_plan(sweep, "", "this comparison cannot be trained", _CHOSEN)
 

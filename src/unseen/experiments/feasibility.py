@@ -18,15 +18,23 @@ from unseen.training.build import (
 )
 
 
-def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """What keeps a method from training, once for each number of domains that are left to it."""
-    adapts = base.experiment.setting == "adaptation"
-    if adapts and any(len(domains) > 1 for domains in held_out):
+def no_pairs(base: Base, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Why no other domain can be held out beside each of these."""
+    if base.experiment.setting == "adaptation":
         yield (
             f"pairs: {base.name} adapts to one target domain, so it cannot hold out two; "
             "leave the method out, or set pairs=none"
         )
-        return
+    together = next((domains for domains in held_out if len(domains) > 1), None)
+    if together:
+        yield (
+            f"pairs: {'+'.join(together)} are held out together already; name single domains, or "
+            "set pairs=none"
+        )
+
+
+def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """What keeps a method from training, once for each number of domains that are left to it."""
     tried: set[int] = set()
     for domains in held_out:
         left = len(base.experiment.data.training_domains or index.domains) - len(domains)

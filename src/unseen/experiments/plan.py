@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from unseen.config import Experiment, complete_settings, identity
 from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, unknown_name
-from unseen.experiments.bases import SET_BY_THE_SWEEP, Base, find_bases
-from unseen.experiments.feasibility import obstacles
+from unseen.experiments.bases import SET_BY_THE_SWEEP, Base, find_bases, named_together
+from unseen.experiments.feasibility import no_pairs, obstacles
 from unseen.experiments.ranges import choices, range_mistakes, search_ranges
 from unseen.experiments.sweep_file import Sweep
 from unseen.recipe_files import nested, try_experiment
@@ -161,8 +161,10 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
         )
 
     runs.sort(key=turn)
-    singles = tuple(run for run in runs if len(run.condition.unseen) == 1)
-    return Plan(name, sweep, singles, tuple(run for run in runs if len(run.condition.unseen) == 2))
+    paired = sweep.pairs != "none"
+    pairs = tuple(run for run in runs if paired and len(run.condition.unseen) == 2)
+    singles = tuple(run for run in runs if not paired or len(run.condition.unseen) == 1)
+    return Plan(name, sweep, singles, pairs)
 
 
 def _hold_out(
@@ -174,16 +176,17 @@ def _hold_out(
     problems = [
         f"unseen: {unknown_name('domain', name, everywhere)}"
         for name in sweep.unseen
-        if name not in everywhere
+        if not any(named_together(name, index.domains) for index in indexes)
     ]
     found = []
     trainable = []
     for base, index in zip(bases, indexes, strict=True):
-        targets = base.targets(index.domains, sweep.unseen)
-        held_out: list[tuple[str, ...]] = [(target,) for target in targets]
+        held_out = base.targets(index.domains, sweep.unseen)
+        own: list[str] = []
         if sweep.pairs != "none":
-            held_out += base.pairs(index.domains, targets)
-        own = list(obstacles(base, index, held_out))
+            own = list(no_pairs(base, held_out))
+            held_out += base.pairs(index.domains, [target for (target, *_) in held_out])
+        own += [] if own else obstacles(base, index, held_out)
         problems += own
         trainable += [] if own else [base.method]
         found.append((base, held_out))
@@ -199,7 +202,7 @@ def _runs(
     for unseen, seed in product(held_out, sweep.seeds):
         drawn = choices(sweep, base, seed)
         searched = tuple(dict.fromkeys(path for choice in drawn for path in choice))
-        condition = Condition(base.dataset, base.method, base.experiment.network.name, unseen, seed)
+        condition = Condition(base.dataset, base.row, base.experiment.network.name, unseen, seed)
         for draw, choice in enumerate(drawn):
             experiment, problems = try_experiment(base.hold_out(unseen, seed, nested(choice)))
             if experiment is None:

@@ -35,6 +35,8 @@ from unseen.records.views import VIEWS, View
 
 CONFUSIONS = "confusions.npz"
 """Beside result.json."""
+UPPER_BOUND = "trained on the target's labels (upper bound)"
+"""What tables call a model that was trained on labels of the domain that it is measured on."""
 
 
 class _Record(BaseModel):
@@ -212,6 +214,9 @@ class RunResult(_Record):
     steps: int
     training_domains: tuple[str, ...]
     unseen_domains: tuple[str, ...]
+    trained_on_unseen: bool = False
+    """An upper bound: the unseen domains are among the training domains, and the model is measured
+    on those of their images that did not train."""
     classes: tuple[str, ...]
     data: str
     """Digest of all images."""
@@ -224,8 +229,14 @@ class RunResult(_Record):
 
     @property
     def label(self) -> str:
-        """`dmg`, or `dmg, merged (7 runs)`."""
-        return self.method if self.merged is None else f"{self.method}, {self.merged.label}"
+        """`dmg`, or `dmg, merged (7 runs)`; an upper bound says so."""
+        name = labelled_bound(self.method) if self.trained_on_unseen else self.method
+        return name if self.merged is None else f"{name}, {self.merged.label}"
+
+    @property
+    def source_domains(self) -> tuple[str, ...]:
+        """Training domains that it is not measured on as unseen ones."""
+        return tuple(name for name in self.training_domains if name not in self.unseen_domains)
 
     def under(self, rule: str) -> RuleResult:
         if rule not in self.rules:
@@ -244,6 +255,11 @@ class RunResult(_Record):
         """Accuracy, every domain counting the same; None where the view has no domain."""
         measured = self.view(rule, view)
         return fmean(each.accuracy for each in measured.values()) if measured else None
+
+
+def labelled_bound(method: str) -> str:
+    """The name of a row that is an upper bound, which never goes without saying so."""
+    return method if UPPER_BOUND in method else f"{method}, {UPPER_BOUND}"
 
 
 def read_result(path: Path) -> RunResult:

@@ -108,7 +108,7 @@ def gather(results: Sequence[RunResult], rule: str, view: View, layout: Layout) 
         measured = result.view(rule, view) if rule in result.rules else {}
         by_domain = {name: each.accuracy for name, each in measured.items()}
         outside = view == "out_of_domain"
-        domains = result.unseen_domains if outside else result.training_domains
+        domains = result.unseen_domains if outside else result.source_domains
         accuracy = macro_mean(by_domain, domains)
         if accuracy is not None:
             method, backbone, column = _place(result)

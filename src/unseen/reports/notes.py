@@ -50,6 +50,8 @@ def unlike_note(results: Iterable[RunResult]) -> str | None:
     first: dict[tuple[str, ...], RunResult] = {}
     differing: dict[str, None] = {}
     for result in results:
+        if result.trained_on_unseen:  # it has a note of its own
+            continue
         other = first.setdefault((result.backbone, *sorted(result.unseen_domains)), result)
         for field in ("steps", "training_domains", "classes", "data"):
             if getattr(result, field) != getattr(other, field):
@@ -68,6 +70,31 @@ def adaptation_note(results: Iterable[RunResult]) -> str | None:
         f"Adaptation ({', '.join(names)}): trained with unlabelled images of the domain in the "
         "column, and measured on its held-out images only; never in bold beside "
         "methods that did not see it."
+    )
+
+
+def upper_bound_note(results: Sequence[RunResult], rule: str) -> str | None:
+    """Name the rows that were trained on labels of the domain on which they are measured, and say
+    on how many of its images that is."""
+    bounds = [each for each in results if each.trained_on_unseen and rule in each.rules]
+    if not bounds:
+        return None
+    everyone: dict[str, int] = {}
+    for each in results:
+        if not each.trained_on_unseen and rule in each.rules:
+            for domain, measured in each.view(rule, "out_of_domain").items():
+                everyone[domain] = max(everyone.get(domain, 0), measured.images)
+    images = {
+        domain: f"{domain} {measured.images:,}"
+        + (f" of {everyone[domain]:,}" if domain in everyone else "")
+        for each in bounds
+        for domain, measured in each.view(rule, "out_of_domain").items()
+    }
+    names = dict.fromkeys(each.method for each in bounds)
+    return (
+        f"{'; '.join(names)}: labelled training images of the domain in the column trained, too, "
+        "and it is measured on the held-out images of that domain only "
+        f"({', '.join(images.values())}): never in bold, never chosen."
     )
 
 

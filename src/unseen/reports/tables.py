@@ -74,23 +74,28 @@ def build_tables(
     check_rule(rule)
     check_results(results, rule)
     layout = lay_out(results, expected or Expected())
-    apart = adapted_rows(results)
+    apart = rows_apart(results)
     tables = []
     for view in VIEWS:
         numbers = gather(results, rule, view, layout)
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
             tables.append(_build(results[0].dataset, view, rule, layout, numbers, apart))
-    about_runs = (notes.adaptation_note(results), notes.unlike_note(results))
+    about_runs = (
+        notes.upper_bound_note(results, rule),
+        notes.adaptation_note(results),
+        notes.unlike_note(results),
+    )
     extra = (*(note for note in about_runs if note), *notes.merged_notes(results))
     return [replace(each, notes=(*each.notes, *extra)) for each in tables]
 
 
-def adapted_rows(results: Sequence[RunResult]) -> set[MethodKey]:
+def rows_apart(results: Sequence[RunResult]) -> set[MethodKey]:
     """Methods and backbones that saw the domain they are measured on, beside others that did not:
-    they are measured on other images, too, and so never the best of all."""
+    they are measured on other images, too, and so never the best of all. Upper bounds never are."""
+    bounds = {(each.method, each.backbone) for each in results if each.trained_on_unseen}
     adapted = {(each.method, each.backbone) for each in results if each.setting == "adaptation"}
-    everyone = {(each.method, each.backbone) for each in results}
-    return adapted if adapted != everyone else set()
+    everyone = {(each.method, each.backbone) for each in results} - bounds
+    return bounds | (adapted if adapted != everyone else set())
 
 
 def _build(

@@ -125,7 +125,8 @@ def trained_method(
 ) -> Method:
     """Built without a download, since the weights are at hand, and not compiled."""
     plain = experiment.network.model_copy(update={"pretrained": False})
-    target = experiment.data.unseen_domain[0] if experiment.setting == "adaptation" else None
+    adapted = experiment.setting == "adaptation"
+    target = "+".join(experiment.data.unseen_domain) if adapted else None
     task = Task(tuple(classes), tuple(domains), target)
     method = build_method(experiment.model_copy(update={"network": plain, "compile": False}), task)
     try:

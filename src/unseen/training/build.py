@@ -33,7 +33,7 @@ class Images(NamedTuple):
 def build_task(index: Index, experiment: Experiment) -> Task:
     """Classes and training domains, known without opening an image."""
     roles = choose_roles(index, experiment.data, experiment.setting)
-    target = roles.unseen_domains[0] if experiment.setting == "adaptation" else None
+    target = "+".join(roles.target) or None
     return Task(index.classes, roles.training_domains, target, experiment.label_smoothing)
 
 
@@ -92,7 +92,7 @@ def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
     if looks_at_target(experiment):
         number = experiment.target_images or per_domain * len(roles.train)
         _check_share("target_images", number, experiment.devices.number)
-        target = (roles.target, number)
+        target = (roles.target_rows, number)
     return Sampler(
         list(roles.train.values()), per_domain, experiment.sampling, experiment.seed, target
     )
@@ -194,5 +194,6 @@ def describe_images(images: Images) -> dict[str, Any]:
         "unseen_domains": list(roles.unseen_domains),
         "left_out": list(prepared.left_out),
         **counts,
-        "target": len(roles.target),
+        "target": len(roles.target_rows),
+        "target_by_domain": {domain: len(rows) for domain, rows in roles.target.items()},
     }

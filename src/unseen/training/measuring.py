@@ -202,6 +202,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         steps=run.steps,
         training_domains=tuple(roles.training_domains),
         unseen_domains=tuple(roles.unseen_domains),
+        trained_on_unseen=experiment.data.train_on_unseen,
         classes=tuple(method.task.classes),
         data=run.images.prepared.content,
         selection=experiment.selection,

@@ -37,7 +37,8 @@ def draw(
         with autocast():
             return method.predict(batch)
 
-    domains = (*images.roles.training_domains, *images.roles.unseen_domains)
+    roles = images.roles
+    domains = tuple(dict.fromkeys((*roles.training_domains, *roles.unseen_domains)))
     model = _Model(predict, method.network, feed)
     training = method.training
     if training:

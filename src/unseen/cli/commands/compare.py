@@ -8,6 +8,7 @@ resumed, so the same command continues where it was.
   unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
   unseen compare folder data.root=my_images steps=500
   unseen compare pacs --seeds 0-2 --merge
+  unseen compare pacs --methods aggregate,dmg --upper-bound
   unseen compare pacs --workers 1 --cpus 4 --dry-run
 """
 
@@ -34,7 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
     parser.add_argument("--backbone", help="another network for all methods")
-    parser.add_argument("--unseen", default="", help="hold out these domains only")
+    parser.add_argument(
+        "--unseen",
+        default="",
+        help="hold out these domains only: a,b one after the other, a+b both at once",
+    )
+    parser.add_argument(
+        "--upper-bound",
+        action="store_true",
+        help="add a row of one network that is trained on the unseen domain's labels, too",
+    )
     parser.add_argument(
         "--log", default="", help="also send records to any of wandb, tensorboard, mlflow"
     )
@@ -59,6 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.backbone,
         chosen.unseen,
         parse_overrides(chosen.overrides),
+        chosen.upper_bound,
     )
     if chosen.merge:
         check_mergeable(plan)

@@ -69,10 +69,11 @@ def ranking(study: Study, rule: str) -> list[Ranked]:
 
     Over different seeds a method could come first by its luck with seeds alone. A model that was
     merged over seeds has no noise to be told from: it is ranked only where there is nothing else.
+    An upper bound is never ranked.
     """
     numbers = study.numbers(rule, "out_of_domain")
     whole = {row: overall_by_seed(columns, study.seeds) for row, columns in numbers.items()}
-    whole = {row: by_seed for row, by_seed in whole.items() if by_seed}
+    whole = {row: own for row, own in whole.items() if own and row not in study.upper_bounds}
     single = {row: own for row, own in whole.items() if row not in study.layout.over_seeds}
     whole = single or whole
     seeds = shared_seeds(whole.values())
@@ -105,7 +106,7 @@ def conclude(study: Study, rule: str) -> Conclusion:
     average = f"mean over {len(study.columns)} held-out domains"
     where = f"on {study.columns[0]}" if len(study.columns) == 1 else average
     sentences = [_told(best.name, contrast) for contrast in others]
-    sentences += [*_caveats(study, ranked), *_merged(study, rule, ranked)]
+    sentences += [*_caveats(study, ranked), *_apart(study, rule, ranked)]
     verdict = others[0].verdict if others else None
     return Conclusion(
         rule,
@@ -125,7 +126,7 @@ def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:
         word = "seeds" if len(best.by_seed) > 1 else "seed"
         seeds = ", ".join(map(str, best.by_seed))
         yield f"Compared over {word} {seeds}, which all ranked methods have."
-    there = {*(each.row for each in ranked), *study.layout.over_seeds}
+    there = {*(each.row for each in ranked), *study.layout.over_seeds, *study.upper_bounds}
     unranked = [study.row_name(row) for row in study.rows if row not in there]
     if unranked:
         yield f"Not ranked, for lack of results: {', '.join(unranked)}."
@@ -135,11 +136,14 @@ def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:
         )
 
 
-def _merged(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
-    """Models merged over seeds, which are one number each."""
+def _apart(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
+    """Models merged over seeds, which are one number each, and upper bounds."""
     numbers = study.numbers(rule, "out_of_domain")
     for row in study.rows:
-        if row in study.layout.over_seeds and row not in {each.row for each in ranked}:
+        overall = estimate(list(overall_by_seed(numbers[row], study.seeds).values()))
+        if row in study.upper_bounds and overall is not None:
+            yield f"{study.row_name(row)}: {estimate_text(overall)} %, not ranked."
+        elif row in study.layout.over_seeds and row not in {each.row for each in ranked}:
             for accuracy in overall_by_seed(numbers[row], study.seeds).values():
                 yield f"{study.row_name(row)}: {accuracy:.1f} %, one model for all seeds."
 

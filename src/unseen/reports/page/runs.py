@@ -11,7 +11,7 @@ from unseen.atomic import read_json
 from unseen.errors import UnseenError
 from unseen.nested import flattened
 from unseen.records.folder import RunFolder
-from unseen.records.result import Merged, RunResult
+from unseen.records.result import Merged, RunResult, labelled_bound
 from unseen.records.run_list import find_runs, read_run_list
 from unseen.reports.gather import MethodKey, column_name
 
@@ -74,6 +74,11 @@ class Run:
         return self.result.merged if self.result else None
 
     @property
+    def upper_bound(self) -> bool:
+        """It was trained on labels of the domain that it is measured on."""
+        return bool(self.settings["data"].get("train_on_unseen"))
+
+    @property
     def rule(self) -> str:
         return self.settings["selection"]
 
@@ -133,7 +138,7 @@ def _load(folder: RunFolder) -> Run:
         settings,
         folder.read_metrics(),
         result,
-        result.label if result else settings["method"]["name"],
+        result.label if result else _planned_label(settings),
         environment=_if_there(folder.environment),
         timing=_if_there(folder.timing),
         images=_if_there(folder.data),
@@ -141,6 +146,12 @@ def _load(folder: RunFolder) -> Run:
     if not all((run.backbone, run.rule)) or run.column is None or run.seed is None:
         raise UnseenError(f"{folder.settings} lacks a setting")
     return run
+
+
+def _planned_label(settings: Mapping[str, Any]) -> str:
+    """Of a run without a result yet."""
+    method = settings["method"]["name"]
+    return labelled_bound(method) if settings["data"].get("train_on_unseen") else method
 
 
 def _if_there(path: Path) -> dict[str, Any]:

@@ -50,6 +50,11 @@ class Study:
         return tuple(dict.fromkeys((*seen, *(d for run in self.runs for d in run.unseen_domains))))
 
     @cached_property
+    def upper_bounds(self) -> frozenset[MethodKey]:
+        """Rows that were trained on labels of the unseen domains."""
+        return frozenset(run.row for run in self.runs if run.upper_bound)
+
+    @cached_property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted({run.seed for run in self.runs}))
 
@@ -132,7 +137,7 @@ def make_studies(runs: Sequence[Run], rule: str | None) -> list[Study]:
 def _place(run: Run) -> tuple[Any, ...]:
     known = list(catalog.METHODS)
     rank = known.index(run.method) if run.method in known else len(known)
-    return run.backbone, run.place, rank, run.label, run.column, run.seed
+    return run.backbone, run.upper_bound, run.place, rank, run.label, run.column, run.seed
 
 
 def _in_order(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:

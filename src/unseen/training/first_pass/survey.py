@@ -53,7 +53,7 @@ def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
             )
 
     def target() -> Iterator[Tensor]:
-        return feed.unlabelled(roles.target)
+        return feed.unlabelled(roles.target_rows)
 
     return TrainingImages(source, target)
 

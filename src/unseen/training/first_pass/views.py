@@ -44,7 +44,7 @@ class AugmentedViews(NamedTuple):
         sources: tuple[np.ndarray, ...] = ()
         if settings.amplitude_mix > 0:
             sources = tuple(roles.train.values())
-            rows = np.sort(np.concatenate([*sources, roles.target]))
+            rows = np.sort(np.concatenate([*sources, roles.target_rows]))
         else:  # of every domain: one that is unseen here trains in another run
             rows = np.flatnonzero(feed.images.index.splits == Split.TRAIN)
         total = hashlib.sha256(repr((deciding(settings), seed)).encode())
