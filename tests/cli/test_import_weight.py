@@ -34,6 +34,7 @@ def test_no_torch_for_help_lists_and_copies(tmp_path) -> None:
                 "prepare",
                 "predict",
                 "export",
+                "serve",
             )
         ),
         f"copy digits/dmg {tmp_path}/mine.yaml",

@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "measure a run again, or on other images",
     "predict": "classes of your images, with probabilities and the domains' opinions",
     "export": "one file from a run, for onnxruntime or torch",
+    "serve": "answers over HTTP, with a page to drop pictures on",
     "compare": "leave each domain out in turn, for every method and seed, and print the tables",
     "sweep": "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
     "merge": "one model from many runs: their weights averaged",

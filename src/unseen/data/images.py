@@ -16,10 +16,16 @@ _DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
 _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
-def open_image(source: Path | bytes, name: str) -> Image.Image:
-    """An upright RGB image of 8 bits; transparency lies on white. Raises DataError naming it."""
+def open_image(
+    source: Path | bytes, name: str, formats: tuple[str, ...] | None = None
+) -> Image.Image:
+    """An upright RGB image of 8 bits; transparency lies on white. Raises DataError naming it.
+
+    `formats`, as Pillow names them, are the ones to be tried; all without.
+    """
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(file, formats=formats) as image:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return to_rgb(image)

@@ -1,0 +1,106 @@
+"""Serve a model over HTTP: a page for people, and predictions for programs.
+
+MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'. Only
+this machine can reach the service, unless --host says otherwise; then set a token, too. Requests
+are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests are answered.
+
+  unseen serve runs/pacs-...
+  unseen serve model.onnx --port 8080
+  UNSEEN_TOKEN=... unseen serve model.onnx --host 0.0.0.0
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+DEFAULTS = {
+    "bytes": (20_000_000, "of the body of a request"),
+    "pixels": (25_000_000, "of one image"),
+    "images": (64, "in one request"),
+    "batch": (32, "images that the model answers at a time"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="0 finds a free one (8000)")
+    parser.add_argument(
+        "--token", help="only answer who sends it; better in the variable UNSEEN_TOKEN"
+    )
+    for name, (default, about) in DEFAULTS.items():
+        parser.add_argument(
+            f"--max-{name}", type=int, default=default, metavar="N", help=f"{about} ({default})"
+        )
+    parser.add_argument(
+        "--max-wait",
+        type=float,
+        default=0.005,
+        metavar="SECONDS",
+        help="that an image waits for others of its batch (0.005)",
+    )
+    parser.add_argument(
+        "--queue",
+        type=int,
+        default=256,
+        metavar="N",
+        help="images accepted and not yet answered; then 503 (256)",
+    )
+    parser.add_argument(
+        "--read-seconds",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="for a client to send a request (30)",
+    )
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    from unseen.optional import require
+
+    for package in ("fastapi", "uvicorn", "python_multipart"):
+        require(package, "serve")
+    from unseen.service.app import build_app
+    from unseen.service.limits import Limits
+    from unseen.service.server import is_local, open_socket, run_server
+    from unseen.service.service import Service
+    from unseen.serving.load import load
+
+    limits = Limits(
+        chosen.max_bytes,
+        chosen.max_pixels,
+        chosen.max_images,
+        chosen.queue,
+        chosen.max_batch,
+        chosen.max_wait,
+        chosen.read_seconds,
+    )
+    token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
+    model = load(chosen.model, chosen.device)
+    listening = open_socket(chosen.host, chosen.port)
+    service = Service(model, limits, chosen.model.name, _card(model, chosen.model))
+    console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    local = is_local(chosen.host)
+    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
+    if not local and token is None:
+        say(f"Everybody who reaches {chosen.host} can use this service: set --token")
+    guard = build_app(service, token, local)
+    code = run_server(guard, listening, lambda: say(f"Serving {chosen.model} at {address}"))
+    answered = service.metrics.images["answered"]
+    say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
+    return code
+
+
+def _card(model: object, path: Path) -> str | None:
+    """Of a run or a saved model; beside an exported file."""
+    beside = path.with_name(f"{path.name}.md")
+    text = beside.read_text(encoding="utf-8") if beside.is_file() else None
+    return getattr(model, "card", text)

@@ -1,0 +1,92 @@
+"""Runs the service until it is told to end, and then finishes what was accepted."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import uvicorn
+
+from unseen.errors import UnseenError
+from unseen.service.connections import Connection
+from unseen.service.guard import Guard
+
+LAST_SECONDS = 0.3
+"""After the signal: requests that were already sent still arrive."""
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening address, or a message about why there is none."""
+    try:
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=kind, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise UnseenError(
+            f"cannot listen on {host} port {port} ({error}); choose another --port or --host"
+        ) from error
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def run_server(guard: Guard, listening: socket.socket, on_start: Callable[[], None]) -> int:
+    """The exit code: 0 after a signal and all answers, 1 where a second signal cut them off."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    seconds = guard.limits.read_seconds
+    config = uvicorn.Config(
+        guard,
+        http=partial(Connection, seconds),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=max(1, round(2 * seconds)),
+    )
+    server = _Server(config, guard, on_start)
+    server.run([listening])
+    return 1 if server.force_exit else 0
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, guard: Guard, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._guard, self._on_start = guard, on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but the process then ends with an exit code, not by the signal."""
+        before = {
+            number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _end(self, *_: object) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._guard.ending = True
+        await asyncio.sleep(LAST_SECONDS)
+        await super().shutdown(sockets)
