@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
+from unseen.forecast.disagreement import disagreement
 from unseen.service.batching import Row
 from unseen.service.decoding import Picture
-from unseen.serving.disagreement import disagreement
 from unseen.serving.predictor import Predictor
 
 DIGITS = 7
