@@ -60,8 +60,8 @@ def _at_most(image: Image.Image, side: int) -> np.ndarray:
     """float32 `[height, width, 3]` from 0 to 1, smaller where the image is larger."""
     longest = max(image.size)
     if longest > side:
-        size = tuple(max(1, round(length * side / longest)) for length in image.size)
-        image = image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
+        width, height = (max(1, round(length * side / longest)) for length in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
     return np.asarray(image.convert("RGB"), dtype=np.float32) / 255
 
 

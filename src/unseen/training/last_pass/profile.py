@@ -75,12 +75,13 @@ class Answerer(NamedTuple):
 
 
 def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
-    """The classifier's input, projected; None where a network has none, or it is not numbers."""
+    """The classifier's input, projected; None where there are no images, or a network
+    has none, or they are not numbers."""
     try:
         parts = [penultimate(network, images).cpu().numpy() for images in batches]
+        values = project(np.concatenate(parts))
     except (RuntimeError, ValueError, IndexError, KeyError):
         return None
-    values = project(np.concatenate(parts))
     return values if np.isfinite(values).all() else None
 
 

@@ -1,0 +1,128 @@
+"""Each estimate against a case worked out by hand."""
+
+import numpy as np
+import pytest
+
+from unseen.forecast.estimates import (
+    DIRECT,
+    NAMES,
+    certainty,
+    confidence_difference,
+    fit_temperature,
+    gaps,
+    nuclear_norm,
+    thresholded_confidence,
+    transport_cost,
+    transported_confidence,
+)
+from unseen.forecast.image_statistics import STATISTICS
+from unseen.forecast.profile import Observed, Profile
+
+RIGHT = np.array([True, True, True, False])
+
+
+def test_atc_counts_images_above_the_threshold_of_the_source() -> None:
+    # three of four are right, so that the threshold is the third highest: 0.6
+    source = np.array([0.9, 0.6, 0.8, 0.5])
+    assert thresholded_confidence(source, RIGHT, source) == 0.75
+    target = np.array([0.95, 0.6, 0.59, 0.2, 0.1])
+    assert thresholded_confidence(source, RIGHT, target) == pytest.approx(2 / 5)
+    assert thresholded_confidence(source, np.zeros(4, bool), target) == 0
+    assert thresholded_confidence(source, np.ones(4, bool), np.array([0.5, 0.4])) == 0.5
+
+
+def test_doc_moves_accuracy_by_the_change_of_confidence() -> None:
+    source, target = np.array([0.9, 0.7, 0.8, 0.6]), np.array([0.6, 0.6])
+    # 0.75 + 0.6 - 0.75
+    assert confidence_difference(source, RIGHT, target) == pytest.approx(0.6)
+
+
+def test_transport_gives_labels_in_the_given_shares() -> None:
+    certain = np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert transport_cost(certain, np.array([1.0, 0.0])) == pytest.approx(0)
+    # half of the images have to be called the second class
+    assert transport_cost(certain, np.array([0.5, 0.5])) == pytest.approx(0.5)
+    mixed = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
+    # two of three may stay with the first class: 0.9 and 0.7; the other one pays 0.6
+    assert transport_cost(mixed, np.array([2.0, 1.0])) == pytest.approx((0.1 + 0.3 + 0.6) / 3)
+
+
+def test_transport_is_no_dearer_than_any_other_plan() -> None:
+    draws = np.random.default_rng(0)
+    probabilities = draws.dirichlet(np.ones(3), size=30)
+    cost = transport_cost(probabilities, np.ones(3))
+    labels = np.repeat(np.arange(3), 10)
+    for _ in range(200):
+        draws.shuffle(labels)
+        assert cost <= 1 - probabilities[np.arange(30), labels].mean() + 1e-9
+    assert cost >= 1 - probabilities.max(axis=1).mean() - 1e-9
+
+
+def test_cot_takes_off_what_the_source_is_too_sure_by() -> None:
+    source = np.array([[0.9, 0.1], [0.2, 0.8]])
+    target = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
+    # cost 1/3; confidence 0.85 and accuracy 0.5 on the source
+    found = transported_confidence(source, np.array([True, False]), target, np.array([2.0, 1.0]))
+    assert found == pytest.approx(1 - (1 / 3 + 0.35))
+
+
+def test_nuclear_norm() -> None:
+    assert nuclear_norm(np.eye(3)[[0, 1, 2, 0, 1, 2]]) == pytest.approx(1)
+    assert nuclear_norm(np.full((6, 3), 1 / 3)) == pytest.approx(1 / 3)
+    # all images in one class: one singular value √4, divided by √(4 · 2)
+    assert nuclear_norm(np.eye(2)[[0, 0, 0, 0]]) == pytest.approx(0.5**0.5)
+
+
+def test_certainty_is_negative_entropy() -> None:
+    found = certainty(np.log(np.array([[0.5, 0.5], [0.99, 0.01]])))
+    assert found[0] == pytest.approx(-np.log(2))
+    assert found[1] == pytest.approx(0.99 * np.log(0.99) + 0.01 * np.log(0.01))
+
+
+def test_the_temperature_undoes_a_factor() -> None:
+    draws = np.random.default_rng(1)
+    scores = draws.normal(0, 2, (4000, 3))
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    labels = (draws.random((4000, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
+    assert fit_temperature(scores, labels) == pytest.approx(1, abs=0.1)
+    assert fit_temperature(3 * scores, labels) == pytest.approx(3, abs=0.3)
+
+
+def profile(scores: np.ndarray, labels: np.ndarray, apart: np.ndarray | None = None) -> Profile:
+    n, classes = scores.shape
+    return Profile(
+        classes=tuple("abcdefghij"[:classes]),
+        domains=("one", "two"),
+        domain=np.arange(n) % 2,
+        label=labels,
+        scores=scores,
+        disagreement=apart,
+        described=np.zeros(0, dtype=np.int64),
+        statistics=np.zeros((0, len(STATISTICS))),
+        features=None,
+    )
+
+
+def test_the_same_images_leave_no_gap_and_unsure_answers_leave_one() -> None:
+    draws = np.random.default_rng(2)
+    labels = draws.integers(0, 4, 300)
+    scores = draws.normal(0, 1, (300, 4)) + 4 * np.eye(4)[labels]
+    source = profile(scores, labels, np.full(300, 0.1))
+    none = gaps(source, Observed(scores, np.full(300, 0.1)))
+    assert set(none) == set(NAMES)
+    for name, gap in none.items():
+        assert gap == pytest.approx(0, abs=0.02), name
+    unsure = gaps(source, Observed(0.2 * scores, np.full(300, 0.4)))
+    assert all(unsure[name] > 0.1 for name in (*DIRECT, "nuclear norm", "disagreement"))
+    assert unsure["disagreement"] == pytest.approx(0.3)
+    assert "disagreement" not in gaps(profile(scores, labels), Observed(scores))
+
+
+def test_a_constant_added_to_scores_changes_nothing() -> None:
+    """Logarithms of probabilities, as an ONNX file gives them, do as well as logits."""
+    draws = np.random.default_rng(3)
+    scores, labels = draws.normal(0, 2, (50, 3)), draws.integers(0, 3, 50)
+    source = profile(scores, labels)
+    one = gaps(source, Observed(scores[:20]))
+    other = gaps(source, Observed(scores[:20] - draws.normal(0, 5, (20, 1))))
+    assert one == pytest.approx(other, abs=1e-9)
