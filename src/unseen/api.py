@@ -65,7 +65,8 @@ class Run:
     def evaluate(self, data: str | Path | None = None) -> Views:
         """The three views on the run's own images, or accuracy by domain on other ones: a folder
         `domain/class/*` or a manifest whose classes the run knows."""
-        return evaluate(self.model, data)
+        chosen = self.result.under(self.result.selection)
+        return evaluate(self.model, data, chosen.temperature)
 
     def export(self, path: str | Path) -> Path:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card

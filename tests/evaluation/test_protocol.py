@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from unseen.data.feed import Process
 from unseen.evaluation.metrics import N_BINS, Counts
 from unseen.evaluation.protocol import Evaluator, three_views
 
 CPU = torch.device("cpu")
+ALONE = Process(CPU)
 LABELS = torch.tensor([0, 1, 2, 2, 1])
 
 
@@ -26,7 +28,7 @@ def always(answer: int, images: Tensor) -> Tensor:
 
 
 def evaluator(n_models: int = 1) -> Evaluator:
-    return Evaluator(batches, 3, CPU, lambda counts: counts, n_models)
+    return Evaluator(batches, 3, ALONE, lambda counts: counts, n_models)
 
 
 def test_answers_and_confidence_are_counted() -> None:
@@ -88,6 +90,6 @@ def test_three_views(uses_domain: bool) -> None:
 
 
 def test_counts_are_added_over_devices() -> None:
-    two = Evaluator(batches, 3, CPU, lambda counts: 2 * counts)
+    two = Evaluator(batches, 3, ALONE, lambda counts: 2 * counts)
     (measured,) = two.measure(lambda rows, domain: always(2, rows), {"photo": np.arange(5)})
     assert (measured["photo"].images, measured["photo"].correct) == (10, 4)

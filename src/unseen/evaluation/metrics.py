@@ -1,5 +1,6 @@
 """Counts that add up over batches and devices, and the results that they make."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,27 +23,40 @@ class Score(NamedTuple):
 
 class Counts:
     """Confusion (true class by predicted class), confidence bins and summed cross-entropy of models
-    that answer the same images, as one tensor `[models, values]`."""
+    that answer the same images, as one tensor `[models, values]`. With `temperatures`, one for each
+    model, there are bins for the confidence at these, too."""
 
-    def __init__(self, n_models: int, n_classes: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        n_models: int,
+        n_classes: int,
+        device: torch.device,
+        temperatures: Sequence[float] | None = None,
+    ) -> None:
         self.n_models, self.n_classes = n_models, n_classes
-        size = n_classes**2 + 3 * N_BINS + 1
+        self._divisors = [torch.ones((), device=device)]
+        if temperatures is not None:
+            each = torch.tensor(temperatures, dtype=torch.float32, device=device)
+            self._divisors.append(each.view(n_models, 1, 1))
+        size = n_classes**2 + 3 * N_BINS * len(self._divisors) + 1
         self.values = torch.zeros(n_models, size, dtype=torch.float64, device=device)
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
         """Count one batch of class scores (logits), `[models, images, classes]`; without the first
         dimension for one model."""
-        scores = scores.reshape(self.n_models, -1, self.n_classes)
-        logarithms = scores.float().log_softmax(dim=2)
-        confidence, predicted = scores.float().softmax(dim=2).max(dim=2)
-        bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
-        parts = [
-            self._count(labels * self.n_classes + predicted, self.n_classes**2),
-            self._count(bins, N_BINS),
-            self._count(bins, N_BINS, confidence),
-            self._count(bins, N_BINS, predicted == labels),
-            -_at(logarithms, labels).double().sum(dim=1, keepdim=True),
-        ]
+        scores = scores.reshape(self.n_models, -1, self.n_classes).float()
+        predicted = scores.argmax(dim=2)
+        parts = [self._count(labels * self.n_classes + predicted, self.n_classes**2)]
+        for divisor in self._divisors:
+            confidence = (scores / divisor).softmax(dim=2).amax(dim=2)
+            bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
+            parts += [
+                self._count(bins, N_BINS),
+                self._count(bins, N_BINS, confidence),
+                self._count(bins, N_BINS, predicted == labels),
+            ]
+        own = _at(scores.log_softmax(dim=2), labels)
+        parts.append(-own.double().sum(dim=1, keepdim=True))
         self.values += torch.cat(parts, dim=1)
 
     def _count(self, cells: Tensor, number: int, weights: Tensor | None = None) -> Tensor:
@@ -66,14 +80,18 @@ class Counts:
 
     def _result(self, values: Array) -> DomainResult:
         square = self.n_classes**2
-        images, confidence, correct = values[square:-1].reshape(3, N_BINS)
-        calibration = Calibration(
-            images=tuple(map(int, images)),
-            confidence=tuple(round(float(each), 6) for each in confidence),
-            correct=tuple(map(int, correct)),
-        )
+        bins = values[square:-1].reshape(len(self._divisors), 3, N_BINS)
         confusion = values[:square].astype(np.int64).reshape(self.n_classes, self.n_classes)
-        return DomainResult.counted(confusion, calibration)
+        return DomainResult.counted(confusion, *map(_calibration, bins))
+
+
+def _calibration(bins: Array) -> Calibration:
+    images, confidence, correct = bins
+    return Calibration(
+        images=tuple(map(int, images)),
+        confidence=tuple(round(float(each), 6) for each in confidence),
+        correct=tuple(map(int, correct)),
+    )
 
 
 def _at(values: Tensor, labels: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from unseen.atomic import link_file, write_json
 from unseen.config import Experiment
 from unseen.data.opening import open_dataset
 from unseen.errors import DataError, UnseenError
+from unseen.evaluation.checkpoint import Measurement
 from unseen.evaluation.protocol import Evaluator
 from unseen.merging.alike import Part, find_parts
 from unseen.merging.average import Average
@@ -21,7 +22,7 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
 from unseen.records.folder import RunFolder
 from unseen.records.log import MetricsLog
-from unseen.records.result import Merged, MergedRun, RuleResult, Views
+from unseen.records.result import Merged, MergedRun, RuleResult
 from unseen.selection import Evaluation
 from unseen.serving.model import trained_method
 from unseen.training.build import Images, build_images, describe_images
@@ -33,8 +34,9 @@ from unseen.training.measuring import (
     Times,
     Trained,
     evaluation_record,
+    measure_models,
     measure_step,
-    measure_views,
+    rule_result,
     rules_of,
     write_files,
 )
@@ -87,9 +89,11 @@ class _Measure(NamedTuple):
         [evaluation] = measure_step(self.evaluator, self.predict, roles, "source", step)
         return evaluation
 
-    def views(self) -> Views:
-        [views] = measure_views(self.evaluator, self.predict, self.images.roles, self.method)
-        return views
+    def model(self) -> Measurement:
+        """The weights that are loaded."""
+        roles = self.images.roles
+        [found] = measure_models(self.evaluator, self.predict, roles, self.method)
+        return found
 
 
 def _merge(
@@ -131,7 +135,7 @@ def _open(fabric: "Fabric", experiment: Experiment, best: Part, display: Display
             f"the images have changed since {best.name} was trained; put them back to merge"
         )
     feed = open_feed(fabric, experiment, images, method, display)
-    evaluator = Evaluator(feed.evaluation, len(result.classes), fabric.device, lambda each: each)
+    evaluator = Evaluator(feed.evaluation, len(result.classes), feed.process, lambda each: each)
     return _Measure(fabric, method, images, feed, evaluator)
 
 
@@ -163,14 +167,14 @@ def _write_weights(
     that it is in memory afterwards."""
     experiment, steps = chosen[0].experiment, chosen[0].result.steps
     results: dict[str, RuleResult] = {}
-    measured: dict[tuple[int, ...], Views] = {}
+    measured: dict[tuple[int, ...], Measurement] = {}
     for rule in sorted(rules_of(experiment), key=lambda rule: rule == experiment.selection):
         measure.load(Average.of(*(part.folder.weights(rule) for part in chosen)))
         save_weights(folder.weights(rule), measure.method)
         at = tuple(part.result.under(rule).step for part in chosen)
         if at not in measured:
-            measured[at] = measure.views()
-        results[rule] = RuleResult(step=steps, views=measured[at])
+            measured[at] = measure.model()
+        results[rule] = rule_result(steps, measured[at])
     log = MetricsLog(folder.metrics, 0)
     statistics = measure.method.statistics()
     log.write(evaluation_record(measure.validation(steps), True, statistics))

@@ -83,16 +83,23 @@ class DomainResult(_Record):
     images: int = Field(gt=0)
     correct: int = Field(ge=0)
     calibration: Calibration
+    """By the model's own confidence."""
+    calibrated: Calibration | None = None
+    """By its confidence at the temperature of the selection rule; None in records of versions that
+    fitted none."""
     counts: Annotated[Confusion, BeforeValidator(_from_file), PlainSerializer(_to_file)] = Field(
         alias="confusion"
     )
 
     @classmethod
-    def counted(cls, confusion: Array, calibration: Calibration) -> "DomainResult":
+    def counted(
+        cls, confusion: Array, calibration: Calibration, calibrated: Calibration | None = None
+    ) -> "DomainResult":
         return cls(
             images=int(confusion.sum()),
             correct=int(confusion.trace()),
             calibration=calibration,
+            calibrated=calibrated,
             confusion=Confusion(confusion),
         )
 
@@ -105,6 +112,12 @@ class DomainResult(_Record):
     @property
     def calibration_error(self) -> float:
         return self.calibration.error
+
+    @computed_field
+    @property
+    def calibrated_error(self) -> float | None:
+        """The calibration error that is left at the temperature of the selection rule."""
+        return None if self.calibrated is None else self.calibrated.error
 
     @property
     def confusion(self) -> Array:
@@ -130,6 +143,10 @@ class RuleResult(_Record):
 
     step: int
     views: Views
+    temperature: float | None = Field(default=None, gt=0)
+    """Class scores are divided by it before they become probabilities: fitted on the source
+    validation images, every domain weighing the same. 1 where they have no wrong answer to fit on;
+    None in records of versions that fitted none."""
 
 
 class MergedRun(_Record):

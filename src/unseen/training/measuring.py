@@ -12,13 +12,14 @@ from unseen.atomic import link_file, write_json
 from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
 from unseen.data.roles import Roles
-from unseen.evaluation.protocol import Evaluator, Predict, Scores, three_views
+from unseen.evaluation.checkpoint import Measurement, measure_checkpoint
+from unseen.evaluation.protocol import Evaluator, Predict, Scores
 from unseen.forecast.profile import Profile
 from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
-from unseen.records.result import Merged, RuleResult, RunResult, Views
+from unseen.records.result import Merged, RuleResult, RunResult
 from unseen.selection import Evaluation, choose
 from unseen.training.averaging.average import Average
 from unseen.training.averaging.swad import ValleyAverage
@@ -95,12 +96,11 @@ def measure_step(
     ]
 
 
-def measure_views(
+def measure_models(
     evaluator: Evaluator, predict: Predict, roles: Roles, method: Method
-) -> list[Views]:
-    """The three views of each model; `method` says whether it can be told the domain."""
-    told = isinstance(method, DomainAware)
-    return three_views(evaluator, predict, told, roles.out_of_domain, roles.in_domain)
+) -> list[Measurement]:
+    """At the end of a run; `method` says whether the models can be told the domain."""
+    return measure_checkpoint(evaluator, predict, roles, isinstance(method, DomainAware))
 
 
 def evaluation_record(
@@ -129,7 +129,7 @@ def write_result(state: RunState) -> None:
     if state.average is not None:
         state.average.take_over()
     results: dict[str, RuleResult] = {}
-    measured: dict[int, Views] = {}
+    measured: dict[int, Measurement] = {}
     for rule in reversed(rules_of(state.experiment)):  # the last step's weights are in memory
         step = choose(rule, state.evaluations)
         if step not in measured:
@@ -137,8 +137,8 @@ def write_result(state: RunState) -> None:
                 load_weights(state.folder.weights(rule), state.method)
             with _predicting(state) as predict:
                 roles, method = state.images.roles, state.method
-                [measured[step]] = measure_views(state.evaluator, predict, roles, method)
-        results[rule] = RuleResult(step=step, views=measured[step])
+                [measured[step]] = measure_models(state.evaluator, predict, roles, method)
+        results[rule] = rule_result(step, measured[step])
     if state.log is None:
         return
     times = Times(state.seconds, state.processor_seconds)
@@ -148,6 +148,10 @@ def write_result(state: RunState) -> None:
     answerer = Answerer(state.method, state.feed, state.fabric.autocast)
     profile = make_profile(answerer, state.images, state.experiment.data)
     write_files(trained, state.method, results, pictures, profile)
+
+
+def rule_result(step: int, measured: Measurement) -> RuleResult:
+    return RuleResult(step=step, views=measured.views, temperature=measured.temperature)
 
 
 class Times(NamedTuple):
@@ -206,10 +210,18 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         classes=tuple(method.task.classes),
         data=run.images.prepared.content,
         selection=experiment.selection,
-        remarks=tuple(method.remarks),
+        remarks=(*method.remarks, *_about_temperature(results[experiment.selection])),
         merged=merged,
         rules=results,
     )
+
+
+def _about_temperature(chosen: RuleResult) -> Iterator[str]:
+    if chosen.temperature == 1:
+        yield (
+            "Its probabilities are not calibrated: no source validation image was answered "
+            "wrongly, so a temperature could not be fitted."
+        )
 
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ def _evaluator(fabric: Fabric, feed: Feed, n_classes: int) -> Evaluator:
     def add_up(counts: Tensor) -> Tensor:
         return over_devices(fabric, counts, "sum")
 
-    return Evaluator(feed.evaluation, n_classes, fabric.device, add_up)
+    return Evaluator(feed.evaluation, n_classes, feed.process, add_up)
 
 
 def _with_fitted_head(

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from unseen.atomic import atomic_file, link_file
 from unseen.data.roles import Roles
+from unseen.evaluation.checkpoint import Measurement
 from unseen.evaluation.protocol import Evaluator, Predict
 from unseen.methods.base import Method
 from unseen.records.log import MetricsLog
-from unseen.records.result import RuleResult, Views
 from unseen.selection import choose
 from unseen.training.checkpoints import for_prediction
 from unseen.training.last_pass.profile import Answerer, make_profile
@@ -24,8 +24,9 @@ from unseen.training.measuring import (
     Times,
     Trained,
     evaluation_record,
+    measure_models,
     measure_step,
-    measure_views,
+    rule_result,
     rules_of,
     write_files,
 )
@@ -83,7 +84,7 @@ def _cohorts(stack: Stack, tensors: Tensors) -> Iterator[_Cohort]:
             return stack.method.predict(tensors, runs, images, domain)
 
         evaluator = Evaluator(
-            stack.feed.evaluation, len(classes), process.device, lambda counts: counts, len(numbers)
+            stack.feed.evaluation, len(classes), process, lambda counts: counts, len(numbers)
         )
         yield _Cohort(numbers, stack.runs[numbers[0]].images.roles, evaluator, predict)
 
@@ -126,14 +127,16 @@ def _remember_best(stack: Stack, learning: Tensors, preferred: dict[str, list[in
 
 def write_results(stack: Stack) -> None:
     """The three views for every rule, then the files of every run; result.json last."""
-    results: list[dict[str, Views]] = [{} for _ in stack.runs]
+    results: list[dict[str, Measurement]] = [{} for _ in stack.runs]
     stack.method.template.eval()
     for rule in reversed(rules_of(stack.shared)) if stack.active else ():
         for cohort in _cohorts(stack, stack.best[rule]):
             measured = (cohort.evaluator, cohort.predict, cohort.roles)
-            each = measure_views(*measured, stack.method.template)
-            for number, views in zip(cohort.numbers, each, strict=True):
-                results[number][rule] = views
+            each = measure_models(*measured, stack.method.template)
+            for number, measurement in zip(cohort.numbers, each, strict=True):
+                own = stack.runs[number].experiment.selection == rule
+                kept = measurement if own else measurement._replace(validation={})
+                results[number][rule] = kept
     share = Times(
         (time.monotonic() - stack.started) / len(stack.runs),
         (time.process_time() - stack.processor_started) / len(stack.runs),
@@ -147,8 +150,8 @@ def write_results(stack: Stack) -> None:
         method = _as_run(stack, number, stack.best[run.experiment.selection])
         trained = Trained(run.experiment, run.folder, run.images, stack.steps, share)
         found = {
-            rule: RuleResult(step=chosen[rule], views=views)
-            for rule, views in results[number].items()
+            rule: rule_result(chosen[rule], measurement)
+            for rule, measurement in results[number].items()
         }
         profile = make_profile(Answerer(method, stack.feed), run.images, run.experiment.data)
         write_files(trained, method, found, draw(method, stack.feed, run.images), profile)
