@@ -57,16 +57,19 @@ class Run:
         return Model.from_run(self.folder)
 
     def predict(
-        self, images: Iterable[ImageLike] | np.ndarray, domain: str | None = None
+        self,
+        images: Iterable[ImageLike] | np.ndarray,
+        domain: str | None = None,
+        raw: bool = False,
     ) -> np.ndarray:
-        """Class probabilities `[images, classes]`; name the domain where it is known."""
-        return self.model.predict(images, domain)
+        """Class probabilities `[images, classes]`; name the domain where it is known. `raw` gives
+        those that are not calibrated."""
+        return self.model.predict(images, domain, raw)
 
     def evaluate(self, data: str | Path | None = None) -> Views:
         """The three views on the run's own images, or accuracy by domain on other ones: a folder
         `domain/class/*` or a manifest whose classes the run knows."""
-        chosen = self.result.under(self.result.selection)
-        return evaluate(self.model, data, chosen.temperature)
+        return evaluate(self.model, data)
 
     def export(self, path: str | Path) -> Path:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card

@@ -31,7 +31,7 @@ def in_use(form: str) -> Model:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_method_can_be_traced(form: str) -> None:
     model = in_use(form)
-    graph = trace(model.method).module()
+    graph = trace(model.method, model.temperature).module()
     pictures = np.random.default_rng(0).integers(0, 256, (3, 20, 25, 3), dtype=np.uint8)
     squares = np.stack([to_square(Image.fromarray(pixels), 16) for pixels in pictures])
     images = torch.from_numpy(pictures)

@@ -86,6 +86,7 @@ def test_a_merged_model_is_the_one_with_averaged_weights(
     by_hand = {name: torch.stack([t[name] for t in each]).mean(dim=0) for name in each[0]}
     model = Model.from_run(runs[0])
     model.method.load_state_dict(by_hand)
+    model.fitted_temperature = found.model.temperature
     pictures = np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
     np.testing.assert_allclose(found.predict(pictures), model.predict(pictures), atol=1e-5)
     assert not np.allclose(found.predict(pictures), Model.from_run(runs[0]).predict(pictures))

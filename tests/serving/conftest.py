@@ -30,7 +30,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dmg() -> Model:
-    return make_model("dmg")
+    model = make_model("dmg")
+    model.fitted_temperature = 0.7
+    return model
 
 
 @pytest.fixture(scope="session")

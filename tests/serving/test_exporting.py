@@ -206,7 +206,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     wrong_format = write.FORMATS["torch"]._replace(
         write=lambda program, metadata, path: path.write_bytes(b"a model"), open=lambda path: wrong
     )
-    monkeypatch.setattr(write, "trace", lambda method: None)
+    monkeypatch.setattr(write, "trace", lambda method, temperature: None)
     monkeypatch.setitem(write.FORMATS, "torch", wrong_format)
     with pytest.raises(UnseenError, match=r"differ from the model's by up to 1\.0e-02, more than"):
         export(dmg, "torch", tmp_path / "model.pt2")

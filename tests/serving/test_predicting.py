@@ -72,7 +72,9 @@ class Counting(Predictor):
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+    def answer(
+        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+    ) -> Answers:
         self.sizes.append(len(pixels))
         share = pixels.mean(axis=(1, 2, 3)) / 255
         return Answers(np.stack([share, 1 - share], axis=1), None)

@@ -27,6 +27,7 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
         _introduction(settings, result),
         "## Data\n\n" + _data(result, data),
         "## Results\n\n" + _results(result),
+        *(["## Calibrated\n\n" + text] if (text := _calibrated(result)) else []),
         *(["## Merged from\n\n" + _merged_runs(result.merged)] if result.merged else []),
         "## Intended use\n\n" + _intended_use(result),
         "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits(result, data)),
@@ -140,6 +141,29 @@ def _view_meaning(result: RunResult, view: View) -> str:
     if result.trained_on_unseen and view == "out_of_domain":
         return "held-out images of a domain whose other images trained, with their labels"
     return VIEWS[view].meaning
+
+
+def _calibrated(result: RunResult) -> str:
+    """Empty where no temperature was fitted."""
+    chosen = result.under(result.selection)
+    rows = [
+        (VIEWS[view].title, domain, *(f"{error:.1%}" for error in errors))
+        for view in ("in_domain", "out_of_domain")
+        for domain, each in result.view(result.selection, view).items()
+        if None not in (errors := (each.calibration_error, each.calibrated_error))
+    ]
+    if chosen.temperature is None or not rows:
+        return ""
+    about = (
+        f"Probabilities are calibrated: class scores are divided by the temperature "
+        f"{chosen.temperature:.4g} before they become probabilities. It was fitted on the source "
+        "validation images, so it holds for their domains; in another domain confidence may "
+        "still be off. The classes that are named do not change, and `--raw` (in Python "
+        "`raw=True`) gives the probabilities without it. Calibration error is the mean gap between "
+        "confidence and accuracy."
+    )
+    header = ("view", "domain", "calibration error before", "after")
+    return f"{about}\n\n{_table(header, rows)}"
 
 
 def _merged_runs(merged: Merged) -> str:

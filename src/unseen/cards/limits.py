@@ -61,9 +61,11 @@ def _of_one_domain(domain: str, measured: DomainResult, classes: Sequence[str]) 
         f"On {domain} it is weakest on {classes[worst]}: {recall[worst]:.1%} of these were "
         "recognised."
     )
-    if measured.calibration_error > _MUCH:
+    after = measured.calibrated_error
+    error = measured.calibration_error if after is None else after
+    if error > _MUCH:
         yield (
-            f"On {domain} its confidence is off by {measured.calibration_error:.1%} on average: "
+            f"On {domain} its confidence is off by {error:.1%} on average: "
             "do not read its probabilities there as chances of being right."
         )
 

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from unseen.markdown import one_line
-from unseen.records.result import RunResult, Views
+from unseen.records.result import DomainResult, RunResult, Views
 from unseen.records.views import VIEWS
 from unseen.reports.formats import cell_text
 from unseen.reports.long_names import words, wrapped
@@ -119,19 +119,30 @@ def run_table(result: RunResult, width: int = 100) -> RichTable:
 
 
 def views_table(views: Views, title: str, width: int = 100) -> RichTable:
-    """Accuracy by domain in each view that was measured."""
+    """Accuracy by domain in each view that was measured, and how honest confidence is, before and
+    after calibration."""
     table = RichTable(title=Text(title), title_justify="left")
     table.add_column("domain")
     table.add_column("view", no_wrap=True)
-    for column in ("accuracy", "images", "calibration\nerror"):
+    everything = [each for by_domain in views.values() for each in by_domain.values()]
+    after = any(each.calibrated for each in everything)
+    columns = ("accuracy", "images", "calibration\nerror", "after\nscaling")
+    for column in columns if after else columns[:-1]:
         table.add_column(column, justify="right", no_wrap=True)
     for view, by_domain in views.items():
         for domain, measured in by_domain.items():
             table.add_row(
-                Text(wrapped(one_line(domain), max(width - 56, 8))),
+                Text(wrapped(one_line(domain), max(width - (66 if after else 56), 8))),
                 VIEWS[view].title,
                 f"{measured.accuracy:.1%}",
                 str(measured.images),
-                f"{measured.calibration_error:.1%}",
+                *(f"{error:.1%}" for error in _errors(measured)),
             )
     return table
+
+
+def _errors(measured: DomainResult) -> Iterator[float]:
+    """Of calibration, before and after scaling."""
+    yield measured.calibration_error
+    if measured.calibrated_error is not None:
+        yield measured.calibrated_error

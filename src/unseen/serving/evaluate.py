@@ -17,11 +17,8 @@ from unseen.serving.model import Model
 from unseen.training.build import build_images
 
 
-def evaluate(
-    model: Model, data: str | Path | None = None, temperature: float | None = None
-) -> Views:
-    """The three views on the images of the model's run, or accuracy by domain on other ones; also
-    calibrated, where a temperature is given.
+def evaluate(model: Model, data: str | Path | None = None) -> Views:
+    """The three views on the images of the model's run, or accuracy by domain on other ones.
 
     `data` is a folder `domain/class/*` or a manifest whose classes the model knows; the model is
     not told these domains, so all of them are reported as out of domain.
@@ -39,7 +36,8 @@ def evaluate(
     feed = Feed(prepared, model.scale, process)
     n_classes = len(model.classes)
     evaluator = Evaluator(feed.evaluation, n_classes, process, lambda counts: counts)
-    temperatures = None if temperature is None else [temperature]
+    fitted = model.fitted_temperature
+    temperatures = None if fitted is None else [fitted]
     bf16 = experiment.precision == "bf16"
     with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
         [views] = three_views(

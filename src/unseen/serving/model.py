@@ -33,8 +33,14 @@ class Model(Predictor, ModelHubMixin):
     """
 
     def __init__(
-        self, method: Method, experiment: Experiment, card: str, device: str = "auto"
+        self,
+        method: Method,
+        experiment: Experiment,
+        card: str,
+        device: str = "auto",
+        temperature: float | None = None,
     ) -> None:
+        self.fitted_temperature = temperature
         self.device = choose_device(device)
         for part in method.traits.training_only:
             if hasattr(method, part):
@@ -62,7 +68,8 @@ class Model(Predictor, ModelHubMixin):
         weights = folder.weights(result.selection)
         method = trained_method(experiment, result.classes, result.training_domains, weights)
         card = model_card(settings, result, read_json(folder.data))
-        model = cls(method, experiment, card, device)
+        temperature = result.under(result.selection).temperature
+        model = cls(method, experiment, card, device, temperature)
         model.profile = _profile(folder.profile)
         return model
 
@@ -74,13 +81,18 @@ class Model(Predictor, ModelHubMixin):
         `trust_imports`."""
         saved = model_folder.read(folder, trust_imports)
         method = trained_method(saved.experiment, saved.classes, saved.domains, saved.weights)
-        model = cls(method, saved.experiment, saved.card, device)
+        model = cls(method, saved.experiment, saved.card, device, saved.temperature)
         model.profile = _profile(folder / model_folder.PROFILE)
         return model
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        save_weights(save_directory / model_folder.WEIGHTS, self.method)
-        model_folder.write(save_directory, self.experiment, self.classes, self.domains, self.card)
+        weights, temperature = save_directory / model_folder.WEIGHTS, self.fitted_temperature
+        save_weights(weights, self.method)
+        model_folder.write(
+            model_folder.SavedModel(
+                self.experiment, self.classes, self.domains, weights, self.card, temperature
+            )
+        )
         if self.profile is not None:
             self.profile.write(save_directory / model_folder.PROFILE)
 
@@ -97,17 +109,21 @@ class Model(Predictor, ModelHubMixin):
         return cls.from_folder(folder, device, trust_imports)
 
     @torch.no_grad()
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+    def answer(
+        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+    ) -> Answers:
+        temperature = 1.0 if raw else self.temperature
         images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)
         inputs = to_input(images, self.scale)
         if not opinions or not isinstance(self.method, DomainAware):
-            scores = self.method.predict(inputs, domain)
+            scores = self.method.predict(inputs, domain) / temperature
             return Answers(scores.softmax(dim=1).cpu().numpy(), None)
         scores, each = self.method.scores_and_opinions(inputs)
         if domain is not None:
             scores = each[domain]
-        by_image = each.transpose(0, 1).softmax(dim=2)
-        return Answers(scores.softmax(dim=1).cpu().numpy(), by_image.cpu().numpy())
+        by_image = (each.transpose(0, 1) / temperature).softmax(dim=2)
+        probabilities = (scores / temperature).softmax(dim=1)
+        return Answers(probabilities.cpu().numpy(), by_image.cpu().numpy())
 
     @torch.no_grad()
     def features(self, pixels: np.ndarray) -> np.ndarray | None:

@@ -11,7 +11,7 @@ from unseen.config import Experiment, complete_settings
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment
 from unseen.records.format import FORMAT, check_format
-from unseen.serving.export.metadata import are_names
+from unseen.serving.export.metadata import are_names, is_temperature
 
 CONFIG = constants.CONFIG_NAME
 WEIGHTS = constants.SAFETENSORS_SINGLE_FILE
@@ -26,6 +26,8 @@ class SavedModel(NamedTuple):
     domains: list[str]
     weights: Path
     card: str
+    temperature: float | None
+    """None where a version saved it that fitted none."""
 
 
 def read(folder: Path, trust_imports: bool) -> SavedModel:
@@ -42,24 +44,30 @@ def read(folder: Path, trust_imports: bool) -> SavedModel:
     settings, classes, domains = (config.get(key) for key in ("settings", "classes", "domains"))
     if not isinstance(settings, dict) or not are_names(classes, domains):
         raise UnseenError(f"{path} is damaged: it lacks settings, or names of classes and domains")
+    temperature = config.get("temperature")
+    if temperature is not None and not is_temperature(temperature):
+        raise UnseenError(f"{path} is damaged: the temperature is {temperature!r}, not above 0")
     if not trust_imports:
         _refuse_imports(settings, path)
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     experiment = build_experiment(settings, str(path))
-    return SavedModel(experiment, config["classes"], config["domains"], folder / WEIGHTS, text)
+    names = (config["classes"], config["domains"])
+    return SavedModel(experiment, *names, folder / WEIGHTS, text, temperature)
 
 
-def write(
-    folder: Path, experiment: Experiment, classes: list[str], domains: list[str], card: str
-) -> None:
-    """All but the weights; settings are complete but for paths on this machine."""
+def write(model: SavedModel) -> None:
+    """All but the weights, beside them; settings are complete but for paths on this machine."""
+    experiment, folder = model.experiment, model.weights.parent
     settings = complete_settings(experiment)
     settings["data"]["root"] = None
     if not isinstance(experiment.network.pretrained, bool):
         settings["network"]["pretrained"] = experiment.network.pretrained.name
-    content = {"classes": classes, "domains": domains, "settings": settings}
+    content: dict[str, Any] = {"classes": model.classes, "domains": model.domains}
+    if model.temperature is not None:
+        content["temperature"] = model.temperature
+    content["settings"] = settings
     write_json(folder / CONFIG, {"library": "unseen", "format": FORMAT, **content})
-    write_text(folder / CARD, card)
+    write_text(folder / CARD, model.card)
 
 
 def _refuse_imports(settings: Mapping[str, Any], path: Path) -> None:

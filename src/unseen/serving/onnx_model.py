@@ -35,14 +35,18 @@ class OnnxModel(Predictor):
         self.image_size, self.has_opinions = metadata.image_size, metadata.opinions
         if metadata.profile:
             self.profile = Profile.from_text(metadata.profile, str(path))
+        self.fitted_temperature = metadata.temperature
 
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+    def answer(
+        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+    ) -> Answers:
         given: dict[str, np.ndarray] = {"images": pixels}
         if self.has_opinions and domain is not None:
             given["domain"] = np.array(domain, dtype=np.int64)
         wanted = ["probabilities", "opinions"] if opinions else ["probabilities"]
         found = self._session.run(wanted, given)
-        return Answers(found[0], found[1] if opinions else None)
+        answers = Answers(found[0], found[1] if opinions else None)
+        return answers.at(1 / self.temperature) if raw else answers
 
 
 def _values(session: Any) -> dict[str, object]:

@@ -26,6 +26,8 @@ def final_numbers(result: RunResult) -> dict[str, float]:
         for domain, each in domains.items():
             found[f"final/{view}/{domain}/accuracy"] = each.accuracy
             found[f"final/{view}/{domain}/ece"] = each.calibration_error
+            if each.calibrated_error is not None:
+                found[f"final/{view}/{domain}/ece after scaling"] = each.calibrated_error
         accuracies = [each.accuracy for each in domains.values()]
         found[f"final/{view}/mean accuracy"] = fmean(accuracies)
         found[f"final/{view}/worst accuracy"] = min(accuracies)

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("images", metavar="IMAGES", nargs="+", help="files, folders or patterns")
     parser.add_argument("--domain", help="the training domain of all images, where it is known")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="classes to name (3)")
+    parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table")
     parser.add_argument("--batch", type=int, default=64, metavar="N", help="images at a time (64)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
@@ -52,7 +53,7 @@ def run(chosen: argparse.Namespace) -> int:
     for path in find_images(chosen.images):
         number, width = number + 1, max(width, len(str(path)))
     model = load(chosen.model, chosen.device)
-    predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch)
+    predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch, chosen.raw)
     columns = _columns(model, chosen, width)
     console = Console(stderr=True)
     bad = 0

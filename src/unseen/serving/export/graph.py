@@ -31,15 +31,17 @@ def describe(model: Model) -> Metadata:
         selection=experiment.selection,
         run=identity(experiment),
         profile="" if model.profile is None else model.profile.to_text(),
+        temperature=model.fitted_temperature,
     )
 
 
 class Plain(nn.Module):
-    """`images` uint8 [n, height, width, 3] to `probabilities` [n, classes]."""
+    """`images` uint8 [n, height, width, 3] to calibrated `probabilities` [n, classes]."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, temperature: float) -> None:
         super().__init__()
         self.method = method
+        self.temperature = temperature
         network = method.network
         self.size = network.image_size
         self.scale = PixelScale(network.mean, network.std)
@@ -48,7 +50,7 @@ class Plain(nn.Module):
         return to_input(to_squares(images, self.size), self.scale)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.method.predict(self.inputs(images)).softmax(dim=1)
+        return (self.method.predict(self.inputs(images)) / self.temperature).softmax(dim=1)
 
 
 class WithDomains(Plain):
@@ -61,14 +63,16 @@ class WithDomains(Plain):
         scores, opinions = self.method.scores_and_opinions(self.inputs(images))
         known = opinions.index_select(0, domain.clamp(min=0).reshape(1)).squeeze(0)
         chosen = torch.where(domain < 0, scores, known)
-        return chosen.softmax(dim=1), opinions.transpose(0, 1).softmax(dim=2)
+        by_image = opinions.transpose(0, 1) / self.temperature
+        return (chosen / self.temperature).softmax(dim=1), by_image.softmax(dim=2)
 
 
-def trace(method: Method) -> ExportedProgram:
+def trace(method: Method, temperature: float) -> ExportedProgram:
     """The method as one graph, for any number of images of any size."""
     sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
-    graph = WithDomains(plain) if isinstance(plain, DomainAware) else Plain(plain)
+    kind = WithDomains if isinstance(plain, DomainAware) else Plain
+    graph = kind(plain, temperature)
     n_inputs = 2 if isinstance(plain, DomainAware) else 1
     images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
     inputs = (images, torch.tensor(UNKNOWN))[:n_inputs]

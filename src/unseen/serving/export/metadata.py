@@ -1,5 +1,6 @@
 """What an exported file says about itself."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ class Metadata(NamedTuple):
     run: str
     profile: str = ""
     """What the model made of its validation images, as `Profile.to_text` writes it."""
+    temperature: float | None = None
+    """What class scores were divided by before they became probabilities; None in files of versions
+    that fitted none."""
 
 
 def read_metadata(path: Path, found: dict[str, Any]) -> Metadata:
@@ -40,7 +44,14 @@ def read_metadata(path: Path, found: dict[str, Any]) -> Metadata:
     metadata = Metadata(**found)
     if not are_names(metadata.classes, metadata.domains):
         raise UnseenError(f"{path} is damaged: its classes or domains are not lists of names")
+    if metadata.temperature is not None and not is_temperature(metadata.temperature):
+        raise UnseenError(f"{path} is damaged: its temperature is not a number above 0")
     return metadata
+
+
+def is_temperature(value: object) -> bool:
+    """Whether this is a number that scores can be divided by."""
+    return isinstance(value, float | int) and value is not True and 0 < value < math.inf
 
 
 def are_names(*lists: object) -> bool:

@@ -59,7 +59,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
         raise SettingsError(
             f"{path} should end in {file_format.suffix}, so that programs recognise the format"
         )
-    program = trace(model.method)
+    program = trace(model.method, model.temperature)
     with atomic_file(path) as temporary:
         file_format.write(program, describe(model), temporary)
         parity = compare(model, file_format.open(temporary))
