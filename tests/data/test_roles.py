@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unseen.config import DataSettings
-from unseen.data.dataset import Index, Split
+from unseen.data.dataset import UNLABELLED, Index, Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError, SettingsError
 
@@ -198,4 +198,22 @@ def test_an_upper_bound_needs_an_unseen_domain_with_images_for_both() -> None:
         choose_roles(index(ROWS), settings(train_on_unseen=True))
     rows = index([row for row in ROWS if row[0] != 2 or row[1] == T])
     with pytest.raises(DataError, match=r"c has no images to measure on; data\.train_on_unseen"):
+        choose_roles(rows, settings(unseen_domain="c", train_on_unseen=True))
+
+
+def test_a_domain_without_labels_is_a_target_and_nothing_else() -> None:
+    rows = index(ROWS)
+    labels = np.where(rows.domain_of == 2, UNLABELLED, rows.labels)
+    rows = replace(rows, labels=labels)
+    roles = choose_roles(rows, settings())
+    assert roles.training_domains == ("a", "b")
+    adapted = choose_roles(rows, settings(unseen_domain="c"), "adaptation")
+    assert adapted.training_domains == ("a", "b")
+    assert lists(adapted.target) == {"c": [6, 7, 8]}
+    assert adapted.out_of_domain == {}
+    with pytest.raises(DataError, match="unseen domain c has no labels to measure with"):
+        choose_roles(rows, settings(unseen_domain="c"))
+    with pytest.raises(SettingsError, match="no labels to train with in c"):
+        choose_roles(rows, settings(training_domains="b,c"))
+    with pytest.raises(DataError, match="needs labels, and c has none"):
         choose_roles(rows, settings(unseen_domain="c", train_on_unseen=True))

@@ -1,6 +1,7 @@
 """Images of the user's own, from a folder to predictions, and every choice of domains."""
 
 import csv
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -257,3 +258,26 @@ def test_a_method_of_ones_own(
     assert again.experiment.method.model_dump()["factor"] == 3.0
     assert again.evaluate() == run.result.rules["source"].views
     del sys.modules["my_own_method"]
+
+
+def test_a_place_without_labels_can_be_adapted_to(
+    pictures: Path, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = tmp_path / "places"
+    shutil.copytree(pictures, places)
+    (places / "west").mkdir()
+    for file in sorted((places / "night").rglob("*.png")):
+        file.rename(places / "west" / f"{file.parent.name}{file.name}")
+    shutil.rmtree(places / "night")
+    data = {"root": str(places), "unseen_domain": "west"}
+    adapted = fit("folder/aggregate", runs, data, setting="adaptation", method={"name": "dann"})
+    assert adapted.accuracy() == {}
+    assert set(adapted.accuracy("in_domain")) == {"day", "fog"}
+    assert adapted.predict(sorted((places / "west").iterdir())).shape == (2 * PER_CLASS, 2)
+    found = unseen.compare(
+        "folder", runs=runs, methods=["aggregate"], data={"root": str(places)}, **TINY
+    )
+    assert {run.unseen_domains for run in found.results} == {("day",), ("fog",)}
+    code, _, said = evaluate(capsys, str(adapted.folder.path), "--data", str(places))
+    assert code == 2
+    assert "has no labels in west" in said

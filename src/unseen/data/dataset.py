@@ -23,11 +23,16 @@ class Split(IntEnum):
     UNSEEN = 3  # only used when its domain is the unseen one (lists that repeat training images)
 
 
+UNLABELLED = -1
+"""The label of an image whose class nobody has said."""
+
+
 class LabelledImage(NamedTuple):
     """An image as a folder or a list names it."""
 
     name: str
     class_name: str
+    """Empty in a domain without labels."""
     domain: str
 
 
@@ -41,7 +46,7 @@ class Index:
     names: tuple[str, ...]
     """Identity of each image, unique, independent of where the dataset lies."""
     labels: np.ndarray
-    """int64, positions in `classes`."""
+    """int64, positions in `classes`; `UNLABELLED` for all images of a domain without labels."""
     domain_of: np.ndarray
     """int64, positions in `domains`."""
     splits: np.ndarray
@@ -60,9 +65,10 @@ class Index:
         remarks: Iterable[str] = (),
     ) -> "Index":
         """Of images in a fixed order; classes and domains are sorted by name, unless given."""
-        classes = tuple(classes or sorted({image.class_name for image in images}))
+        found = {image.class_name for image in images if image.class_name}
+        classes = tuple(classes or sorted(found))
         domains = tuple(sorted({image.domain for image in images}))
-        labels = {name: label for label, name in enumerate(classes)}
+        labels = {"": UNLABELLED} | {name: label for label, name in enumerate(classes)}
         positions = {name: position for position, name in enumerate(domains)}
         return Index(
             classes,
@@ -88,13 +94,19 @@ class Index:
             splits=self.splits[rows],
         )
 
+    @property
+    def labelled_domains(self) -> tuple[str, ...]:
+        """Those that can train a classifier and measure one."""
+        without = set(self.domain_of[self.labels == UNLABELLED].tolist())
+        return tuple(name for number, name in enumerate(self.domains) if number not in without)
+
     def rows(self, domain: str, split: Split | None = None) -> np.ndarray:
         """Positions of a domain's images, or of those in one split."""
         chosen = self.domain_of == self.domains.index(domain)
         return np.flatnonzero(chosen if split is None else chosen & (self.splits == split))
 
     def count_classes(self) -> dict[str, dict[str, int]]:
-        """Images by domain and class."""
+        """Images by domain and class; none where a domain has no labels."""
         return self._count(self.labels, self.classes)
 
     def count_splits(self) -> dict[str, dict[str, int]]:
@@ -103,7 +115,8 @@ class Index:
 
     def _count(self, values: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, int]]:
         counts = np.zeros((len(self.domains), len(names)), dtype=np.int64)
-        np.add.at(counts, (self.domain_of, values), 1)
+        known = values >= 0
+        np.add.at(counts, (self.domain_of[known], values[known]), 1)
         return {
             domain: dict(zip(names, row, strict=True))
             for domain, row in zip(self.domains, counts.tolist(), strict=True)

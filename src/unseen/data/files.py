@@ -92,12 +92,19 @@ def class_names(
 
 
 def missing_classes(index: Index) -> list[str]:
-    """A remark for each domain that does not show every class."""
+    """A remark for each domain that does not show every class, or has no labels at all."""
+    counts = index.count_classes()
     absent = {
-        domain: [name for name, count in counts.items() if not count]
-        for domain, counts in index.count_classes().items()
+        domain: [name for name, count in counts[domain].items() if not count]
+        for domain in index.labelled_domains
     }
-    return [f"{domain} has no images of: {first_few(a)}" for domain, a in absent.items() if a]
+    remarks = [f"{domain} has no images of: {first_few(a)}" for domain, a in absent.items() if a]
+    unlabelled = [domain for domain in index.domains if domain not in absent]
+    return remarks + [
+        f"{domain} has no labels: it can be the target of setting=adaptation, and nothing is "
+        "measured on it"
+        for domain in unlabelled
+    ]
 
 
 def check_lists_exist(files: Iterable[Path]) -> None:

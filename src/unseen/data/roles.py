@@ -23,7 +23,7 @@ class Roles(NamedTuple):
     """Held-out images of the training domains: TEST rows, or VALIDATION rows where none are."""
     out_of_domain: dict[str, np.ndarray]
     """Images of the unseen domains; in adaptation, and in an upper bound, those that training does
-    not look at."""
+    not look at. Nothing where a target has no labels."""
     target: dict[str, np.ndarray]
     """In adaptation: images of the unseen domains that training sees, without their labels."""
 
@@ -60,7 +60,8 @@ def choose_roles(
     out_of_domain: dict[str, np.ndarray] = {}
     for domain in unseen:
         if setting == "adaptation" or settings.train_on_unseen:
-            looked_at[domain], out_of_domain[domain] = _target_rows(index, domain, settings)
+            looked_at[domain], measured = _target_rows(index, domain, settings)
+            out_of_domain |= {domain: measured} if len(measured) else {}
         else:
             out_of_domain[domain] = _unseen_rows(index, domain)
     if settings.train_on_unseen:
@@ -82,12 +83,18 @@ def _choose_domains(
     if unknown:
         raise SettingsError("\n".join(unknown))
     unseen = tuple(domain for domain in index.domains if domain in settings.unseen_domain)
-    wanted = settings.training_domains or set(index.domains).difference(unseen)
+    wanted = settings.training_domains or set(index.labelled_domains).difference(unseen)
     training = tuple(domain for domain in index.domains if domain in wanted)
     if not training:
         raise SettingsError(
             f"data.unseen_domain={','.join(unseen)} leaves no domain to train on "
             f"(known: {', '.join(index.domains)})"
+        )
+    unlabelled = [domain for domain in training if domain not in index.labelled_domains]
+    if unlabelled:
+        raise SettingsError(
+            f"no labels to train with in {', '.join(unlabelled)}; leave it out of "
+            "data.training_domains"
         )
     if settings.train_on_unseen and not unseen:
         raise SettingsError(
@@ -119,6 +126,11 @@ def _unseen_rows(index: Index, domain: str) -> np.ndarray:
     everything = index.rows(domain)
     if len(everything) == 0:
         raise DataError(f"no images in the unseen domain {domain}")
+    if domain not in index.labelled_domains:
+        raise DataError(
+            f"the unseen domain {domain} has no labels to measure with; leave it out, adapt to it "
+            "with setting=adaptation, or ask 'unseen forecast' how well a model will do there"
+        )
     tested = index.rows(domain, Split.TEST) if index.official_test else everything[:0]
     return _first_not_empty(index.rows(domain, Split.UNSEEN), tested, everything)
 
@@ -132,9 +144,14 @@ def _target_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Training images of a target, and its other ones: a published test list, else all held out.
 
-    Its validation images may measure, too: nothing is ever chosen on them.
+    Its validation images may measure, too: nothing is ever chosen on them. A target without labels
+    measures nothing, so training looks at all of it.
     """
     labelled = settings.train_on_unseen
+    if domain not in index.labelled_domains:
+        if labelled:
+            raise DataError(f"data.train_on_unseen needs labels, and {domain} has none")
+        return index.rows(domain), index.rows(domain)[:0]
     train = _share_of(index, domain, settings) if labelled else index.rows(domain, Split.TRAIN)
     tested = index.rows(domain, Split.TEST)
     if not (index.official_test and len(tested)):

@@ -37,7 +37,7 @@ def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> 
     """What keeps a method from training, once for each number of domains that are left to it."""
     tried: set[int] = set()
     for domains in held_out:
-        left = len(base.experiment.data.training_domains or index.domains) - len(domains)
+        left = len(base.experiment.data.training_domains or index.labelled_domains) - len(domains)
         if left in tried:
             continue
         tried.add(left)

@@ -181,11 +181,12 @@ def _hold_out(
     found = []
     trainable = []
     for base, index in zip(bases, indexes, strict=True):
-        held_out = base.targets(index.domains, sweep.unseen)
+        there = index.domains if sweep.unseen else index.labelled_domains
+        held_out = base.targets(there, sweep.unseen)
         own: list[str] = []
         if sweep.pairs != "none":
             own = list(no_pairs(base, held_out))
-            held_out += base.pairs(index.domains, [target for (target, *_) in held_out])
+            held_out += base.pairs(index.labelled_domains, [target for (target, *_) in held_out])
         own += [] if own else obstacles(base, index, held_out)
         problems += own
         trainable += [] if own else [base.method]

@@ -50,6 +50,12 @@ def _prepare_other(model: Model, data: Path) -> PreparedImages:
     """Images of other domains, with labels in the order of the model's classes."""
     name = "folder" if data.is_dir() else "manifest"
     dataset = open_dataset(DataSettings(name=name, root=data))
+    unlabelled = set(dataset.index().domains).difference(dataset.index().labelled_domains)
+    if unlabelled:
+        raise DataError(
+            f"{data} has no labels in {', '.join(sorted(unlabelled))}, so nothing can be measured "
+            "there; use 'unseen predict' or 'unseen forecast'"
+        )
     unknown = sorted(set(dataset.index().classes) - set(model.classes))
     if unknown:
         raise DataError(

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unseen.data.dataset import UNLABELLED
 from unseen.data.datasets.folder import Folder
 from unseen.errors import DataError
 
@@ -98,6 +99,24 @@ def test_pictures_beside_the_class_folders_are_remarked(
 ) -> None:
     write_image(tree / "photo" / "stray.png")
     assert folder(tree).index().remarks == ("in no class folder, and not used: photo/stray.png",)
+
+
+def test_a_domain_of_pictures_without_class_folders_has_no_labels(
+    tree: Path, write_image: Callable[..., Path]
+) -> None:
+    for number in range(3):
+        write_image(tree / f"west/{number}.png")
+    index = folder(tree).index()
+    assert index.domains == ("paint", "photo", "west")
+    assert index.labelled_domains == ("paint", "photo")
+    assert index.classes == ("cat", "dog")
+    assert index.labels[index.rows("west")].tolist() == [UNLABELLED] * 3
+    assert index.count_classes()["west"] == {"cat": 0, "dog": 0}
+    assert sum(index.count_splits()["west"].values()) == 3
+    (remark,) = index.remarks
+    assert remark.startswith("west has no labels")
+    renamed = folder(tree, classes={"cat": "animal", "dog": "animal"}).index()
+    assert renamed.labels[renamed.rows("west")].tolist() == [UNLABELLED] * 3
 
 
 def test_wrong_roots(tree: Path, tmp_path: Path) -> None:

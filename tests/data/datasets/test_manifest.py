@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.data.dataset import Split
+from unseen.data.dataset import UNLABELLED, Split
 from unseen.data.datasets.manifest import Manifest
 from unseen.errors import DataError
 
@@ -36,6 +36,17 @@ def test_csv(tree: Path) -> None:
     assert index.splits.tolist() == [Split.TRAIN, Split.VALIDATION, Split.VALIDATION, Split.TEST]
     assert index.official_test
     assert all(dataset.read(position).mode == "RGB" for position in range(4))
+
+
+def test_a_domain_without_classes_has_no_labels(tree: Path) -> None:
+    lines = ["photo/dog/0.png,dog,photo", "photo/cat/0.png,cat,photo"]
+    west = ["paint/cat/0.png,,west", "paint/dog/0.png, ,west"]
+    index = manifest(csv_file(tree, *lines, *west, header="path,class,domain")).index()
+    assert index.labels.tolist() == [1, 0, UNLABELLED, UNLABELLED]
+    assert index.labelled_domains == ("photo",)
+    some = [*lines, "photo/dog/1.png,,photo"]
+    with pytest.raises(DataError, match="line 4: no class, unlike other images of photo"):
+        manifest(csv_file(tree, *some, header="path,class,domain")).index()
 
 
 def test_json_lines(tree: Path) -> None:
@@ -108,7 +119,7 @@ def test_broken_json_lines(tree: Path) -> None:
         manifest(file).index()
     assert "line 1: not JSON" in str(caught.value)
     assert "line 2: not a JSON object" in str(caught.value)
-    assert "line 3: no class, domain" in str(caught.value)
+    assert "line 3: no domain" in str(caught.value)
 
 
 def test_header_encoding_and_root(tree: Path) -> None:

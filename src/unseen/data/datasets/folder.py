@@ -1,7 +1,7 @@
-"""Your own pictures, as root/domain/class/*."""
+"""Your own pictures, as root/domain/class/*; without labels as root/domain/*."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,10 @@ LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
 
 
 class Folder(FileDataset):
-    """Domains are the folders in root, classes the folders in those; files may lie deeper."""
+    """Domains are the folders in root, classes the folders in those; files may lie deeper.
+
+    A domain with pictures and no folders in it has no labels.
+    """
 
     class Config(Dataset.Config):
         classes: ClassMapping = None
@@ -39,12 +42,13 @@ class Folder(FileDataset):
             for image in found
             if image.class_name in renamed
         ]
+        images += _unlabelled(root, folders)
         _check_domains(root, folders, images)
         config = self.config
         names = [image.name for image in images]
         splits = held_out(names, config.validation_share, config.test_share, config.split_seed)
         index = Index.of(images, splits)
-        remarks = _stray_files(root, index.domains)
+        remarks = _stray_files(root, index.labelled_domains)
         empty = sorted(set(renamed.values()) - set(index.classes))
         if empty:
             remarks.append(f"class folders without images in any domain: {first_few(empty)}")
@@ -83,6 +87,16 @@ def _images(root: Path, domain: str, sources: list[str]) -> Iterator[LabelledIma
             for file in sorted(files):
                 if is_image_name(file):
                     yield LabelledImage(f"{place}/{file}", source, domain)
+
+
+def _unlabelled(root: Path, folders: Mapping[str, list[str]]) -> list[LabelledImage]:
+    """Pictures of domains that have no class folders."""
+    return [
+        LabelledImage(f"{domain}/{file}", "", domain)
+        for domain, classes in folders.items()
+        if not classes
+        for file in _direct_images(root / domain)
+    ]
 
 
 def _check_domains(root: Path, domains: Iterable[str], images: list[LabelledImage]) -> None:

@@ -1,9 +1,12 @@
-"""Your own pictures, listed in a CSV or JSON-lines file: path, class, domain[, split]."""
+"""Your own pictures, listed in a CSV or JSON-lines file: path, class, domain[, split].
+
+A domain whose images all have an empty class has no labels.
+"""
 
 import csv
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +45,8 @@ class Manifest(FileDataset):
             found = "is a folder" if file is not None and file.is_dir() else "does not exist"
             raise DataError(f"the manifest {file} {found}; expected {LAYOUT}")
         given = _checked_images(file)
-        renamed = class_names((image.class_name for image in given), self.config.classes, str(file))
+        sources = {image.class_name for image in given} - {""}
+        renamed = {"": ""} | class_names(sources, self.config.classes, str(file))
         given = {
             image._replace(class_name=renamed[image.class_name]): split
             for image, split in given.items()
@@ -74,7 +78,7 @@ def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
     first_line: dict[str, int] = {}
     for number, fields in _lines(file):
         path = posixpath.normpath(_text(fields, "path").replace("\\", "/"))
-        absent = [column for column in COLUMNS if not _text(fields, column)]
+        absent = [column for column in ("path", "domain") if not _text(fields, column)]
         split = _text(fields, "split").lower()
         if "problem" in fields and len(fields) == 1:
             problems.append(f"line {number}: {fields['problem']}")
@@ -91,11 +95,22 @@ def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
             first_line[path] = number
             image = LabelledImage(path, _text(fields, "class"), _text(fields, "domain"))
             images[image] = SPLITS.get(split)
+    problems += _missing_labels(images, first_line)
     if problems:
         more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
         listed = "".join(f"\n  {problem}" for problem in problems[:10])
         raise DataError(f"{file} cannot be used; expected {LAYOUT}:{listed}{more}")
     return images
+
+
+def _missing_labels(images: Iterable[LabelledImage], lines: Mapping[str, int]) -> list[str]:
+    """Images without a class, in domains where others have one."""
+    labelled = {image.domain for image in images if image.class_name}
+    return [
+        f"line {lines[image.name]}: no class, unlike other images of {image.domain}"
+        for image in images
+        if not image.class_name and image.domain in labelled
+    ]
 
 
 def _text(fields: dict[str, Any], key: str) -> str:
