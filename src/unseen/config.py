@@ -163,9 +163,10 @@ class Experiment(Settings):
     """Numbers that the network computes with: 32 bits, or mixed with bfloat16."""
     compile: bool = False
     """`torch.compile` the network; pays off on GPUs and long runs."""
-    selection: Literal["source", "last", "oracle"] = "source"
+    selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"
     """Which checkpoint counts: the best on source validation, the last one, or the best on the
-    unseen domain (an upper bound that peeks; tables say so)."""
+    unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
+    unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
     evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the source validation images."""
     checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
@@ -194,6 +195,11 @@ class Experiment(Settings):
             )
         if self.setting == "generalization" and self.target_images is not None:
             raise ValueError("target_images are for setting=adaptation")
+        if self.setting == "generalization" and self.selection in ("infomax", "snd", "bnm", "dev"):
+            raise ValueError(
+                f"selection={self.selection} chooses by unlabelled target images, which only "
+                "setting=adaptation sees; set that, or selection=source"
+            )
         return self
 
 

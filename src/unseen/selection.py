@@ -7,9 +7,22 @@ from typing import NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
 
+WITHOUT_LABELS: dict[str, str] = {
+    "infomax": "highest information maximisation on unlabelled target images: sure answers, of all "
+    "classes",
+    "snd": "highest soft neighbourhood density of unlabelled target images: answers in dense "
+    "groups",
+    "bnm": "largest nuclear norm of the predictions on unlabelled target images: sure and diverse "
+    "answers",
+    "dev": "lowest validation loss over the training domains, images that look like the target's "
+    "counting more",
+}
+"""Rules for adaptation, where training sees images of the target, and never a label of it."""
+
 RULES: dict[str, str] = {
     "source": "best mean validation accuracy over the training domains, earliest on ties",
     "last": "the last step of training, nothing is chosen",
+    **WITHOUT_LABELS,
     "oracle": "chosen on the unseen domain's labels, an upper bound",
 }
 
@@ -24,6 +37,7 @@ DRAW_RULES: dict[str, str] = {
     "step, which counts",
     "leave-one-domain-out": "the draw that does best on the other domains when each of them, too, "
     "is held out of training; the step by source validation",
+    **{name: f"the draw and step with the {about}" for name, about in WITHOUT_LABELS.items()},
     "oracle": "the draw chosen on the unseen domain's labels, an upper bound",
 }
 """How a sweep chooses among draws of settings, from the records of finished runs."""
@@ -31,12 +45,22 @@ DRAW_RULES: dict[str, str] = {
 
 class Evaluation(NamedTuple):
     """Accuracies by domain name at one step, and the mean cross-entropy on validation images;
-    `unseen` is filled for the oracle only."""
+    `unseen` is filled for the oracle only, `without_labels` in adaptation."""
 
     step: int
     validation: Mapping[str, float]
     unseen: Mapping[str, float] | None = None
     validation_loss: Mapping[str, float] | None = None
+    without_labels: Mapping[str, float] | None = None
+    """By selection rule: what it finds in unlabelled target images, the higher the better."""
+
+    def seen_by(self, rule: str) -> Mapping[str, float]:
+        """All that a rule gets to see; its mean counts. Only the oracle sees accuracies on an
+        unseen domain."""
+        if rule in WITHOUT_LABELS:
+            values = self.without_labels or {}
+            return {rule: values[rule]} if rule in values else {}
+        return (self.unseen if rule == "oracle" else self.validation) or {}
 
 
 def check_rule(rule: str) -> None:
@@ -47,16 +71,13 @@ def check_rule(rule: str) -> None:
 
 def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
     """The step that counts under a rule: the highest mean over domains, and the earliest of equal
-    ones. Only the oracle gets to see accuracies on an unseen domain."""
+    ones."""
     check_rule(rule)
     if not evaluations:
         raise UnseenError("no evaluation was recorded, so no step can be chosen; train the run")
     if rule == "last":
         return max(each.step for each in evaluations)
-    oracle = rule == "oracle"
-    by_step = {
-        each.step: (each.unseen if oracle else each.validation) or {} for each in evaluations
-    }
+    by_step = {each.step: each.seen_by(rule) for each in evaluations}
     for step, accuracies in by_step.items():
         _check_accuracies(rule, step, accuracies)
     return min(by_step, key=lambda step: (-fmean(by_step[step].values()), step))
@@ -68,12 +89,19 @@ def _check_accuracies(rule: str, step: int, accuracies: Mapping[str, float]) -> 
             f"step {step} has no accuracy on an unseen domain, which the rule 'oracle' "
             "needs; train with selection=oracle and data.unseen_domain set"
         )
+    if not accuracies and rule in WITHOUT_LABELS:
+        raise SettingsError(
+            f"step {step} has no value of the rule '{rule}', which looks at unlabelled target "
+            "images; train the run anew, with setting=adaptation"
+        )
     if not accuracies:
         raise SettingsError(
             f"step {step} has no validation accuracy, which the rule 'source' "
             "needs; set data.validation_share above 0 or choose selection=last"
         )
     for domain, accuracy in accuracies.items():
+        if not math.isfinite(accuracy) and rule in WITHOUT_LABELS:
+            raise UnseenError(f"the value of '{rule}' at step {step} is {accuracy}, not a number")
         if not math.isfinite(accuracy):
             raise UnseenError(
                 f"accuracy on '{domain}' at step {step} is {accuracy}, expected "

@@ -20,6 +20,7 @@ from unseen.recipe_files import nested, try_experiment
 from unseen.records.folder import RunFolder, run_name, safe_name
 from unseen.records.result import RunResult
 from unseen.reports.gather import Expected
+from unseen.selection import WITHOUT_LABELS
 from unseen.training.execute import length
 
 
@@ -76,6 +77,15 @@ class Plan:
         return list(
             {identity(run.experiment): run for run in (*self.pairs, *self.singles)}.values()
         )
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """All that its runs can be judged by; those without labels where every run adapts."""
+        adapt = all(run.experiment.setting == "adaptation" for run in self.singles)
+        if not adapt or self.sweep.pairs == "nested":
+            return self.sweep.rules
+        *others, oracle = self.sweep.rules
+        return (*others, *WITHOUT_LABELS, oracle)
 
     @property
     def size(self) -> int:
@@ -164,7 +174,13 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
     paired = sweep.pairs != "none"
     pairs = tuple(run for run in runs if paired and len(run.condition.unseen) == 2)
     singles = tuple(run for run in runs if not paired or len(run.condition.unseen) == 1)
-    return Plan(name, sweep, singles, pairs)
+    plan = Plan(name, sweep, singles, pairs)
+    if sweep.rule not in plan.rules:
+        raise SettingsError(
+            f"{complaint}:\n  selection={sweep.rule} chooses by unlabelled target images, so all "
+            "runs have to adapt: set settings.setting=adaptation, or another selection"
+        )
+    return plan
 
 
 def _hold_out(

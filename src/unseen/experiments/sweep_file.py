@@ -15,7 +15,7 @@ from unseen.search import Choice, LogUniform, Range, Uniform
 
 SWEEPS = Path(__file__).parent / "sweeps"
 
-Rule = Literal["source", "last", "leave-one-domain-out", "oracle"]
+Rule = Literal["source", "last", "leave-one-domain-out", "infomax", "snd", "bnm", "dev", "oracle"]
 
 
 def _as_seeds(value: Any) -> Any:
@@ -139,7 +139,7 @@ class Sweep(Settings):
     that they choose is then trained with one domain held out."""
     selection: Rule | None = None
     """The rule whose table is printed; empty: leave-one-domain-out where there are pairs, else
-    source."""
+    source. Where all runs adapt, also `infomax`, `snd`, `bnm` and `dev`."""
     halving: Halving | None = None
     """Stop hopeless draws early."""
     retries: int = Field(default=1, ge=0)

@@ -168,7 +168,8 @@ def _write_weights(
     experiment, steps = chosen[0].experiment, chosen[0].result.steps
     results: dict[str, RuleResult] = {}
     measured: dict[tuple[int, ...], Measurement] = {}
-    for rule in sorted(rules_of(experiment), key=lambda rule: rule == experiment.selection):
+    rules = [r for r in rules_of(experiment) if all(r in part.result.rules for part in chosen)]
+    for rule in sorted(rules, key=lambda rule: rule == experiment.selection):
         measure.load(Average.of(*(part.folder.weights(rule) for part in chosen)))
         save_weights(folder.weights(rule), measure.method)
         at = tuple(part.result.under(rule).step for part in chosen)

@@ -20,13 +20,14 @@ from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
 from unseen.records.result import Merged, RuleResult, RunResult
-from unseen.selection import Evaluation, choose
+from unseen.selection import WITHOUT_LABELS, Evaluation, choose
 from unseen.training.averaging.average import Average
 from unseen.training.averaging.swad import ValleyAverage
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
 from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.pictures import draw
+from unseen.training.selection.without_labels import judge_without_labels
 from unseen.training.state import RunState
 
 
@@ -39,6 +40,8 @@ def validate(state: RunState) -> None:
         same = own is not None and state.average is not None and not state.average.steps
         evaluation = own if own is not None and same else _evaluate(state)
         if candidate:
+            if state.experiment.setting == "adaptation":
+                evaluation = evaluation._replace(without_labels=judge_without_labels(state))
             state.evaluations.append(evaluation)
         if state.log is not None:
             _record(state, evaluation, candidate)
@@ -51,7 +54,7 @@ def _record(state: RunState, evaluation: Evaluation, candidate: bool) -> None:
     state.display.evaluation(fmean(evaluation.validation.values()))
     files = [
         state.folder.weights(rule)
-        for rule in (rules_of(state.experiment) if candidate else ())
+        for rule in (_recorded_rules(state) if candidate else ())
         if choose(rule, state.evaluations) == state.step
     ]
     if files:
@@ -117,6 +120,8 @@ def evaluation_record(
     }
     if evaluation.unseen:
         record["unseen"] = evaluation.unseen
+    if evaluation.without_labels:
+        record["without_labels"] = evaluation.without_labels
     if average is not None:
         record["averaged_steps"] = average.steps
     if not candidate:
@@ -130,7 +135,7 @@ def write_result(state: RunState) -> None:
         state.average.take_over()
     results: dict[str, RuleResult] = {}
     measured: dict[int, Measurement] = {}
-    for rule in reversed(rules_of(state.experiment)):  # the last step's weights are in memory
+    for rule in reversed(_recorded_rules(state)):  # the last step's weights are in memory
         step = choose(rule, state.evaluations)
         if step not in measured:
             if step != state.steps:
@@ -226,7 +231,15 @@ def _about_temperature(chosen: RuleResult) -> Iterator[str]:
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:
     """The selection rules whose weights a run keeps."""
-    return ("oracle", "source", "last") if experiment.selection == "oracle" else ("source", "last")
+    oracle = ("oracle",) if experiment.selection == "oracle" else ()
+    without_labels = tuple(WITHOUT_LABELS) if experiment.setting == "adaptation" else ()
+    return (*oracle, *without_labels, "source", "last")
+
+
+def _recorded_rules(state: RunState) -> list[str]:
+    """Without those that a run which an earlier version began knows nothing of at first."""
+    blind = any(each.without_labels is None for each in state.evaluations)
+    return [rule for rule in rules_of(state.experiment) if not (blind and rule in WITHOUT_LABELS)]
 
 
 @contextmanager

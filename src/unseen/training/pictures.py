@@ -120,7 +120,11 @@ def _features(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[s
 def penultimate(network: Network, images: Tensor) -> Tensor:
     """The input of the classifier; of a network that a method has cut, all that is left of it."""
     whole = network.head == next(reversed(network.input_shapes))
-    x = network.run(images, until=network.head) if whole else network(images)
+    return pooled(network.run(images, until=network.head) if whole else network(images))
+
+
+def pooled(x: Tensor) -> Tensor:
+    """Features as `[images, width]`: means over tokens, or over places."""
     if x.ndim == 3:  # tokens
         return x.mean(dim=1).float()
     return x.flatten(2).mean(dim=2).float() if x.ndim == 4 else x.flatten(1).float()

@@ -19,7 +19,7 @@ from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_tables
 from unseen.reports.tables import Table, build_tables
-from unseen.selection import DRAW_RULES, rule_note
+from unseen.selection import DRAW_RULES, WITHOUT_LABELS, rule_note
 
 
 class Chosen(NamedTuple):
@@ -61,7 +61,7 @@ def write_results(
     missing = missing_runs(plan, runs, outcomes)
     everything: list[Chosen] = []
     tables: dict[str, list[Table]] = {}
-    for rule in plan.sweep.rules:
+    for rule in plan.rules:
         chosen = [found for each in plan.draws if (found := _choose(plan, each, runs, rule))]
         everything += chosen
         finished = [each.run for each in chosen if each.run.folder(runs).finished]
@@ -111,6 +111,8 @@ def _choose(plan: Plan, condition: Condition, runs: Path, rule: str) -> Chosen |
     else:
         folders = [(run.draw, run.folder(runs)) for run in plan.draws[condition]]
         draws = [Draw(number, folder) for number, folder in folders if folder.finished]
+    if rule in WITHOUT_LABELS:  # runs of earlier versions have no records of it
+        draws = [draw for draw in draws if rule in draw.run.read_result().rules]
     if not draws:
         return None
     candidate = choose_draw(rule, draws)
@@ -178,7 +180,7 @@ def _describe(
         "format": FORMAT,
         "sweep": plan.name,
         "settings": plan.sweep.model_dump(mode="json"),
-        "rules": {rule: DRAW_RULES[rule] for rule in plan.sweep.rules},
+        "rules": {rule: DRAW_RULES[rule] for rule in plan.rules},
         "chosen": [_describe_choice(plan, runs, each) for each in chosen],
         "missing": [
             {**_describe_run(each.run, each.folder), "state": each.state, "error": each.error}

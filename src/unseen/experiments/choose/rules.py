@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.records.folder import RunFolder
-from unseen.selection import DRAW_RULES, Evaluation, choose
+from unseen.selection import DRAW_RULES, WITHOUT_LABELS, Evaluation, choose
 
 _IN_EACH_RUN = "source"
 """The run's own rule that chooses the step under leave-one-domain-out."""
@@ -45,18 +45,26 @@ def choose_draw(rule: str, draws: Sequence[Draw]) -> Candidate:
 
 
 def source_evaluations(folder: RunFolder) -> list[Evaluation]:
-    """Validation accuracies that may be chosen on; nothing of an unseen domain is taken over."""
+    """Validation accuracies that may be chosen on; of an unseen domain nothing is taken over but
+    what rules found in unlabelled images."""
     return [
-        Evaluation(record["step"], record["validation"])
+        Evaluation(
+            record["step"],
+            record["validation"],
+            without_labels=record.get("without_labels"),
+        )
         for record in folder.read_metrics()
         if "validation" in record and record.get("candidate", True)
     ]
 
 
 def validation_score(evaluations: Sequence[Evaluation], rule: str = "source") -> float:
-    """Mean accuracy over the training domains at the step that the rule prefers."""
+    """Mean accuracy over the training domains at the step that the rule prefers, or what a rule
+    without labels found there."""
     step = choose(rule, evaluations)
-    return next(fmean(each.validation.values()) for each in evaluations if each.step == step)
+    [chosen] = [each for each in evaluations if each.step == step]
+    seen = chosen.seen_by(rule) if rule in WITHOUT_LABELS else chosen.validation
+    return fmean(seen.values())
 
 
 def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
@@ -93,5 +101,6 @@ _CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {
     "source": _by_validation("source"),
     "last": _by_validation("last"),
     "leave-one-domain-out": _by_other_domains,
+    **{rule: _by_validation(rule) for rule in WITHOUT_LABELS},
     "oracle": _by_unseen_labels,
 }

@@ -1,0 +1,149 @@
+"""Selection by unlabelled target images, in whole runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+import unseen
+from unseen.data.batch import Task
+from unseen.errors import SettingsError
+from unseen.recipe_files import load_experiment
+from unseen.records.folder import RunFolder
+from unseen.selection import WITHOUT_LABELS, Evaluation, choose
+from unseen.training.build import build_method
+from unseen.training.display import Display
+from unseen.training.execute import execute
+from unseen.training.pictures import penultimate
+from unseen.training.selection import without_labels
+from unseen.training.selection.without_labels import scores_and_features
+
+SETTINGS: dict[str, Any] = {
+    "data.unseen_domain": "outlines",
+    "setting": "adaptation",
+    "network.image_size": 16,
+    "images_per_domain": 4,
+    "steps": 6,
+    "evaluate_every": 2,
+    "checkpoint_every": 2,
+    "devices.accelerator": "cpu",
+}
+Train = Callable[..., RunFolder]
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Train:
+    def finish(name: str, until: int | None = None, **changes: Any) -> RunFolder:
+        folder = RunFolder(tmp_path / name)
+        with Display(Console(quiet=True), 1, "") as display:
+            execute(load_experiment("digits/dann", SETTINGS | changes), folder, display, (), until)
+        return folder
+
+    return finish
+
+
+def judged(folder: RunFolder) -> dict[int, dict[str, float]]:
+    records = folder.read_metrics()
+    return {r["step"]: r["without_labels"] for r in records if "without_labels" in r}
+
+
+def test_one_run_records_all_rules(train: Train) -> None:
+    folder = train("run", selection="oracle")
+    found, result = judged(folder), folder.read_result()
+    assert list(found) == [2, 4, 6]
+    assert list(result.rules) == ["last", "source", "dev", "bnm", "snd", "infomax", "oracle"]
+    for rule in WITHOUT_LABELS:
+        best = max(found, key=lambda step, rule=rule: (found[step][rule], -step))
+        assert result.under(rule).step == best
+        assert result.under(rule).temperature is not None
+        same = [other for other in result.rules if result.under(other).step == best]
+        for other in same:
+            assert folder.weights(other).read_bytes() == folder.weights(rule).read_bytes()
+
+
+def test_a_run_is_chosen_by_it(train: Train) -> None:
+    folder = train("run", selection="snd")
+    run = unseen.load_run(folder.path)
+    assert run.result.selection == "snd"
+    weights = load_file(folder.weights("snd"))
+    for name, tensor in run.model.method.state_dict().items():
+        torch.testing.assert_close(tensor, weights[name])
+
+
+def test_a_resumed_run_is_the_same(train: Train) -> None:
+    whole, parts = train("whole"), train("parts", until=2)
+    assert not parts.finished
+    train("parts")
+    assert parts.metrics.read_bytes() == whole.metrics.read_bytes()
+    assert parts.result.read_bytes() == whole.result.read_bytes()
+    for rule in WITHOUT_LABELS:
+        assert parts.weights(rule).read_bytes() == whole.weights(rule).read_bytes()
+
+
+def test_a_run_that_an_earlier_version_began_goes_on_without_them(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("unseen.training.measuring.judge_without_labels", lambda state: None)
+        train("run", until=2)
+    folder = train("run")
+    assert list(judged(folder)) == [4, 6]
+    assert set(folder.read_result().rules) == {"source", "last"}
+
+
+def test_only_images_that_training_sees_are_looked_at(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the held-out ones of the target, and of no image of the target its label."""
+    asked: list[np.ndarray] = []
+    observe = without_labels._observe
+
+    def remember(state: Any, rows: np.ndarray) -> Any:
+        asked.append(rows)
+        roles = state.images.roles
+        known = np.concatenate([roles.target_rows, *roles.validation.values()])
+        assert set(rows) <= set(known)
+        assert not set(rows) & set(np.concatenate(list(roles.out_of_domain.values())))
+        return observe(state, rows)
+
+    monkeypatch.setattr(without_labels, "_observe", remember)
+    monkeypatch.setattr(without_labels, "MOST_IMAGES", 30)
+    train("run", steps=2)
+    assert [len(rows) for rows in asked] == [30, 30]
+
+
+def test_generalization_has_no_target_to_look_at() -> None:
+    with pytest.raises(SettingsError, match="infomax chooses by unlabelled target images"):
+        load_experiment("digits/dann", {"data.unseen_domain": "plain", "selection": "infomax"})
+
+
+def test_the_step_with_the_highest_value_and_the_earliest_of_equal_ones() -> None:
+    values = {100: 0.2, 200: 0.5, 300: 0.5}
+    records = [
+        Evaluation(step, {"photo": 1.0 - step / 1000}, without_labels={"bnm": value})
+        for step, value in values.items()
+    ]
+    assert choose("bnm", records) == 200
+    with pytest.raises(SettingsError, match="step 100 has no value of the rule 'dev'"):
+        choose("dev", records)
+
+
+@pytest.mark.parametrize("method", ["dann", "dmg", "multihead"])
+def test_features_are_what_the_classifier_sees(method: str) -> None:
+    """Whether or not they come along with the answer: dmg masks them, multihead has other heads."""
+    changes = {"setting": "generalization", "method.name": method}
+    experiment = load_experiment(f"digits/{method}", SETTINGS | changes)
+    built = build_method(experiment, Task(("a", "b"), ("x", "y", "z"))).eval()
+    images = torch.randn(5, 3, 16, 16)
+    with torch.no_grad():
+        scores, features = scores_and_features(built, images)
+        torch.testing.assert_close(scores, built.predict(images))
+        assert len(features) == 5
+        assert features.ndim == 2
+        if method == "dann":
+            torch.testing.assert_close(features, penultimate(built.network, images))
