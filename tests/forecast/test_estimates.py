@@ -7,9 +7,11 @@ from unseen.forecast.estimates import (
     DIRECT,
     NAMES,
     certainty,
+    class_separation,
     confidence_difference,
     fit_temperature,
     gaps,
+    neighbour_agreement,
     nuclear_norm,
     thresholded_confidence,
     transport_cost,
@@ -109,7 +111,7 @@ def test_the_same_images_leave_no_gap_and_unsure_answers_leave_one() -> None:
     scores = draws.normal(0, 1, (300, 4)) + 4 * np.eye(4)[labels]
     source = profile(scores, labels, np.full(300, 0.1))
     none = gaps(source, Observed(scores, np.full(300, 0.1)))
-    assert set(none) == set(NAMES)
+    assert set(none) == set(NAMES) - {"class separation", "neighbours"}
     for name, gap in none.items():
         assert gap == pytest.approx(0, abs=0.02), name
     unsure = gaps(source, Observed(0.2 * scores, np.full(300, 0.4)))
@@ -126,3 +128,23 @@ def test_a_constant_added_to_scores_changes_nothing() -> None:
     one = gaps(source, Observed(scores[:20]))
     other = gaps(source, Observed(scores[:20] - draws.normal(0, 5, (20, 1))))
     assert one == pytest.approx(other, abs=1e-9)
+
+
+def test_class_separation_is_the_share_of_variance_between_classes() -> None:
+    labels = np.array([0, 0, 1, 1])
+    assert class_separation(np.array([[0.0], [0.0], [4.0], [4.0]]), labels) == pytest.approx(1)
+    # squares around the mean 2: 4 · 4 + 4 · 1 = 20, of which 4 lie within classes
+    values = np.array([[-1.0], [1.0], [3.0], [5.0]])
+    assert class_separation(values, labels) == pytest.approx(1 - 4 / 20)
+    assert class_separation(np.ones((4, 2)), labels) == 0
+
+
+def test_neighbours_vote_on_each_answer() -> None:
+    known = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 1.0], [0.1, 1.0]])
+    labels = np.array([2, 2, 2, 0, 0])
+    features = np.array([[5.0, 0.2], [3.0, 0.0]])
+    # all five are neighbours of both images, and three of them say 2
+    assert neighbour_agreement(features, np.array([2, 0]), known, labels) == 0.5
+    many, names = np.repeat(known, 5, axis=0), np.repeat(labels, 5)
+    assert neighbour_agreement(np.array([[0.0, 9.0]]), np.array([0]), many, names) == 1
+    assert neighbour_agreement(many, names, many, names, skip_itself=True) == 1

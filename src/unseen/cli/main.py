@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a recipe, or resume a run",
     "evaluate": "measure a run again, or on other images",
     "predict": "classes of your images, with probabilities and the domains' opinions",
+    "forecast": "how accurate a model will be on images without labels, and what is different",
     "export": "one file from a run, for onnxruntime or torch",
     "serve": "answers over HTTP, with a page to drop pictures on",
     "compare": "leave each domain out in turn, for every method and seed, and print the tables",

@@ -16,6 +16,8 @@ from unseen.forecast.profile import Observed, Profile
 _LEAST_IMAGES, _MOST_IMAGES, _CELLS = 100, 1000, 30_000
 """Bounds on the images that a transport looks at, and on images times classes: a second's work."""
 
+NEIGHBOURS = 5
+
 
 def fit_temperature(scores: np.ndarray, labels: np.ndarray) -> float:
     """The temperature under which labels are likeliest (Guo et al. 2017)."""
@@ -79,6 +81,38 @@ def nuclear_norm(probabilities: np.ndarray) -> float:
     return float(singular.sum() / np.sqrt(n * min(n, classes)))
 
 
+def class_separation(features: np.ndarray, labels: np.ndarray) -> float:
+    """The share of the features' variance that lies between classes, 0 to 1 (a bounded form of the
+    dispersion score, Xie et al. 2023). Labels may be the model's own answers."""
+    total = ((features - features.mean(axis=0)) ** 2).sum()
+    within = sum(
+        ((features[labels == label] - features[labels == label].mean(axis=0)) ** 2).sum()
+        for label in np.unique(labels)
+    )
+    return float(1 - within / total) if total > 0 else 0.0
+
+
+def neighbour_agreement(
+    features: np.ndarray,
+    answers: np.ndarray,
+    known: np.ndarray,
+    labels: np.ndarray,
+    skip_itself: bool = False,
+) -> float:
+    """How often the answer is the most frequent label among the five images with the most similar
+    features (by angle) whose labels are known."""
+    similar = _unit(features) @ _unit(known).T
+    if skip_itself:
+        np.fill_diagonal(similar, -np.inf)
+    nearest = labels[np.argsort(-similar, axis=1, kind="stable")[:, :NEIGHBOURS]]
+    votes = (nearest[:, :, None] == np.arange(labels.max() + 1)).sum(axis=1)
+    return float((votes.argmax(axis=1) == answers).mean())
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
 def certainty(logarithms: np.ndarray) -> np.ndarray:
     """Negative entropy of each image's probabilities, from their logarithms."""
     return (np.exp(logarithms) * logarithms).sum(axis=1)
@@ -91,6 +125,8 @@ NAMES = {
     "cot": "optimal transport (COT)",
     "nuclear norm": "nuclear norm",
     "disagreement": "disagreement of opinions",
+    "class separation": "class separation of features",
+    "neighbours": "agreement with nearest validation images",
 }
 """How estimates are called where people read them."""
 DIRECT = ("atc confidence", "atc entropy", "doc", "cot")
@@ -120,4 +156,20 @@ def gaps(profile: Profile, observed: Observed) -> dict[str, float]:
     if profile.disagreement is not None and observed.disagreement is not None:
         apart = observed.disagreement.mean() - profile.disagreement.mean()
         found["disagreement"] = float(apart)
+    if profile.features is not None and observed.features is not None:
+        found |= _by_features(profile, profile.features, observed, observed.features)
     return found
+
+
+def _by_features(
+    profile: Profile, source: np.ndarray, observed: Observed, target: np.ndarray
+) -> dict[str, float]:
+    """Both measures of the source minus those of the target, by the model's own answers."""
+    labels = profile.label[profile.described]
+    answers = profile.scores[profile.described].argmax(axis=1)
+    called = observed.scores.argmax(axis=1)
+    agreed = neighbour_agreement(source, answers, source, labels, skip_itself=True)
+    return {
+        "class separation": class_separation(source, answers) - class_separation(target, called),
+        "neighbours": agreed - neighbour_agreement(target, called, source, labels),
+    }

@@ -35,9 +35,9 @@ class Observed(NamedTuple):
     disagreement: np.ndarray | None = None
     """`[images]`, of the training domains' opinions; None where a model has none."""
     statistics: np.ndarray | None = None
-    """`[some images, statistics]`, see `STATISTICS`."""
+    """`[images, statistics]`, see `STATISTICS`."""
     features: np.ndarray | None = None
-    """`[some images, dimensions]`, pooled and projected; None where a model file gives none."""
+    """`[images, dimensions]`, pooled and projected; None where a model file gives none."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,8 @@ class Profile:
         names: dict[str, Any] = {
             key: tuple(map(str, found.pop(key).ravel())) for key in ("classes", "domains")
         }
-        profile = cls(**dict.fromkeys(_OPTIONAL) | names | found)
+        names |= dict.fromkeys(_OPTIONAL - found.keys())
+        profile = cls(**names, **found)
         if not profile._is_consistent():
             raise UnseenError(f"{where} is damaged: the arrays of its profile do not fit together")
         return profile

@@ -30,7 +30,7 @@ class OnnxModel(Predictor):
                 f"{path} is damaged or not an ONNX file ({reason}); "
                 "make it again: unseen export RUN --to onnx"
             ) from error
-        metadata = read_metadata(path, _values(self._session))
+        self.about = metadata = read_metadata(path, _values(self._session))
         self.classes, self.domains = metadata.classes, metadata.domains
         self.image_size, self.has_opinions = metadata.image_size, metadata.opinions
         if metadata.profile:

@@ -66,16 +66,16 @@ class RunImages:
         found = read_arrays_if_whole(file)
         if "scores" not in found:
             rows = evenly(self._images.roles.out_of_domain[domain], LOOKED_AT)
-            observed = self._answerer.observe(rows, rows[:0])
-            found = {"scores": observed.scores}
-            if observed.disagreement is not None:
-                found["disagreement"] = observed.disagreement
+            observed = self._answerer.observe(rows, rows)
+            found = {key: value for key, value in observed._asdict().items() if value is not None}
             write_arrays(file, found)
-        observed = Observed(found["scores"], found.get("disagreement"))
+        observed = Observed(**found)
         return LeftOut(observed, measured.accuracy, measured.images)
 
     def _cached(self, what: str) -> Path:
-        about = f"{VERSION} {what} {LOOKED_AT} {self._weights_digest} {self.result.data}"
+        about = (
+            f"{VERSION} {what} with features {LOOKED_AT} {self._weights_digest} {self.result.data}"
+        )
         return (
             cache_folder() / "forecast" / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npz"
         )
