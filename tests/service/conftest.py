@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="fastapi is not installed (extra 'serve')"
 from unseen.service.app import build_app
 from unseen.service.guard import Guard
 from unseen.service.limits import Limits
-from unseen.service.service import Service
+from unseen.service.service import Facts, Service
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ def served() -> Callable[..., Any]:
         token: str | None = None,
         **limits: Any,
     ) -> Any:
-        service = Service(model or BrightnessModel(), Limits(**limits), "a model", "# The card")
+        facts = Facts("a model", "# The card")
+        service = Service(model or BrightnessModel(), Limits(**limits), facts)
 
         async def main() -> Any:
             async with service.running():

@@ -8,7 +8,9 @@ import zlib
 
 import pytest
 from PIL import Image
-from tests.service.asking import MULTIPART, ask, multipart
+from tests.service.asking import MULTIPART, BrightnessModel, ask, multipart
+
+from unseen.serving.predictor import Answers
 
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": MULTIPART}
@@ -186,10 +188,8 @@ def test_other_pages(served) -> None:
 
 
 def test_a_failing_model_shows_nothing_of_itself(served, picture, caplog) -> None:
-    class Failing:
-        classes, domains, image_size, has_opinions = ["a", "b"], ["c"], 8, False
-
-        def answer(self, *_: object) -> None:
+    class Failing(BrightnessModel):
+        def answer(self, *_: object) -> Answers:
             raise RuntimeError("secret")
 
     async def work(guard, service):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from unseen.forecast.disagreement import disagreement
 from unseen.service.batching import Row
 from unseen.service.decoding import Picture
+from unseen.service.drift.strangeness import Strangeness
 from unseen.serving.predictor import Predictor
 
 DIGITS = 7
@@ -34,6 +35,15 @@ class ImageAnswer(BaseModel):
     )
     disagreement: float | None = Field(
         None, description="how far the opinions lie apart, from 0 to 1"
+    )
+    strangeness: float | None = Field(
+        None, description="share of the validation images that look less strange, from 0 to 1"
+    )
+    closest_domain: str | None = Field(
+        None, description="training domain whose pictures look most like this one"
+    )
+    most_unusual: str | None = Field(
+        None, description="what can be measured on the picture and is the least like there"
     )
     problem: str | None = Field(None, description="why this image has no answer")
 
@@ -67,7 +77,9 @@ class Health(BaseModel):
     waiting: int
 
 
-def image_answer(predictor: Predictor, picture: Picture, row: Row | None) -> dict[str, Any]:
+def image_answer(
+    predictor: Predictor, picture: Picture, row: Row | None, strange: Strangeness | None
+) -> dict[str, Any]:
     """An entry of the answer, as plain data."""
     if row is None:
         return {"image": picture.upload.name, "problem": picture.problem}
@@ -82,6 +94,10 @@ def image_answer(predictor: Predictor, picture: Picture, row: Row | None) -> dic
         each = (_by_class(predictor, opinion) for opinion in row.opinions)
         found["opinions"] = dict(zip(predictor.domains, each, strict=True))
         found["disagreement"] = round(float(disagreement(row.opinions)), DIGITS)
+    if strange is not None:
+        found["strangeness"] = round(strange.share, DIGITS)
+        found["closest_domain"] = strange.closest_domain
+        found["most_unusual"] = strange.most_unusual
     return found
 
 

@@ -8,7 +8,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from unseen.service.answers import Answers, Health, ModelFacts, Problem
+from unseen.service.answers import Answers, Health, ModelFacts, Problem, as_json
+from unseen.service.drift.watch import DriftReport
 from unseen.service.guard import Access, Guard
 from unseen.service.limits import Refusal
 from unseen.service.service import Service
@@ -62,7 +63,7 @@ def build_app(service: Service, token: str | None = None, local: bool = True) ->
     app = FastAPI(
         title="unseen",
         version="1",
-        description=f"Classes of images, from the model {service.name}.",
+        description=f"Classes of images, from the model {service.facts.name}.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -92,12 +93,20 @@ def _add_paths(app: FastAPI, service: Service) -> None:
 
     @app.get("/model", summary="Classes, training domains and the model card")
     async def model() -> ModelFacts:
-        return service.facts()
+        return service.model_facts()
+
+    @app.get(
+        "/drift",
+        summary="Whether the last images are like the validation images",
+        response_model=DriftReport,
+    )
+    async def drift() -> Response:
+        return Response(as_json(await service.drift()), media_type="application/json")
 
     @app.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
     async def metrics() -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(service.metrics_text(), media_type=kind)
+        return Response(await service.metrics_text(), media_type=kind)
 
 
 def _add_problems(app: FastAPI) -> None:

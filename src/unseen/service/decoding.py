@@ -8,6 +8,7 @@ from PIL import Image
 
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError
+from unseen.forecast.image_statistics import image_statistics
 from unseen.service.bodies import Upload
 from unseen.service.limits import Limits
 
@@ -21,6 +22,9 @@ class Picture(NamedTuple):
 
     upload: Upload
     pixels: np.ndarray | None = None
+    statistics: np.ndarray | None = None
+    kind: str | None = None
+    """The format, as Pillow names it."""
     problem: str | None = None
     status: int = 200
 
@@ -33,7 +37,7 @@ def decode(upload: Upload, size: int, limits: Limits) -> Picture:
     )
     try:
         with Image.open(io.BytesIO(upload.data), formats=FORMATS) as header:
-            width, height = header.size
+            (width, height), kind = header.size, header.format
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return Picture(upload, problem=too_large, status=413)
     except Exception:  # decoders raise nearly anything when bytes are damaged
@@ -45,4 +49,5 @@ def decode(upload: Upload, size: int, limits: Limits) -> Picture:
         image = open_image(upload.data, upload.name, FORMATS)
     except DataError as error:
         return Picture(upload, problem=str(error), status=422)
-    return Picture(upload, to_square(image, size))
+    statistics = image_statistics(image, len(upload.data))
+    return Picture(upload, to_square(image, size), statistics, kind)

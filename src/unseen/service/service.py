@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,6 +16,8 @@ from unseen.service.answers import ModelFacts, as_json, image_answer, status_of
 from unseen.service.batching import Batcher, Row
 from unseen.service.bodies import check_type, find_uploads, read_body
 from unseen.service.decoding import Picture, decode
+from unseen.service.drift.watch import WINDOW, DriftWatch, drift_metrics
+from unseen.service.keeping import Keeper
 from unseen.service.limits import BODIES_HELD, Allowance, Limits
 from unseen.service.metrics import Metrics, gauge
 from unseen.serving.predictor import Predictor
@@ -23,16 +25,34 @@ from unseen.serving.predictor import Predictor
 Result = TypeVar("Result")
 
 
+class Facts(NamedTuple):
+    """What is shown of a model besides its classes and domains."""
+
+    name: str
+    card: str | None
+
+
 class Service:
     """A model and all that is known while it is served."""
 
-    def __init__(self, predictor: Predictor, limits: Limits, name: str, card: str | None) -> None:
-        self.predictor, self.limits, self.name, self.card = predictor, limits, name, card
+    def __init__(
+        self,
+        predictor: Predictor,
+        limits: Limits,
+        facts: Facts,
+        keeper: Keeper | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self.predictor, self.limits, self.facts = predictor, limits, facts
+        self._temperature: float = getattr(predictor, "temperature", 1.0)
         self.metrics = Metrics()
+        self.watch = DriftWatch(predictor, self._temperature, window)
         self.batcher = Batcher(predictor, limits, self.metrics.batches.add)
         self._queue = Allowance(limits.queue, f"{limits.queue} images are waiting")
         self._memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
         self._threads = ThreadPoolExecutor(os.cpu_count(), "images")
+        self._keeper = keeper
+        self._keeper_thread = ThreadPoolExecutor(1, "keeper")
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -45,62 +65,87 @@ class Service:
                 await work
             self.batcher.close()
             self._threads.shutdown()
+            self._keeper_thread.shutdown()
 
     async def predict(self, request: Request) -> Response:
         """One or many images to one answer; a bad image stops no other."""
         start = time.perf_counter()
-        content_type = request.headers.get("content-type", "")
-        check_type(content_type)
+        check_type(request.headers.get("content-type", ""))
         self._queue.check()
         try:
-            with self._memory.share() as memory, self._queue.share() as places:
-                with self.batcher.expecting():
-                    body = await read_body(request, self.limits, memory)
-                    uploads = await self._in_thread(find_uploads, content_type, body, self.limits)
-                    places.take(len(uploads))
-                    size, limits = self.predictor.image_size, self.limits
-                    decoded = (self._in_thread(decode, each, size, limits) for each in uploads)
-                    pictures = await asyncio.gather(*decoded)
-                    good = (each.pixels for each in pictures if each.pixels is not None)
-                    answers = [self.batcher.put(pixels) for pixels in good]
-                rows = iter(await asyncio.gather(*answers))
-                found = [None if each.pixels is None else next(rows) for each in pictures]
-                answer = await self._in_thread(self._answer, pictures, found)
+            with contextlib.ExitStack() as held:
+                pictures, rows = await self._look(request, held)
+                answers, body = await self._in_thread(self._answer, pictures, rows)
+                await self._keep(pictures, answers)
         except ClientDisconnect:
             return Response(status_code=499)
-        self._count(found)
+        self._count(pictures, rows)
         self.metrics.seconds.add(time.perf_counter() - start)
-        return Response(answer, status_of(pictures), media_type="application/json")
+        return Response(body, status_of(pictures), media_type="application/json")
 
-    def _answer(self, pictures: list[Picture], rows: list[Row | None]) -> bytes:
-        images = [
-            image_answer(self.predictor, picture, row)
-            for picture, row in zip(pictures, rows, strict=True)
-        ]
+    async def _look(
+        self, request: Request, held: contextlib.ExitStack
+    ) -> tuple[list[Picture], list[Row | None]]:
+        """What was sent and what the model says; `held` gives back what it took of the limits."""
+        memory = held.enter_context(self._memory.share())
+        places = held.enter_context(self._queue.share())
+        content_type = request.headers.get("content-type", "")
+        with self.batcher.expecting():
+            body = await read_body(request, self.limits, memory)
+            uploads = await self._in_thread(find_uploads, content_type, body, self.limits)
+            places.take(len(uploads))
+            size = self.predictor.image_size
+            decoded = (self._in_thread(decode, each, size, self.limits) for each in uploads)
+            pictures = await asyncio.gather(*decoded)
+            good = (each.pixels for each in pictures if each.pixels is not None)
+            waiting = [self.batcher.put(pixels) for pixels in good]
+        rows = iter(await asyncio.gather(*waiting))
+        return pictures, [None if each.pixels is None else next(rows) for each in pictures]
+
+    def _answer(
+        self, pictures: list[Picture], rows: list[Row | None]
+    ) -> tuple[list[dict[str, Any]], bytes]:
+        """Entries of the answer, and all of it as JSON."""
+        images: list[dict[str, Any]] = []
+        for picture, row in zip(pictures, rows, strict=True):
+            known = picture.statistics
+            strange = None if known is None else self.watch.strangeness(known)
+            images.append(image_answer(self.predictor, picture, row, strange))
         content: dict[str, Any] = {"images": images, **self._calibration()}
         if not any(row is not None for row in rows):
             only = images[0]["problem"] if len(images) == 1 else None
             content["problem"] = only or f"none of the {len(images)} images could be read"
-        return as_json(content)
+        return images, as_json(content)
 
-    def _count(self, rows: list[Row | None]) -> None:
-        for row in rows:
+    async def _keep(self, pictures: Iterable[Picture], answers: Iterable[dict[str, Any]]) -> None:
+        """Before the answer is given, so that images wait in memory no longer than that."""
+        if self._keeper is None:
+            return
+        loop = asyncio.get_running_loop()
+        for picture, answer in zip(pictures, answers, strict=True):
+            if picture.kind is not None:
+                data = picture.upload.data
+                kept = (self._keeper.keep, data, picture.kind, answer)
+                await loop.run_in_executor(self._keeper_thread, *kept)
+
+    def _count(self, pictures: list[Picture], rows: list[Row | None]) -> None:
+        for picture, row in zip(pictures, rows, strict=True):
             self.metrics.images["refused" if row is None else "answered"] += 1
-            if row is not None:
+            if row is not None and picture.statistics is not None:
                 self.metrics.predicted[self.predictor.classes[row.probabilities.argmax()]] += 1
+                self.watch.add(row.probabilities, row.opinions, picture.statistics)
 
     def _calibration(self) -> dict[str, Any]:
-        temperature = getattr(self.predictor, "temperature", 1.0)
-        return {"calibrated": temperature != 1.0, "temperature": temperature}
+        return {"calibrated": self._temperature != 1.0, "temperature": self._temperature}
 
-    def facts(self) -> ModelFacts:
+    def model_facts(self) -> ModelFacts:
         return ModelFacts(
-            name=self.name,
+            name=self.facts.name,
             classes=self.predictor.classes,
             domains=self.predictor.domains,
             image_size=self.predictor.image_size,
             has_opinions=self.predictor.has_opinions,
-            card=self.card,
+            card=self.facts.card,
             limits=asdict(self.limits),
             **self._calibration(),
         )
@@ -109,13 +154,14 @@ class Service:
     def waiting(self) -> int:
         return self._queue.taken
 
-    def metrics_text(self) -> str:
-        return self.metrics.text(
-            [
-                gauge("unseen_waiting_images", "Images accepted, not yet answered.", self.waiting),
-                gauge("unseen_queue_limit_images", "Most images in work.", self.limits.queue),
-            ]
-        )
+    async def drift(self) -> dict[str, Any]:
+        """As `DriftReport` says."""
+        return await self._in_thread(self.watch.report, *self.watch.now())
+
+    async def metrics_text(self) -> str:
+        waiting = gauge("unseen_waiting_images", "Images not yet answered.", self.waiting)
+        most = gauge("unseen_queue_limit_images", "Most images in work.", self.limits.queue)
+        return self.metrics.text([waiting, most, *drift_metrics(await self.drift())])
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         loop = asyncio.get_running_loop()

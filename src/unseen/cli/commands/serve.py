@@ -12,8 +12,15 @@ are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests a
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+
+from unseen.errors import SettingsError
+
+if TYPE_CHECKING:
+    from unseen.service.service import Service
+    from unseen.serving.predictor import Predictor
 
 DEFAULTS = {
     "bytes": (20_000_000, "of the body of a request"),
@@ -55,6 +62,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="for a client to send a request (30)",
     )
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=500,
+        metavar="N",
+        help="last images that are compared with validation images (500)",
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep images and answers there; else nothing is"
+    )
+    parser.add_argument(
+        "--keep-images", type=int, default=1000, metavar="N", help="the newest ones (1000)"
+    )
+    parser.add_argument(
+        "--keep-bytes", type=int, default=10**9, metavar="N", help="of all of them (1000000000)"
+    )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
 
 
@@ -64,10 +87,37 @@ def run(chosen: argparse.Namespace) -> int:
     for package in ("fastapi", "uvicorn", "python_multipart"):
         require(package, "serve")
     from unseen.service.app import build_app
-    from unseen.service.limits import Limits
     from unseen.service.server import is_local, open_socket, run_server
-    from unseen.service.service import Service
     from unseen.serving.load import load
+
+    for name in ("window", "keep_images", "keep_bytes"):
+        if getattr(chosen, name) < 1:
+            option = name.replace("_", "-")
+            raise SettingsError(f"--{option} should be 1 or more, got {getattr(chosen, name)}")
+    service = _service(load(chosen.model, chosen.device), chosen)
+    listening = open_socket(chosen.host, chosen.port)
+    token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
+    console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    local = is_local(chosen.host)
+    if not local and token is None:
+        say(f"Everybody who reaches {chosen.host} can use this service: set --token")
+    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
+    guard = build_app(service, token, local)
+    code = run_server(guard, listening, lambda: say(f"Serving {chosen.model} at {address}"))
+    answered = service.metrics.images["answered"]
+    say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
+    return code
+
+
+def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
+    from unseen.service.keeping import Keeper
+    from unseen.service.limits import Limits
+    from unseen.service.service import Facts, Service
 
     limits = Limits(
         chosen.max_bytes,
@@ -78,28 +128,14 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.max_wait,
         chosen.read_seconds,
     )
-    token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
-    model = load(chosen.model, chosen.device)
-    listening = open_socket(chosen.host, chosen.port)
-    service = Service(model, limits, chosen.model.name, _card(model, chosen.model))
-    console = Console(stderr=True)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    local = is_local(chosen.host)
-    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
-    address = f"http://{host}:{listening.getsockname()[1]}"
-    if not local and token is None:
-        say(f"Everybody who reaches {chosen.host} can use this service: set --token")
-    guard = build_app(service, token, local)
-    code = run_server(guard, listening, lambda: say(f"Serving {chosen.model} at {address}"))
-    answered = service.metrics.images["answered"]
-    say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
-    return code
+    keeper = None
+    if chosen.keep is not None:
+        keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
+    facts = Facts(chosen.model.resolve().name, _card(model, chosen.model))
+    return Service(model, limits, facts, keeper, chosen.window)
 
 
-def _card(model: object, path: Path) -> str | None:
+def _card(model: "Predictor", path: Path) -> str | None:
     """Of a run or a saved model; beside an exported file."""
     beside = path.with_name(f"{path.name}.md")
     text = beside.read_text(encoding="utf-8") if beside.is_file() else None
