@@ -3,17 +3,29 @@
 import asyncio
 import io
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 from tests.service.asking import BrightnessModel
+from tests.service.made_profile import made_profile
+from tests.serving.models import CLASSES, DOMAINS, make_model
 
-pytest.importorskip("fastapi", reason="fastapi is not installed (extra 'serve')")
 from unseen.service.app import build_app
 from unseen.service.guard import Guard
+from unseen.service.keeping import Keeper
 from unseen.service.limits import Limits
 from unseen.service.service import Facts, Service
+from unseen.serving.export.write import export
+
+
+@pytest.fixture(scope="session")
+def onnx_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with opinions, and a profile of sixty validation images."""
+    model = make_model("dmg")
+    model.profile = made_profile(CLASSES, DOMAINS, 60)
+    return export(model, "onnx", tmp_path_factory.mktemp("onnx") / "model.onnx").path
 
 
 @pytest.fixture
@@ -36,10 +48,11 @@ def served() -> Callable[..., Any]:
         work: Callable[[Guard, Service], Coroutine[Any, Any, Any]],
         model: Any = None,
         token: str | None = None,
+        keeper: Keeper | None = None,
         **limits: Any,
     ) -> Any:
         facts = Facts("a model", "# The card")
-        service = Service(model or BrightnessModel(), Limits(**limits), facts)
+        service = Service(model or BrightnessModel(), Limits(**limits), facts, keeper)
 
         async def main() -> Any:
             async with service.running():

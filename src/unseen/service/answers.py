@@ -68,6 +68,7 @@ class ModelFacts(BaseModel):
     temperature: float
     card: str | None = Field(description="the model card, as Markdown")
     limits: dict[str, float]
+    keeps_images: bool = Field(description="whether images and answers are stored")
 
 
 class Health(BaseModel):

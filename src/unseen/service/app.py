@@ -12,9 +12,10 @@ from unseen.service.answers import Answers, Health, ModelFacts, Problem, as_json
 from unseen.service.drift.watch import DriftReport
 from unseen.service.guard import Access, Guard
 from unseen.service.limits import Refusal
+from unseen.service.page.pages import PAGES, add_pages
 from unseen.service.service import Service
 
-OPEN_PATHS = ("/health",)
+OPEN_PATHS = ("/health", "/openapi.json", *PAGES)
 """Need no token: they tell nothing about model or images."""
 
 _REQUEST_BODY = {
@@ -63,12 +64,13 @@ def build_app(service: Service, token: str | None = None, local: bool = True) ->
     app = FastAPI(
         title="unseen",
         version="1",
-        description=f"Classes of images, from the model {service.facts.name}.",
+        description="Classes of images, with probabilities and what each domain would say.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
     )
     _add_paths(app, service)
+    add_pages(app)
     _add_problems(app)
     return Guard(app, service.metrics, service.limits, Access(token, OPEN_PATHS, local))
 

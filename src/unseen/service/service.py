@@ -147,6 +147,7 @@ class Service:
             has_opinions=self.predictor.has_opinions,
             card=self.facts.card,
             limits=asdict(self.limits),
+            keeps_images=self._keeper is not None,
             **self._calibration(),
         )
 

@@ -131,11 +131,16 @@ def render(
         "rules": {each: RULES[each] for each in recorded},
         "chosen": rule or (chapters[0].study.main_rule if chapters else "source"),
         "refresh": refresh,
-        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "style": Markup(style()),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
     return environment.get_template("page.html").render(content)
+
+
+def style() -> str:
+    """The look of the page, for other pages that should look the same."""
+    return (_TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
 def _write(path: Path, text: str) -> None:
