@@ -81,7 +81,9 @@ class BrightnessModel(Predictor):
         self.image_size, self.has_opinions = 8, True
         self.batches: list[int] = []
 
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+    def answer(
+        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+    ) -> Answers:
         self.batches.append(len(pixels))
         bright = pixels.mean(axis=(1, 2, 3)) / 255
         probabilities = np.stack([1 - bright, bright], axis=1)

@@ -12,7 +12,7 @@ def made_profile(classes: Sequence[str], domains: Sequence[str], images: int) ->
     """Every image is described; statistics of a domain lie around its number."""
     random = np.random.default_rng(0)
     domain = np.arange(images) % len(domains)
-    label = np.arange(images) % len(classes)
+    label = np.arange(images) // len(domains) % len(classes)
     scores = random.normal(size=(images, len(classes)))
     scores[np.arange(images), label] += 3
     statistics = domain[:, None] + random.normal(0, 0.1, (images, len(STATISTICS)))

@@ -44,9 +44,8 @@ class Service:
         window: int = WINDOW,
     ) -> None:
         self.predictor, self.limits, self.facts = predictor, limits, facts
-        self._temperature: float = getattr(predictor, "temperature", 1.0)
         self.metrics = Metrics()
-        self.watch = DriftWatch(predictor, self._temperature, window)
+        self.watch = DriftWatch(predictor, window)
         self.batcher = Batcher(predictor, limits, self.metrics.batches.add)
         self._queue = Allowance(limits.queue, f"{limits.queue} images are waiting")
         self._memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
@@ -136,7 +135,8 @@ class Service:
                 self.watch.add(row.probabilities, row.opinions, picture.statistics)
 
     def _calibration(self) -> dict[str, Any]:
-        return {"calibrated": self._temperature != 1.0, "temperature": self._temperature}
+        fitted = self.predictor.fitted_temperature is not None
+        return {"calibrated": fitted, "temperature": self.predictor.temperature}
 
     def model_facts(self) -> ModelFacts:
         return ModelFacts(

@@ -54,13 +54,13 @@ class DriftReport(BaseModel):
 class DriftWatch:
     """Keeps numbers of the last images, never the images."""
 
-    def __init__(self, predictor: Predictor, temperature: float, window: int = WINDOW) -> None:
+    def __init__(self, predictor: Predictor, window: int = WINDOW) -> None:
         profile = predictor.profile
         self._classes = predictor.classes
         self._references: Mapping[str, Observations] = (
-            {} if profile is None else references(profile, temperature)
+            {} if profile is None else references(profile, predictor.temperature)
         )
-        self._window = Window(window, len(predictor.classes), temperature)
+        self._window = Window(window, len(predictor.classes), predictor.temperature)
         self._scale = StrangenessScale.of(profile)
 
     def strangeness(self, statistics: np.ndarray) -> Strangeness | None:
