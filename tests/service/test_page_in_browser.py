@@ -10,6 +10,7 @@ from tests.browser import start_browser
 from tests.service.running import Running, running
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
+from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -94,8 +95,8 @@ def test_it_works_with_the_keyboard_and_fits_a_phone_in_the_dark(
         style = "return getComputedStyle(document.body).backgroundColor"
         assert browser.execute_script(style) == "rgb(17, 22, 29)"
         browser.execute_script("document.getElementById('files').focus()")
-        browser.switch_to.active_element.send_keys(Keys.TAB)
-        browser.switch_to.active_element.send_keys(Keys.ENTER)  # the first card's Remove
+        # to the first card's Remove
+        webdriver.ActionChains(browser).send_keys(Keys.TAB).send_keys(Keys.ENTER).perform()
         assert len(browser.find_elements(By.CSS_SELECTOR, ".answer")) == 2
         assert browser.switch_to.active_element.get_attribute("id") == "files"
     finally:

@@ -11,6 +11,7 @@ are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests a
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     from unseen.service.service import Service
     from unseen.serving.predictor import Predictor
 
-DEFAULTS = {
-    "bytes": (20_000_000, "of the body of a request"),
-    "pixels": (25_000_000, "of one image"),
-    "images": (64, "in one request"),
-    "batch": (32, "images that the model answers at a time"),
+_NUMBERS: dict[str, tuple[float, str]] = {
+    "--max-bytes": (20_000_000, "of the body of a request"),
+    "--max-pixels": (25_000_000, "of one image"),
+    "--max-images": (64, "in one request"),
+    "--max-batch": (32, "images that the model answers at a time"),
+    "--max-wait": (0.005, "seconds that an image waits for others of its batch"),
+    "--queue": (256, "images accepted and not yet answered; then 503"),
+    "--read-seconds": (30.0, "time for a client to send a request"),
+    "--window": (500, "last images that are compared with validation images"),
 }
 
 
@@ -37,48 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token", help="only answer who sends it; better in the variable UNSEEN_TOKEN"
     )
-    for name, (default, about) in DEFAULTS.items():
-        parser.add_argument(
-            f"--max-{name}", type=int, default=default, metavar="N", help=f"{about} ({default})"
-        )
-    parser.add_argument(
-        "--max-wait",
-        type=float,
-        default=0.005,
-        metavar="SECONDS",
-        help="that an image waits for others of its batch (0.005)",
-    )
-    parser.add_argument(
-        "--queue",
-        type=int,
-        default=256,
-        metavar="N",
-        help="images accepted and not yet answered; then 503 (256)",
-    )
-    parser.add_argument(
-        "--read-seconds",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="for a client to send a request (30)",
-    )
-    parser.add_argument(
-        "--window",
-        type=int,
-        default=500,
-        metavar="N",
-        help="last images that are compared with validation images (500)",
-    )
+    _add_numbers(parser, _NUMBERS)
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep images and answers there; else nothing is"
     )
-    parser.add_argument(
-        "--keep-images", type=int, default=1000, metavar="N", help="the newest ones (1000)"
-    )
-    parser.add_argument(
-        "--keep-bytes", type=int, default=10**9, metavar="N", help="of all of them (1000000000)"
+    _add_numbers(
+        parser,
+        {
+            "--keep-images": (1000, "the newest ones that are kept"),
+            "--keep-bytes": (1_000_000_000, "of all that is kept"),
+        },
     )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+
+
+def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[float, str]]) -> None:
+    for option, (default, about) in numbers.items():
+        parser.add_argument(
+            option, type=type(default), default=default, metavar="N", help=f"{about} ({default})"
+        )
 
 
 def run(chosen: argparse.Namespace) -> int:
