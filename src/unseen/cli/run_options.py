@@ -12,6 +12,7 @@ from unseen.errors import SettingsError
 if TYPE_CHECKING:
     from unseen.experiments.plan import Plan
     from unseen.experiments.run.jobs import Resources
+    from unseen.experiments.sweep_file import Sweep
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +86,30 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
     console.print(cost_table(rows))
     workers = max(1, count_workers(resources))
     console.print(cost_summary(rows, workers), highlight=False, soft_wrap=True)
+
+
+def show_large(sweep: "Sweep", name: str, resources: "Resources") -> bool:
+    """What a sweep would cost whose runs are too many to list, or whose datasets are not all at
+    hand; false where every run can be looked at."""
+    from unseen.experiments.large_plans import LARGE, estimate_parts, outline
+    from unseen.experiments.overview import absent_summary, cost_summary, cost_table
+    from unseen.experiments.run.resources import count_workers
+    from unseen.training.timing import time_method
+
+    found = outline(sweep, name)
+    if found.runs <= LARGE and not found.absent:
+        return False
+    console = Console()
+    with Console(stderr=True).status("Timing a step of each method"):
+        gpu = resources.gpus > 0
+        rows = estimate_parts(
+            found.parts, lambda e, d, c: time_method(e, d, c, resources.threads, gpu)
+        )
+    console.print(cost_table(rows))
+    workers = max(1, count_workers(resources))
+    for line in (cost_summary(rows, workers), *absent_summary(found.absent)):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return True
 
 
 def _positive(text: str) -> float:

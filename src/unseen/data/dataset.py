@@ -123,6 +123,14 @@ class Index:
         }
 
 
+class Published(NamedTuple):
+    """What is published about a dataset's size."""
+
+    domains: int
+    classes: int
+    images: int
+
+
 class Dataset(ABC):
     """One file per dataset. Indexing never opens an image; reading happens once, in `prepare`."""
 
@@ -138,6 +146,11 @@ class Dataset(ABC):
     def __init__(self, config: DataSettings, root: Path | None) -> None:
         self.config = config
         self.root = root
+
+    @classmethod
+    def published_size(cls) -> Published | None:
+        """Its size by publication, for whoever asks before the files are there."""
+        return None
 
     def index(self) -> Index:
         """All images with labels, domains and splits; built when first asked for."""

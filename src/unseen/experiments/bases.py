@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from unseen import catalog
 from unseen.config import Experiment
 from unseen.errors import SettingsError, unknown_name
-from unseen.experiments.sweep_file import MethodPart, Sweep
+from unseen.experiments.sweep_file import DatasetPart, MethodPart, Ranges, Sweep
 from unseen.recipe_files import merge, read_recipe, recipe_names, try_experiment
 from unseen.records.result import labelled_bound
 
@@ -19,6 +19,7 @@ SET_BY_THE_SWEEP = {
     "seed": "seeds",
 }
 """Settings that the plan chooses, and the key of a sweep that says how."""
+_SPLITS = ("data.split_seed", "data.official_splits")
 
 
 class Base(NamedTuple):
@@ -30,6 +31,7 @@ class Base(NamedTuple):
     settings: Mapping[str, Any]
     experiment: Experiment
     """The settings as they are, complete."""
+    split_by_seed: bool = False
 
     @property
     def name(self) -> str:
@@ -44,6 +46,8 @@ class Base(NamedTuple):
         training = [d for d in self.experiment.data.training_domains if d not in unseen]
         if training:
             data["training_domains"] = training
+        if self.split_by_seed:
+            data |= {"split_seed": seed, "official_splits": False}
         return merge(merge(self.settings, changes or {}), {"seed": seed, "data": data})
 
     @property
@@ -84,6 +88,12 @@ def named_together(word: str, domains: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
+def named_ranges(sweep: Sweep, base: Base) -> Ranges:
+    """Search ranges that the file has for a method on a dataset; the method's own win."""
+    of_dataset = sweep.by_dataset.get(base.dataset, DatasetPart()).ranges
+    return sweep.ranges | of_dataset | sweep.by_method.get(base.method, MethodPart()).ranges
+
+
 def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], list[str]]:
     """Every combination of dataset, method and backbone; and what is wrong with them.
 
@@ -95,8 +105,19 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
         for name in sweep.datasets
         if name not in families
     ]
+    problems += [
+        f"by_dataset: {unknown_name('dataset with recipes', name, families)}"
+        for name in sweep.by_dataset
+        if name not in families
+    ]
+    if sweep.split_by_seed:
+        chosen = {**chosen, **dict.fromkeys(_SPLITS, "split_by_seed")}
     for section in (sweep.settings, *(part.settings for part in sweep.by_method.values())):
         problems += _chosen_elsewhere(section, chosen)
+    network = {} if sweep.backbones else {"network.name"}  # may differ from dataset to dataset
+    for part in sweep.by_dataset.values():
+        own = {path: key for path, key in chosen.items() if path not in network}
+        problems += _chosen_elsewhere(part.settings, own)
     bases = []
     mistakes: dict[str, list[str]] = {}
     methods = [
@@ -108,6 +129,7 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
         try:
             recipe = _recipe(dataset, catalog.method_name(own.variant_of or method))
             settings = merge(recipe, sweep.settings)
+            settings = merge(settings, sweep.by_dataset.get(dataset, DatasetPart()).settings)
         except SettingsError as error:
             problems.append(f"methods: {error}")
             continue
@@ -118,7 +140,7 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
         for mistake in found:
             mistakes.setdefault(mistake, []).append(f"{dataset}/{method}")
         if experiment is not None:
-            bases.append(Base(dataset, method, settings, experiment))
+            bases.append(Base(dataset, method, settings, experiment, sweep.split_by_seed))
     problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
     return bases, problems
 

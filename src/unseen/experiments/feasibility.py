@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from unseen.config import Experiment
 from unseen.data.dataset import Index
+from unseen.data.opening import OpenDatasets
 from unseen.data.roles import choose_roles
-from unseen.errors import UnseenError
+from unseen.errors import DataError, UnseenError
 from unseen.experiments.bases import Base
 from unseen.recipe_files import build_experiment
 from unseen.training.averaging.build import check_averaging
@@ -33,7 +34,31 @@ def no_pairs(base: Base, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
         )
 
 
-def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
+Built = dict[tuple[str, int, int], str]
+"""What building a method said, by its settings without those of the data, and the numbers of
+domains and classes: datasets that are alike in these build the same."""
+
+
+def open_indexes(
+    bases: Sequence[Base], datasets: OpenDatasets
+) -> tuple[list[Index | None], dict[str, str]]:
+    """The index of each base's dataset, none where it is not at hand; and why not, by dataset."""
+    found: list[Index | None] = []
+    absent: dict[str, str] = {}
+    for base in bases:
+        try:
+            found.append(datasets.open(base.experiment.data).index())
+        except DataError as error:
+            if len({each.dataset for each in bases}) == 1:
+                raise
+            absent[base.dataset] = str(error)
+            found.append(None)
+    return found, absent
+
+
+def obstacles(
+    base: Base, index: Index, held_out: Sequence[tuple[str, ...]], built: Built
+) -> Iterator[str]:
     """What keeps a method from training, once for each number of domains that are left to it."""
     tried: set[int] = set()
     for domains in held_out:
@@ -42,16 +67,28 @@ def obstacles(base: Base, index: Index, held_out: Sequence[tuple[str, ...]]) -> 
             continue
         tried.add(left)
         try:
-            _build(build_experiment(base.hold_out(domains, seed=0), base.name), index)
-        except UnseenError as error:
+            error = _obstacle(
+                build_experiment(base.hold_out(domains, seed=0), base.name), index, built
+            )
+        except UnseenError as caught:
+            error = str(caught)
+        if error:
             yield f"{base.name} with {'+'.join(domains)} held out: {error}"
 
 
-def _build(experiment: Experiment, index: Index) -> None:
-    """The method as it would start, but with random weights: nothing is downloaded for this."""
+def _obstacle(experiment: Experiment, index: Index, built: Built) -> str:
+    """Builds the method as it would start, but with random weights: nothing is downloaded."""
     looks_at_target(experiment)
     roles = choose_roles(index, experiment.data, experiment.setting)
     check_averaging(experiment, count_steps(experiment, build_sampler(experiment, roles)))
     network = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": network})
-    build_method(experiment, build_task(index, experiment))
+    about = experiment.model_dump_json(exclude={"data"})
+    key = (about, len(roles.training_domains), len(index.classes))
+    if key not in built:
+        built[key] = ""
+        try:
+            build_method(experiment, build_task(index, experiment))
+        except UnseenError as error:
+            built[key] = str(error)
+    return built[key]

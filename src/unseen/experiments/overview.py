@@ -1,11 +1,12 @@
 """A plan before it is trained: its runs, where they stand, and what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
+from unseen.data.downloads.addresses import DOWNLOADS
 from unseen.experiments.choose.halving import state_of
 from unseen.experiments.cost import Row, on_workers
 from unseen.experiments.plan import Plan
@@ -60,6 +61,15 @@ def cost_summary(rows: Sequence[Row], workers: int) -> str:
         f"{planned} runs, {finished} finished; {clock(work)} of work is left: {times} workers like "
         "this one."
     )
+
+
+def absent_summary(absent: Mapping[str, str]) -> Iterator[str]:
+    """Datasets that were counted by their published size, and how to get their files."""
+    if absent:
+        yield f"Not at hand, and counted by their published size: {', '.join(absent)}."
+    for name, why in absent.items():
+        fetched = f" (or: unseen prepare {name} --download)" if name in DOWNLOADS else ""
+        yield f"  {name}: {why}{fetched}"
 
 
 def clock(seconds: float) -> str:

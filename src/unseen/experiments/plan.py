@@ -13,7 +13,7 @@ from unseen.config import Experiment, complete_settings, identity
 from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, unknown_name
 from unseen.experiments.bases import SET_BY_THE_SWEEP, Base, find_bases, named_together
-from unseen.experiments.feasibility import no_pairs, obstacles
+from unseen.experiments.feasibility import Built, no_pairs, obstacles, open_indexes
 from unseen.experiments.ranges import choices, range_mistakes, search_ranges
 from unseen.experiments.sweep_file import Sweep
 from unseen.recipe_files import nested, try_experiment
@@ -187,7 +187,12 @@ def _hold_out(
     sweep: Sweep, bases: Sequence[Base], datasets: OpenDatasets
 ) -> tuple[list[tuple[Base, list[tuple[str, ...]]]], list[str]]:
     """Which domains each method holds out, and what keeps it from training on the others."""
-    indexes = [datasets.open(base.experiment.data).index() for base in bases]
+    opened, absent = open_indexes(bases, datasets)
+    indexes = [index for index in opened if index is not None]
+    if absent:
+        there = ",".join(dict.fromkeys(b.dataset for b in bases if b.dataset not in absent))
+        hint = [f"datasets: those at hand are {there}"] if there else []
+        return [], [*(f"datasets: {name}: {why}" for name, why in absent.items()), *hint]
     everywhere = {domain for index in indexes for domain in index.domains}
     problems = [
         f"unseen: {unknown_name('domain', name, everywhere)}"
@@ -196,14 +201,15 @@ def _hold_out(
     ]
     found = []
     trainable = []
+    built: Built = {}
     for base, index in zip(bases, indexes, strict=True):
         there = index.domains if sweep.unseen else index.labelled_domains
         held_out = base.targets(there, sweep.unseen)
         own: list[str] = []
-        if sweep.pairs != "none":
+        if sweep.has_pairs(base.dataset):
             own = list(no_pairs(base, held_out))
             held_out += base.pairs(index.labelled_domains, [target for (target, *_) in held_out])
-        own += [] if own else obstacles(base, index, held_out)
+        own += [] if own else obstacles(base, index, held_out, built)
         problems += own
         trainable += [] if own else [base.method]
         found.append((base, held_out))

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from unseen import catalog
 from unseen.config import Settings
 from unseen.errors import nearest
-from unseen.experiments.bases import SET_BY_THE_SWEEP, Base
+from unseen.experiments.bases import SET_BY_THE_SWEEP, Base, named_ranges
 from unseen.experiments.sweep_file import MethodPart, Sweep
 from unseen.recipe_files import merge, nested, try_experiment
 from unseen.search import Range, declared, fraction
@@ -29,8 +29,7 @@ def search_ranges(sweep: Sweep, base: Base) -> dict[str, Range]:
     """Ranges of a method's settings: those that stand on them, then the file's, which win."""
     fields = dict(setting_fields(base.experiment))
     found = {path: declared(field.metadata) for path, field in fields.items()}
-    given = sweep.ranges | sweep.by_method.get(base.method, MethodPart()).ranges
-    for path, described in given.items():
+    for path, described in named_ranges(sweep, base).items():
         if path in fields:
             found[path] = described.range(whole=_takes_whole_numbers(fields[path]))
     return {
@@ -65,6 +64,8 @@ def range_mistakes(sweep: Sweep, bases: list[Base]) -> Iterator[str]:
     ranged = {path for base in bases for path in search_ranges(sweep, base)}
     named = [("ranges", sweep.ranges, known), ("grid", sweep.grid, known)]
     named.append(("search", dict.fromkeys(sweep.search), known))
+    for dataset, about in sweep.by_dataset.items():
+        named.append((f"by_dataset.{dataset}.ranges", about.ranges, known))
     for base in bases:
         part = sweep.by_method.get(base.method, MethodPart())
         for key, given in (("ranges", part.ranges), ("grid", part.grid)):

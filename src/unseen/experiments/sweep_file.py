@@ -85,6 +85,17 @@ class MethodPart(Settings):
     """Values beside those of all runs."""
 
 
+class DatasetPart(Settings):
+    """What is different for one dataset."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Over those of all runs, and below those of a method."""
+    ranges: Ranges = Field(default_factory=dict)
+    """Search ranges beside, or in place of, those of all runs."""
+    pairs: Literal["none"] | None = None
+    """`none`: no pairs on this dataset, because it has too few domains for them."""
+
+
 class Halving(Settings):
     """Successive halving: all draws start, the best on source validation continue."""
 
@@ -134,6 +145,11 @@ class Sweep(Settings):
     )
     """What is different for one method: settings, ranges, grid; and variants of methods, which are
     rows of their own."""
+    by_dataset: dict[str, DatasetPart] = Field(default_factory=dict)
+    """What is different for one dataset: settings, ranges, pairs."""
+    split_by_seed: bool = False
+    """Every seed holds out images of its own, also where published lists exist: a trial, as
+    DomainBed calls it."""
     pairs: Literal["none", "all", "nested"] = "none"
     """Runs with two domains held out, for leave-one-domain-out selection; `nested`: only the draw
     that they choose is then trained with one domain held out."""
@@ -162,7 +178,15 @@ class Sweep(Settings):
         strange = [n for n in self.by_method if n not in catalog.METHODS and n not in self.methods]
         if strange:
             raise ValueError(f"by_method: {catalog.unknown_method(strange[0])}")
+        if self.pairs == "nested" and not all(map(self.has_pairs, self.datasets)):
+            raise ValueError(
+                "by_dataset: pairs=nested serves every dataset, so none can do without"
+            )
         return self
+
+    def has_pairs(self, dataset: str) -> bool:
+        """Whether pairs of domains are held out on a dataset."""
+        return self.pairs != "none" and self.by_dataset.get(dataset, DatasetPart()).pairs is None
 
     @property
     def rule(self) -> Rule:
@@ -175,6 +199,9 @@ class Sweep(Settings):
             return ("leave-one-domain-out",)
         pairs: tuple[Rule, ...] = ("leave-one-domain-out",) if self.pairs == "all" else ()
         return ("source", "last", *pairs, "oracle")
+
+
+_BY_NAME = ("by_method", "by_dataset")
 
 
 def sweep_names() -> list[str]:
@@ -209,8 +236,7 @@ def _with_hint(problem: str) -> str:
 def _normal(part: Mapping[str, Any]) -> dict[str, Any]:
     """Sections nested, whether they were dotted or not; but ranges and grid by dotted setting.
     Names of methods stay as they are: an import string has dots, too."""
-    by_method = part.get("by_method")
-    normal = _nested({key: value for key, value in part.items() if key != "by_method"})
+    normal = _nested({key: value for key, value in part.items() if key not in _BY_NAME})
     if isinstance(normal.get("grid"), Mapping):
         normal["grid"] = flattened(normal["grid"])
     if isinstance(normal.get("ranges"), Mapping):
@@ -219,9 +245,10 @@ def _normal(part: Mapping[str, Any]) -> dict[str, Any]:
             setting, _, kind = path.rpartition(".")
             ranges.setdefault(setting, {})[kind] = value
         normal["ranges"] = ranges
-    if isinstance(by_method, Mapping):
-        parts = by_method.items()
-        normal["by_method"] = {n: _normal(p) if isinstance(p, Mapping) else p for n, p in parts}
+    for key in _BY_NAME:
+        if isinstance(parts := part.get(key), Mapping):
+            own = {n: _normal(p) if isinstance(p, Mapping) else p for n, p in parts.items()}
+            normal[key] = own
     return normal
 
 
@@ -237,8 +264,9 @@ def _lay_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, A
     merged = merge(lower, upper)
     if isinstance(merged.get("ranges"), Mapping):
         merged["ranges"] = {**lower.get("ranges", {}), **upper.get("ranges", {})}
-    below, above = (each.get("by_method") or {} for each in (lower, upper))
-    if isinstance(below, Mapping) and isinstance(above, Mapping):
-        for name in below.keys() & above.keys():
-            merged["by_method"][name] = _lay_over(below[name], above[name])
+    for key in _BY_NAME:
+        below, above = (each.get(key) or {} for each in (lower, upper))
+        if isinstance(below, Mapping) and isinstance(above, Mapping):
+            for name in below.keys() & above.keys():
+                merged[key][name] = _lay_over(below[name], above[name])
     return merged

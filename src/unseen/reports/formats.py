@@ -14,10 +14,7 @@ from unseen.reports.tables import Cell, Column, Table
 
 MISSING = "–"
 
-_CSV_HEADER = (
-    *("dataset", "view", "rule", "method", "backbone", "quantity", "column"),
-    *("mean", "half_width", "n", "planned"),
-)
+_CSV_PLACE = ("dataset", "view", "rule", "method", "backbone", "quantity", "column")
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -56,7 +53,7 @@ def to_csv(table: Table) -> str:
     """One line for each number, in percent at full precision; empty where there is none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_CSV_HEADER)
+    writer.writerow((*_CSV_PLACE, "mean", table.spread, "n", "planned"))
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is None:
@@ -119,13 +116,18 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
             f"two tables would be written to '{twice[0]}.csv'; write each dataset's tables "
             "to a folder of their own"
         )
+    named = zip(tables, stems, strict=True)
+    return [path for table, stem in named for path in write_table(table, folder, stem)]
+
+
+def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
+    """One table in all formats, under a name."""
     paths = []
-    for stem, table in zip(stems, tables, strict=True):
-        for suffix, render in _FILES.items():
-            path = folder / f"{stem}{suffix}"
-            with atomic_file(path) as part:
-                part.write_text(render(table), encoding="utf-8", newline="")
-            paths.append(path)
+    for suffix, render in _FILES.items():
+        path = folder / f"{stem}{suffix}"
+        with atomic_file(path) as part:
+            part.write_text(render(table), encoding="utf-8", newline="")
+        paths.append(path)
     return paths
 
 

@@ -61,6 +61,8 @@ class Table:
     dataset: str
     view: View
     notes: tuple[str, ...]
+    spread: Literal["half_width", "standard_error"] = "half_width"
+    """What the number after ± is: half of a 95 % interval, or a standard error."""
 
 
 def build_tables(
@@ -109,7 +111,7 @@ def _build(
     columns = [*(Column(name, "accuracy") for name in layout.columns), Column("overall", "overall")]
     if len(layout.methods) > 1:
         columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
-    rows = _mark_best(_rows(numbers, layout), columns, apart)
+    rows = mark_best(_rows(numbers, layout), columns, apart)
     described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
     return Table(
         title=f"{VIEWS[view].table_title} (%): {', '.join(described)}",
@@ -156,7 +158,7 @@ def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> By
     }
 
 
-def _mark_best(rows: list[Row], columns: Sequence[Column], apart: set[MethodKey]) -> list[Row]:
+def mark_best(rows: list[Row], columns: Sequence[Column], apart: set[MethodKey]) -> list[Row]:
     """Mark what is highest as printed; a difference only where it is above the reference's zero."""
     if len(rows) == 1:
         return rows

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,14 +11,21 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from unseen.config import Experiment
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
+from unseen.methods.base import Progress
 from unseen.methods.kinds import DomainAware
+from unseen.training.build import build_method, trains_from_features
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
 from unseen.training.loop import train_step
 from unseen.training.measuring import validate
+from unseen.training.optimizers import build_optimizer
 from unseen.training.state import RunState, assemble
 
+_NOISE = 2
+"""Images of each domain."""
 _WARM_UP = 1
 _STEPS = 3
 
@@ -46,6 +54,76 @@ def time_run(experiment: Experiment, threads: int, gpu: bool) -> RunTimes:
             return launch(single, _measure, single, Path(folder))
     finally:
         torch.set_num_threads(before)
+
+
+class ImageTimes(NamedTuple):
+    """Seconds for one image."""
+
+    training: float
+    evaluation: float
+
+
+def time_method(
+    experiment: Experiment, n_domains: int, n_classes: int, threads: int, gpu: bool
+) -> ImageTimes:
+    """Time a step and a prediction on noise, with random weights: neither files nor pretrained
+    weights are needed. Of a method in two phases it is the second one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _time_on_noise(experiment, n_domains, n_classes, torch.device(_kind(gpu)))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _time_on_noise(
+    experiment: Experiment, n_domains: int, n_classes: int, device: torch.device
+) -> ImageTimes:
+    task = Task(tuple(map(str, range(n_classes))), tuple(map(str, range(n_domains))))
+    plain = experiment.network.model_copy(update={"pretrained": False})
+    experiment = experiment.model_copy(update={"network": plain})
+    method = build_method(experiment, task).to(device).train()
+    n, size = _NOISE * n_domains, method.network.image_size
+    images = torch.randn(n, 3, size, size, device=device)
+    if trains_from_features(experiment):
+        with torch.no_grad():
+            images = method.network.start(images)
+    domains = torch.arange(n_domains, device=device).repeat_interleave(_NOISE)
+    batch = DomainBatch(
+        images,
+        torch.arange(n, device=device) % n_classes,
+        domains,
+        image_keys(0, 0, torch.arange(n)).to(device),
+        n_domains,
+        torch.arange(n, device=device),
+        step_key(0, 0).to(device),
+    )
+    optimizer = build_optimizer(method, experiment.optimizer)
+
+    def step() -> None:
+        losses = method.loss(batch, Progress(99, 100))
+        losses["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses["loss"].item()
+
+    training = _second_time(step)
+    method.eval()
+    with torch.no_grad():
+        evaluation = _second_time(lambda: method.predict(images).sum().item())
+    return ImageTimes(training / n, evaluation / n)
+
+
+def _second_time(work: Callable[[], object]) -> float:
+    """The first one warms up."""
+    work()
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+def _kind(gpu: bool) -> str:
+    return "cuda" if gpu and torch.cuda.is_available() else "cpu"
 
 
 def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> RunTimes:

@@ -8,6 +8,7 @@ oracle sees target labels.
   unseen sweep pacs draws=20 seeds=0-2 methods=aggregate,dmg
   unseen sweep pacs pairs=nested settings.steps=500 --workers 4
   unseen sweep pacs draws=8 --merge-greedily
+  unseen sweep domainbed --dry-run
   unseen sweep mine.yaml --on ray --address ADDRESS --gpus 0.5
 """
 
@@ -21,6 +22,7 @@ from unseen.cli.run_options import (
     add_merge_options,
     add_run_options,
     chosen_resources,
+    show_large,
     show_plan,
 )
 from unseen.recipe_files import parse_overrides
@@ -28,6 +30,7 @@ from unseen.recipe_files import parse_overrides
 if TYPE_CHECKING:
     from unseen.experiments.choose.results import SweepResults
     from unseen.experiments.plan import Plan
+    from unseen.reports.tables import Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +59,8 @@ def run(chosen: argparse.Namespace) -> int:
 
     sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
     resources = chosen_resources(chosen, sweep.retries)
+    if chosen.dry_run and show_large(sweep, chosen.sweep, resources):
+        return 0
     plan = plan_sweep(sweep, chosen.sweep)
     if chosen.merge:
         check_mergeable(plan)
@@ -72,7 +77,7 @@ def _show_results(plan: "Plan", results: "SweepResults") -> int:
     from unseen.reports.terminal import to_rich
 
     console, warnings = Console(), Console(stderr=True)
-    for table in results.tables[plan.sweep.rule]:
+    for table in _printed(results, plan.sweep.rule):
         console.print(to_rich(table, console.width))
     rules = ", ".join(results.tables)
     for line in (
@@ -83,6 +88,12 @@ def _show_results(plan: "Plan", results: "SweepResults") -> int:
     for line in _what_is_missing(plan, results):
         warnings.print(line, markup=False, highlight=False, soft_wrap=True)
     return 1 if any(each.state != "stopped" for each in results.missing) else 0
+
+
+def _printed(results: "SweepResults", rule: str) -> "list[Table]":
+    """The tables of the one dataset; of several, their summary."""
+    summary = results.summaries.get(rule)
+    return results.tables[rule] if summary is None else [summary]
 
 
 def _what_is_missing(plan: "Plan", results: "SweepResults") -> Iterator[str]:

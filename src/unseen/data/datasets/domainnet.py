@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from unseen.data.dataset import Index, LabelledImage, Split, held_out
+from unseen.data.dataset import Index, LabelledImage, Published, Split, held_out
 from unseen.data.files import (
     FileDataset,
     check_files,
@@ -22,6 +22,10 @@ class DomainNet(FileDataset):
     """Official train and test lists; `validation_share` is taken from train by name."""
 
     folder_name: ClassVar[str | None] = "DomainNet"
+
+    @classmethod
+    def published_size(cls) -> Published | None:
+        return Published(domains=6, classes=345, images=586_575)
 
     def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)

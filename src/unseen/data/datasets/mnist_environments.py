@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
-from unseen.data.dataset import ArrayDataset, Index, held_out
+from unseen.data.dataset import ArrayDataset, Index, Published, held_out
 from unseen.data.datasets.mnist import CLASSES, LAYOUT, MNISTFiles, read_mnist
 from unseen.data.files import existing_folder
 
@@ -28,6 +28,10 @@ class _Environments(ArrayDataset):
     folder_name: ClassVar[str | None] = "MNIST"
     classes: ClassVar[tuple[str, ...]]
     domains: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def published_size(cls) -> Published | None:
+        return Published(len(cls.domains), len(cls.classes), 70_000)
 
     def build_index(self) -> Index:
         config, digits, dealt = self.config, self._digits, self._dealt

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unseen.data.dataset import Index, LabelledImage, Split
+from unseen.data.dataset import Index, LabelledImage, Published, Split
 from unseen.data.files import (
     FileDataset,
     check_files,
@@ -33,6 +33,10 @@ class PACS(FileDataset):
     """
 
     folder_name: ClassVar[str | None] = "PACS"
+
+    @classmethod
+    def published_size(cls) -> Published | None:
+        return Published(domains=4, classes=len(CLASSES), images=9991)
 
     def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from unseen.data.dataset import Index, LabelledImage, Split, held_out
+from unseen.data.dataset import Index, LabelledImage, Published, Split, held_out
 from unseen.data.files import FileDataset, existing_folder, first_few
 from unseen.data.images import is_image_name
 from unseen.errors import DataError, nearest
@@ -47,6 +47,10 @@ class PublishedFolders(FileDataset):
     """A subclass gives the facts."""
 
     facts: ClassVar[Facts]
+
+    @classmethod
+    def published_size(cls) -> Published | None:
+        return Published(len(cls.facts.domains), len(cls.facts.classes), cls.facts.images)
 
     def find(self) -> tuple[Index, Path]:
         facts = self.facts

@@ -1,8 +1,8 @@
 """After a sweep: what each rule chooses, as tables and as a file."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ from unseen.records.folder import RunFolder, safe_name
 from unseen.records.format import FORMAT
 from unseen.records.result import RunResult
 from unseen.records.run_list import RunList, write_run_list
-from unseen.reports.formats import write_tables
+from unseen.reports.formats import write_table, write_tables
+from unseen.reports.summary import summarize
 from unseen.reports.tables import Table, build_tables
 from unseen.selection import DRAW_RULES, WITHOUT_LABELS, rule_note
 
@@ -50,6 +51,8 @@ class SweepResults:
     missing: list[Missing]
     tables: dict[str, list[Table]]
     """By rule."""
+    summaries: dict[str, Table] = field(default_factory=dict)
+    """By rule, where there are several datasets: they are the columns."""
 
 
 def write_results(
@@ -61,6 +64,7 @@ def write_results(
     missing = missing_runs(plan, runs, outcomes)
     everything: list[Chosen] = []
     tables: dict[str, list[Table]] = {}
+    summaries: dict[str, Table] = {}
     for rule in plan.rules:
         chosen = [found for each in plan.draws if (found := _choose(plan, each, runs, rule))]
         everything += chosen
@@ -68,14 +72,18 @@ def write_results(
         note = f"{_best_of(plan)}, chosen by rule {rule}: {DRAW_RULES[rule]}."
         rows = [row for row in merged if rule in row.result.rules]
         write_run_list(home / rule, with_merged(list_runs(finished, runs, note), rows))
-        tables[rule] = _tables(plan, runs, rule, chosen, missing, rows)
+        results = _results(plan, runs, rule, chosen, rows)
+        tables[rule] = _tables(plan, home / rule, rule, results, missing)
+        if len(results) > 1:
+            summaries[rule] = _summary(plan, rule, results, missing)
+            write_table(summaries[rule], home / rule, "summary")
     about_merged = [
         {**row.condition._asdict(), "row": row.result.method, "run": row.folder.path.name}
         for row in merged
     ]
     content = _describe(plan, runs, everything, missing) | {"merged": about_merged}
     write_json(home / "chosen.json", content)
-    return SweepResults(home, everything, missing, tables)
+    return SweepResults(home, everything, missing, tables, summaries)
 
 
 def list_runs(planned: Iterable[PlannedRun], runs: Path, note: str = "") -> RunList:
@@ -120,34 +128,59 @@ def _choose(plan: Plan, condition: Condition, runs: Path, rule: str) -> Chosen |
     return Chosen(rule, run, candidate, tuple(draw.number for draw in draws))
 
 
+def _results(
+    plan: Plan, runs: Path, rule: str, chosen: Sequence[Chosen], merged: Sequence[MergedRow]
+) -> dict[str, list[RunResult]]:
+    """Of the chosen draws, by dataset; merged models follow where a draw was chosen."""
+    found: dict[str, list[RunResult]] = {condition.dataset: [] for condition in plan.draws}
+    for each in chosen:
+        if each.run.folder(runs).finished:
+            measured = _measured(each.run.read_result(runs), each.candidate.recorded, rule)
+            found[each.run.condition.dataset].append(measured)
+    for dataset, results in found.items():
+        if results:
+            results += [row.result for row in merged if row.condition.dataset == dataset]
+    return found
+
+
 def _tables(
     plan: Plan,
-    runs: Path,
+    home: Path,
     rule: str,
-    chosen: Sequence[Chosen],
+    by_dataset: Mapping[str, Sequence[RunResult]],
     missing: Sequence[Missing],
-    merged: Sequence[MergedRow],
 ) -> list[Table]:
-    """The chosen draws' results, one folder of tables for each dataset; merged models follow."""
-    home = runs / "tables" / plan.folder_name / rule
-    datasets = list(dict.fromkeys(condition.dataset for condition in plan.draws))
+    """The three tables of each dataset, in a folder of its own where there are several."""
     tables: list[Table] = []
-    for dataset in datasets:
-        results = [
-            _measured(each.run.read_result(runs), each.candidate.recorded, rule)
-            for each in chosen
-            if each.run.condition.dataset == dataset and each.run.folder(runs).finished
-        ]
+    for dataset, results in by_dataset.items():
         if not results:
             continue
         recorded = next(iter(results[0].rules))
-        results += [row.result for row in merged if row.condition.dataset == dataset]
         built = build_tables(results, recorded, plan.expected(dataset))
         gaps = [each for each in missing if each.run.condition.dataset == dataset]
         own = [_named(table, plan, rule, recorded, gaps) for table in built]
-        write_tables(own, home if len(datasets) == 1 else home / safe_name(dataset))
+        write_tables(own, home if len(by_dataset) == 1 else home / safe_name(dataset))
         tables += own
     return tables
+
+
+def _summary(
+    plan: Plan,
+    rule: str,
+    by_dataset: Mapping[str, Sequence[RunResult]],
+    missing: Sequence[Missing],
+) -> Table:
+    """Columns are called by the datasets themselves, unless recipes of several are of one."""
+    names = {run.condition.dataset: run.experiment.data.name for run in plan.singles}
+    if len(set(names.values())) < len(names):
+        names = {family: family for family in names}
+    table = summarize(
+        {names[family]: results for family, results in by_dataset.items()},
+        {names[family]: plan.expected(family) for family in by_dataset},
+        rule,
+        _about(plan, rule, missing),
+    )
+    return replace(table, title=_title(table, plan, rule))
 
 
 def _measured(result: RunResult, recorded: str, rule: str) -> RunResult:
@@ -158,14 +191,22 @@ def _measured(result: RunResult, recorded: str, rule: str) -> RunResult:
 
 def _named(table: Table, plan: Plan, rule: str, recorded: str, missing: Sequence[Missing]) -> Table:
     """Rule and number of draws belong to every number of the table."""
+    rest = [note for note in table.notes if note != rule_note(recorded)]
+    notes = (*_about(plan, rule, missing), *rest)
+    return replace(table, title=_title(table, plan, rule), rule=rule, notes=notes)
+
+
+def _title(table: Table, plan: Plan, rule: str) -> str:
+    return f"{table.title}, {_best_of(plan).lower()} by rule {rule}"
+
+
+def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
     about = [f"{_best_of(plan)} for each column and seed; rule {rule}: {DRAW_RULES[rule]}."]
     states = Counter(each.state for each in missing)
     if states:
         parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         about.append(f"Without a result: {parts} (chosen.json names the runs).")
-    rest = [note for note in table.notes if note != rule_note(recorded)]
-    title = f"{table.title}, {_best_of(plan).lower()} by rule {rule}"
-    return replace(table, title=title, rule=rule, notes=(*about, *rest))
+    return about
 
 
 def _best_of(plan: Plan) -> str:

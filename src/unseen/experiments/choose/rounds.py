@@ -45,9 +45,9 @@ def paired_draws(plan: Plan, condition: Condition, runs: Path) -> list[Draw]:
     """Draws all of whose pairs are finished."""
     draws = []
     for run in plan.draws[condition]:
-        partners = plan.partners[condition, run.draw]
+        partners = plan.partners.get((condition, run.draw), {})
         pairs = {other: pair.folder(runs) for other, pair in partners.items()}
-        if all(folder.finished for folder in pairs.values()):
+        if pairs and all(folder.finished for folder in pairs.values()):
             draws.append(Draw(run.draw, run.folder(runs), pairs))
     return draws
 
