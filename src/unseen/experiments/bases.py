@@ -101,23 +101,12 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
     """
     families = sorted({name.partition("/")[0] for name in recipe_names()})
     problems = [
-        f"datasets: {unknown_name('dataset with recipes', name, families)}"
-        for name in sweep.datasets
+        f"{key}: {unknown_name('dataset with recipes', name, families)}"
+        for key, names in (("datasets", sweep.datasets), ("by_dataset", sweep.by_dataset))
+        for name in names
         if name not in families
     ]
-    problems += [
-        f"by_dataset: {unknown_name('dataset with recipes', name, families)}"
-        for name in sweep.by_dataset
-        if name not in families
-    ]
-    if sweep.split_by_seed:
-        chosen = {**chosen, **dict.fromkeys(_SPLITS, "split_by_seed")}
-    for section in (sweep.settings, *(part.settings for part in sweep.by_method.values())):
-        problems += _chosen_elsewhere(section, chosen)
-    network = {} if sweep.backbones else {"network.name"}  # may differ from dataset to dataset
-    for part in sweep.by_dataset.values():
-        own = {path: key for path, key in chosen.items() if path not in network}
-        problems += _chosen_elsewhere(part.settings, own)
+    problems += _chosen_by_the_sweep(sweep, chosen)
     bases = []
     mistakes: dict[str, list[str]] = {}
     methods = [
@@ -152,6 +141,18 @@ def _recipe(dataset: str, method: str) -> dict[str, Any]:
     if method not in catalog.METHODS and ":" not in method:
         raise SettingsError(catalog.unknown_method(method))
     return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
+
+
+def _chosen_by_the_sweep(sweep: Sweep, chosen: Mapping[str, str]) -> Iterator[str]:
+    """Settings that must not be given, because a key of the sweep says what they are."""
+    if sweep.split_by_seed:
+        chosen = {**chosen, **dict.fromkeys(_SPLITS, "split_by_seed")}
+    for section in (sweep.settings, *(part.settings for part in sweep.by_method.values())):
+        yield from _chosen_elsewhere(section, chosen)
+    free = {} if sweep.backbones else {"network.name"}  # may differ from dataset to dataset
+    for part in sweep.by_dataset.values():
+        own = {path: key for path, key in chosen.items() if path not in free}
+        yield from _chosen_elsewhere(part.settings, own)
 
 
 def _chosen_elsewhere(settings: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[str]:
