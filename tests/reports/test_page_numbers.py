@@ -11,7 +11,8 @@ import pytest
 
 from unseen.records.result import Calibration, DomainResult, RuleResult
 from unseen.reports.confusions import shares
-from unseen.reports.page.classes import pool, reliability
+from unseen.reports.page.calibration import pooled_bins, reliability
+from unseen.reports.page.classes import pool
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report
@@ -136,11 +137,43 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, t
     (pooled,) = pool(study, "source")
     assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
     assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
-    assert pooled.ece == pytest.approx((0.08 + 0.3) / 2)
-    bins = list(reliability(pooled.calibration))
+    (found,) = pooled_bins(study, "source", after=False)
+    assert found.ece == pytest.approx((0.08 + 0.3) / 2)
+    assert not list(pooled_bins(study, "source", after=True))
+    bins = list(reliability(found.bins))
     assert bins == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
     tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
     assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
+
+
+def test_calibration_before_and_after_in_and_out_of_domain(make_run, tmp_path) -> None:
+    """Of a run with a temperature, and of one of an earlier version."""
+
+    def domain(before: float, after: float | None) -> DomainResult:
+        bins = [
+            Calibration(images=(10,), confidence=(6 + 10 * error,), correct=(6,))
+            for error in (before, after)
+            if error is not None
+        ]
+        return DomainResult.counted(np.array([[6, 4], [0, 0]]), *bins)
+
+    for seed, scaled in enumerate((True, False)):
+        views = {
+            "out_of_domain": {"sketch": domain(0.3, 0.2 if scaled else None)},
+            "in_domain": {
+                "photo": domain(0.2, 0.04 if scaled else None),
+                "art": domain(0.1, 0.02 if scaled else None),
+            },
+        }
+        rule = RuleResult(step=1, views=views, temperature=1.5 if scaled else None)
+        make_run("aggregate", {"sketch": 0.6}, seed=seed, results={"source": rule})
+    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
+    before = tables.found["Expected calibration error", "source"]
+    assert before[:2] == [["method", "sketch", "in domain"], ["aggregate", "30.0", "15.0"]]
+    after = tables.found["Expected calibration error after temperature scaling", "source"]
+    assert after[:2] == [["method", "sketch", "in domain"], ["aggregate", "20.0", "3.0"]]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "1 run of an earlier version has no temperature: left out." in page
 
 
 def test_a_class_without_images_has_no_share() -> None:

@@ -1,7 +1,6 @@
 """Where the mistakes are: by class, as confusion matrices, and what confidence is worth."""
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +14,10 @@ from unseen.reports.confusions import (
     share_panel,
     shares,
 )
-from unseen.reports.figures.panels import Axis, CurvePanel, Figure, HeatPanel, Line
+from unseen.reports.figures.panels import Figure, HeatPanel
 from unseen.reports.gather import MethodKey
-from unseen.reports.page.look import method_legend, method_row, number
+from unseen.reports.page.calibration import calibration_parts
+from unseen.reports.page.look import method_row
 from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
@@ -31,10 +31,6 @@ class Pooled(NamedTuple):
     row: MethodKey
     domain: str
     confusion: np.ndarray
-    calibration: np.ndarray
-    """`[3, bins]`: images, summed confidence, right answers."""
-    ece: float
-    """Mean of the runs' expected calibration errors."""
 
 
 def classes_section(study: Study) -> Section | None:
@@ -44,7 +40,7 @@ def classes_section(study: Study) -> Section | None:
         classes = study.results[0].classes if study.results else ()
         if pooled:
             parts += _by_class(study, rule, pooled, classes)
-            parts += _calibration(study, rule, pooled)
+        parts += calibration_parts(study, rule)
     parts += mistake_sheets(study)
     if not parts:
         return None
@@ -69,10 +65,7 @@ def pool(study: Study, rule: str) -> Iterator[Pooled]:
             own = found.get((domain, row), [])
             confusions = [each.confusion for each in own]
             if len({each.shape for each in confusions}) == 1:
-                bins = [each.calibration for each in own]
-                together = np.sum([(b.images, b.confidence, b.correct) for b in bins], axis=0)
-                ece = fmean(each.error for each in bins)
-                yield Pooled(row, domain, np.sum(confusions, axis=0), together, ece)
+                yield Pooled(row, domain, np.sum(confusions, axis=0))
 
 
 def _by_class(
@@ -117,43 +110,3 @@ def _frequent_confusions(
     )
     header = ("domain", "method", "true", "called", "images")
     return PageTable("Most frequent confusions", header, rows, (), (), rule)
-
-
-def _calibration(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
-    panels = []
-    for domain in dict.fromkeys(each.domain for each in pooled):
-        lines = []
-        for each in pooled:
-            if each.domain != domain:
-                continue
-            label = f"{study.row_name(each.row)}, ECE {100 * each.ece:.1f} %"
-            points = tuple(reliability(each.calibration))
-            tags = study.tags(each.row)
-            lines.append(Line(label, study.color(each.row), points, tags=tags))
-        x, y = Axis(0, 1, "confidence"), Axis(0, 1, "accuracy")
-        panels.append(CurvePanel(domain, tuple(lines), x, y, diagonal=True, dots=True))
-    about = "Right answers against confidence, in 15 bins; on the dotted line confidence is honest,"
-    about += " below it the model is too sure."
-    figure = Figure(
-        f"calibration_{rule}", "Calibration", about, tuple(panels), method_legend(study), rule
-    )
-    return [figure, _ece_table(study, rule, pooled)]
-
-
-def reliability(bins: np.ndarray) -> Iterator[tuple[float, float]]:
-    """Mean confidence and accuracy of each bin that has images."""
-    for count, confidence, correct in bins.T:
-        if count:
-            yield confidence / count, correct / count
-
-
-def _ece_table(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
-    domains = list(dict.fromkeys(each.domain for each in pooled))
-    by_place = {(each.row, each.domain): number(100 * each.ece, ".1f") for each in pooled}
-    rows = tuple(
-        method_row(study, row, study.row_name(row), *(by_place.get((row, d)) for d in domains))
-        for row in dict.fromkeys(each.row for each in pooled)
-    )
-    note = "Percent; mean over seeds; lower is better."
-    title = "Expected calibration error"
-    return PageTable(title, ("method", *domains), rows, (note,), (), rule)
