@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.generators.command_page import command_page  # noqa: E402
+from docs.generators.published_page import published_pages  # noqa: E402
 from docs.generators.result_tables import result_pages  # noqa: E402
 from docs.generators.setting_tables import method_pages, settings_page  # noqa: E402
 
@@ -23,6 +24,7 @@ def generated_pages() -> dict[Path, str]:
     return {
         **method_pages(DOCS / "methods"),
         **result_pages(ROOT),
+        **published_pages(DOCS),
         settings: settings_page(settings.read_text(encoding="utf-8")),
         DOCS / "commands.md": command_page(),
     }

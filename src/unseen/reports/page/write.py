@@ -25,6 +25,7 @@ from unseen.reports.page.methods.masks import masks_section
 from unseen.reports.page.methods.reweighting import reweighting_section
 from unseen.reports.page.parts import Fold, PageTable, Part, Section
 from unseen.reports.page.pictures import features_section
+from unseen.reports.page.published import published_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import training_section
@@ -89,6 +90,7 @@ def _chapter(study: Study, number: int, tsne: bool) -> Chapter:
     sections = [
         tables_section(study),
         comparison_section(study),
+        published_section(study),
         training_section(study),
         masks_section(study),
         importance_section(study),
