@@ -1,0 +1,129 @@
+"""The commands of the page about the fourth hospital, one after the other, in a folder of a new
+user's: images, comparison, model, forecast, adaptation, exported file, service."""
+
+import csv
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.docs.markdown_files import ROOT, blocks
+
+PAGE = ROOT / "docs/fourth-hospital.md"
+SMALL = (
+    "network.name=small_cnn network.pretrained=false network.image_size=16 optimizer.lr=3e-3 "
+    "augment.flip=0 steps=60 images_per_domain=8 evaluate_every=30"
+)
+COMMANDS = [
+    line for block in blocks(PAGE, "sh") for line in block.strip().splitlines() if line.strip()
+]
+
+
+def command(beginning: str) -> str:
+    """The one that begins like this, with settings under which it takes seconds."""
+    (found,) = (line for line in COMMANDS if line.startswith(beginning))
+    trains = found.split()[1] in {"train", "compare"}
+    return f"{found} {SMALL}" if trains else found
+
+
+class User:
+    """Types commands into a shell, in a folder of her own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        programs = Path(sys.executable).parent
+        self.environment = os.environ | {
+            "UNSEEN_CACHE": str(home / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "120",
+        }
+
+    def types(self, line: str) -> str:
+        program = ["bash", "-c", line]
+        done = subprocess.run(
+            program, cwd=self.home, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    user = User(tmp_path_factory.mktemp("user"))
+    shutil.copytree(ROOT / "examples", user.home / "examples")
+    user.types(command("python examples/four_hospitals.py"))
+    keep_some(user.home / "scans")
+    return user
+
+
+def keep_some(scans: Path) -> None:
+    """Every sixth image: the commands are tested, not their accuracy."""
+    for number, file in enumerate(sorted(scans.rglob("*.png"))):
+        if number % 6:
+            file.unlink()
+
+
+def test_from_folders_to_a_model_and_a_forecast(user: User) -> None:
+    assert "west has no labels" in user.types(command("unseen prepare") + " --size 16")
+    printed = user.types(command("unseen compare").replace("--seeds 0,1", "--seeds 0"))
+    assert "dmg" in printed
+    results = [json.loads(f.read_text()) for f in user.home.glob("comparison/*/result.json")]
+    assert {held for each in results for held in each["unseen_domains"]} == {
+        "north", "south", "east",
+    }  # fmt: skip
+    user.types(command("unseen report"))
+    assert (user.home / "comparison/report/index.html").is_file()
+    user.types(command("unseen train folder/dmg"))
+    user.types(command("unseen forecast deployed"))
+    assert "<html" in (user.home / "forecast.html").read_text(encoding="utf-8")
+    assert json.loads((user.home / "forecast.json").read_text())
+
+
+def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
+    if not list(user.home.glob("deployed/*/result.json")):
+        user.types(command("unseen train folder/dmg"))
+    user.types(command("unseen train folder/aggregate"))
+    user.types(command("unseen forecast adapted"))
+    assert json.loads((user.home / "adapted.json").read_text())
+    pytest.importorskip("onnxruntime")
+    user.types(command("unseen export"))
+    user.types(command("unseen predict"))
+    scans = sorted((user.home / "scans/west").glob("*.png"))
+    with (user.home / "answers.csv").open(encoding="utf-8") as answers:
+        assert len(list(csv.DictReader(answers))) == len(scans)
+    pytest.importorskip("fastapi")
+    words = shlex.split(command("unseen serve").replace("--port 8000", "--port 0"))
+    service = subprocess.Popen(
+        words, cwd=user.home, env=user.environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = address_of(service)
+        user.types(asked("curl -F", scans[0], address))
+        drift = json.loads(user.types(asked("curl http", scans[0], address)))
+        assert drift
+    finally:
+        service.send_signal(signal.SIGTERM)
+    assert service.wait(timeout=60) == 0
+
+
+def address_of(service: "subprocess.Popen[str]") -> str:
+    """What the service says when it has started."""
+    assert service.stdout is not None
+    for line in service.stdout:
+        for word in line.split():
+            if word.startswith("http://127.0.0.1:"):
+                return word.rstrip("/.,;")
+    raise AssertionError("the service said no address")
+
+
+def asked(beginning: str, scan: Path, address: str) -> str:
+    line = command(beginning).replace("http://127.0.0.1:8000", address)
+    return line.replace("curl ", "curl -sS ").replace("scans/west/0000.png", str(scan))
