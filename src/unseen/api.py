@@ -19,6 +19,7 @@ from unseen.serving.evaluate import evaluate
 from unseen.serving.export.write import FORMATS, Target, export
 from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
+from unseen.settings.metrics import Metric
 from unseen.trackers.fan_out import choose_trackers
 from unseen.training.display import Display
 from unseen.training.execute import execute, length
@@ -50,6 +51,14 @@ class Run:
         """Accuracy by domain in one of the three views, under the run's own rule or another."""
         measured = self.result.view(rule or self.result.selection, view)
         return {domain: each.accuracy for domain, each in measured.items()}
+
+    def measure(
+        self, metric: Metric | None = None, view: View = "out_of_domain", rule: str | None = None
+    ) -> dict[str, float]:
+        """By domain, as `accuracy`, but by the metric that the run's checkpoint was chosen by, or
+        by another one: accuracy, balanced or macro_f1."""
+        measured = self.result.view(rule or self.result.selection, view)
+        return {d: each.measure(metric or self.result.metric) for d, each in measured.items()}
 
     @cached_property
     def model(self) -> Model:

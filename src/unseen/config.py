@@ -18,6 +18,7 @@ from unseen.errors import SettingsError
 from unseen.marks import NEUTRAL_AT_DEFAULT, NO_EFFECT_ON_RESULT, Settings, deciding
 from unseen.search import LogUniform
 from unseen.settings.augmentation import AugmentSettings
+from unseen.settings.metrics import Metric
 from unseen.settings.names import Names, as_list
 from unseen.settings.optimization import AveragingSettings, OptimizerSettings, ScheduleSettings
 
@@ -153,8 +154,9 @@ class Experiment(Settings):
     head_first: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
     """Fit the classifier before the first step, by logistic regression on the features that the
     network starts with (without masks, where a method has them); copies of it start from there."""
-    sampling: Literal["balanced", "pooled"] = "balanced"
-    """Equally many images from each domain, or a shuffle of all images (as in the DMG paper)."""
+    sampling: Literal["balanced", "class_balanced", "pooled"] = "balanced"
+    """Equally many images from each domain; the same, and within each domain equally many of each
+    class that it has; or a shuffle of all images (as in the DMG paper)."""
     label_smoothing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
     """Share of each label that is spread over all classes in training."""
     clip_gradient: float | None = Field(default=None, gt=0)
@@ -167,6 +169,9 @@ class Experiment(Settings):
     """Which checkpoint counts: the best on source validation, the last one, or the best on the
     unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
     unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
+    metric: Annotated[Metric, NEUTRAL_AT_DEFAULT] = "accuracy"
+    """What chooses the checkpoint and stands in tables: the share of right answers; or the mean
+    over classes of their recall (balanced) or F1, in which rare classes count as much as others."""
     evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the source validation images."""
     checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.settings.metrics import METRICS, Metric
 
 WITHOUT_LABELS: dict[str, str] = {
     "infomax": "highest information maximisation on unlabelled target images: sure answers, of all "
@@ -20,20 +21,16 @@ WITHOUT_LABELS: dict[str, str] = {
 """Rules for adaptation, where training sees images of the target, and never a label of it."""
 
 RULES: dict[str, str] = {
-    "source": "best mean validation accuracy over the training domains, earliest on ties",
+    "source": "best mean validation {metric} over the training domains, earliest on ties",
     "last": "the last step of training, nothing is chosen",
     **WITHOUT_LABELS,
     "oracle": "chosen on the unseen domain's labels, an upper bound",
 }
-
-
-def rule_note(rule: str) -> str:
-    return f"Selection rule {rule}: {RULES[rule]}."
-
+"""`meaning` fills in the metric."""
 
 DRAW_RULES: dict[str, str] = {
-    "source": "the draw and step with the best mean validation accuracy over the training domains",
-    "last": "the draw with the best mean validation accuracy over the training domains at the last "
+    "source": "the draw and step with the best mean validation {metric} over the training domains",
+    "last": "the draw with the best mean validation {metric} over the training domains at the last "
     "step, which counts",
     "leave-one-domain-out": "the draw that does best on the other domains when each of them, too, "
     "is held out of training; the step by source validation",
@@ -43,9 +40,26 @@ DRAW_RULES: dict[str, str] = {
 """How a sweep chooses among draws of settings, from the records of finished runs."""
 
 
+def meaning(rule: str, metric: Metric | None, rules: Mapping[str, str] = RULES) -> str:
+    """What a rule does; without a metric, that of runs which have different ones."""
+    return rules[rule].format(metric=METRICS[metric] if metric else "result")
+
+
+def rule_note(rule: str, metric: Metric | None = "accuracy") -> str:
+    return f"Selection rule {rule}: {meaning(rule, metric)}."
+
+
+class SelectBy(NamedTuple):
+    """How the checkpoint of a run is chosen."""
+
+    rule: str
+    metric: Metric = "accuracy"
+
+
 class Evaluation(NamedTuple):
     """Accuracies by domain name at one step, and the mean cross-entropy on validation images;
-    `unseen` is filled for the oracle only, `without_labels` in adaptation."""
+    `unseen` is filled for the oracle only, `without_labels` in adaptation. Of a run with another
+    metric, there are its values, too, and they decide."""
 
     step: int
     validation: Mapping[str, float]
@@ -53,14 +67,36 @@ class Evaluation(NamedTuple):
     validation_loss: Mapping[str, float] | None = None
     without_labels: Mapping[str, float] | None = None
     """By selection rule: what it finds in unlabelled target images, the higher the better."""
+    metric: Metric = "accuracy"
+    validation_metric: Mapping[str, float] | None = None
+    unseen_metric: Mapping[str, float] | None = None
 
     def seen_by(self, rule: str) -> Mapping[str, float]:
-        """All that a rule gets to see; its mean counts. Only the oracle sees accuracies on an
-        unseen domain."""
+        """All that a rule gets to see; its mean counts. Only the oracle sees values of an unseen
+        domain."""
         if rule in WITHOUT_LABELS:
             values = self.without_labels or {}
             return {rule: values[rule]} if rule in values else {}
-        return (self.unseen if rule == "oracle" else self.validation) or {}
+        if rule == "oracle":
+            return (self.unseen if self.unseen_metric is None else self.unseen_metric) or {}
+        return self.deciding
+
+    @property
+    def deciding(self) -> Mapping[str, float]:
+        """On the validation images, by the run's metric."""
+        return self.validation if self.validation_metric is None else self.validation_metric
+
+    @property
+    def score(self) -> float:
+        """Mean over the training domains."""
+        return fmean(self.deciding.values())
+
+
+def recorded_validation(record: Mapping[str, Any]) -> Mapping[str, float]:
+    """Values that decide, from an evaluation in metrics.jsonl; where there are no others beside
+    them, accuracies."""
+    others = (record[key] for metric in METRICS if (key := f"validation_{metric}") in record)
+    return next(others, record["validation"])
 
 
 def check_rule(rule: str) -> None:
@@ -78,32 +114,32 @@ def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
     if rule == "last":
         return max(each.step for each in evaluations)
     by_step = {each.step: each.seen_by(rule) for each in evaluations}
-    for step, accuracies in by_step.items():
-        _check_accuracies(rule, step, accuracies)
+    for step, values in by_step.items():
+        _check_values(rule, step, values)
     return min(by_step, key=lambda step: (-fmean(by_step[step].values()), step))
 
 
-def _check_accuracies(rule: str, step: int, accuracies: Mapping[str, float]) -> None:
-    if not accuracies and rule == "oracle":
+def _check_values(rule: str, step: int, values: Mapping[str, float]) -> None:
+    if not values and rule == "oracle":
         raise SettingsError(
             f"step {step} has no accuracy on an unseen domain, which the rule 'oracle' "
             "needs; train with selection=oracle and data.unseen_domain set"
         )
-    if not accuracies and rule in WITHOUT_LABELS:
+    if not values and rule in WITHOUT_LABELS:
         raise SettingsError(
             f"step {step} has no value of the rule '{rule}', which looks at unlabelled target "
             "images; train the run anew, with setting=adaptation"
         )
-    if not accuracies:
+    if not values:
         raise SettingsError(
             f"step {step} has no validation accuracy, which the rule 'source' "
             "needs; set data.validation_share above 0 or choose selection=last"
         )
-    for domain, accuracy in accuracies.items():
-        if not math.isfinite(accuracy) and rule in WITHOUT_LABELS:
-            raise UnseenError(f"the value of '{rule}' at step {step} is {accuracy}, not a number")
-        if not math.isfinite(accuracy):
+    for domain, value in values.items():
+        if not math.isfinite(value) and rule in WITHOUT_LABELS:
+            raise UnseenError(f"the value of '{rule}' at step {step} is {value}, not a number")
+        if not math.isfinite(value):
             raise UnseenError(
-                f"accuracy on '{domain}' at step {step} is {accuracy}, expected "
+                f"the result on '{domain}' at step {step} is {value}, expected "
                 "a number from 0 to 1; check that the domain has images to evaluate"
             )

@@ -15,7 +15,8 @@ from unseen.experiments.compare import compare
 from unseen.experiments.merged_rows import check_mergeable
 from unseen.experiments.plan import plan_sweep
 from unseen.experiments.sweep_file import load_sweep
-from unseen.records.result import Merged, MergedRun, RunResult
+from unseen.records.merged import Merged, MergedRun
+from unseen.records.result import RunResult
 from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table, build_tables
 

@@ -47,7 +47,10 @@ def test_csv_has_every_number_at_full_precision(table):
         ("dmg", "accuracy", "art_painting"),
         ("dmg", "overall", "overall"),
         ("dmg", "difference", "difference to aggregate"),
+        ("largest class", "accuracy", "art_painting"),
+        ("largest class", "overall", "overall"),
     ]
+    assert {row["metric"] for row in rows} == {"accuracy"}
     dmg = rows[2]
     assert float(dmg["mean"]) == pytest.approx(61.01, abs=1e-12)
     assert float(dmg["half_width"]) == pytest.approx(25.412409, abs=1e-6)
@@ -62,7 +65,7 @@ def test_csv_has_every_number_at_full_precision(table):
 def test_csv_leaves_missing_numbers_empty(make_result):
     runs = [make_result("a", {"u": 0.5}), make_result("a", {"v": 0.5}, seed=1)]
     rows = list(csv.DictReader(io.StringIO(to_csv(build_tables(runs, "source")[0]))))
-    overall = rows[-1]
+    overall = next(row for row in rows if row["quantity"] == "overall")
     assert (overall["mean"], overall["half_width"], overall["n"]) == ("", "", "0")
     assert (rows[0]["mean"], rows[0]["half_width"], rows[0]["n"]) == ("50.0", "", "1")
     assert rows[0]["planned"] == "2"
@@ -72,15 +75,18 @@ def test_markdown_in_full(table):
     assert to_markdown(table) == (
         "### Out-of-domain accuracy (%): pacs, resnet18\n"
         "\n"
-        "| method    |    art_painting |         overall | difference to aggregate |\n"
-        "| --------- | --------------: | --------------: | ----------------------: |\n"
-        "| aggregate | **62.0 ± 25.4** | **62.0 ± 25.4** |                         |\n"
-        "| dmg       |     61.0 ± 25.4 |     61.0 ± 25.4 |              -1.0 ± 0.0 |\n"
+        "| method        |    art_painting |         overall | difference to aggregate |\n"
+        "| ------------- | --------------: | --------------: | ----------------------: |\n"
+        "| aggregate     | **62.0 ± 25.4** | **62.0 ± 25.4** |                         |\n"
+        "| dmg           |     61.0 ± 25.4 |     61.0 ± 25.4 |              -1.0 ± 0.0 |\n"
+        "| largest class |           100.0 |           100.0 |                         |\n"
         "\n"
         "- Selection rule source: best mean validation accuracy over the training domains, "
         "earliest on ties.\n"
         "- Images of the unseen domain, which names the column.\n"
         "- Percent; mean ± 95 % t-interval over seeds 0, 1.\n"
+        "- Largest class: what always answering with a domain's most frequent class would get, "
+        "whatever the image.\n"
         "- Difference to aggregate: of the overall, in percentage points, paired by seed.\n"
     )
 
@@ -88,10 +94,11 @@ def test_markdown_in_full(table):
 def test_markdown_of_a_column_with_a_short_name_and_no_numbers(make_result):
     expected = Expected(unseen_domains=(("u",), ("v",)))
     table = build_tables([make_result("dmg", {"u": 0.5})], "source", expected)[0]
-    assert to_markdown(table).splitlines()[2:5] == [
-        "| method |    u |   v | overall |",
-        "| ------ | ---: | --: | ------: |",
-        "| dmg    | 50.0 |   – |       – |",
+    assert to_markdown(table).splitlines()[2:6] == [
+        "| method        |     u |   v | overall |",
+        "| ------------- | ----: | --: | ------: |",
+        "| dmg           |  50.0 |   – |       – |",
+        "| largest class | 100.0 |   – |       – |",
     ]
 
 
@@ -106,6 +113,7 @@ def test_latex_in_full(table):
         "\\midrule\n"
         "aggregate & \\textbf{62.0 $\\pm$ 25.4} & \\textbf{62.0 $\\pm$ 25.4} &  \\\\\n"
         "dmg & 61.0 $\\pm$ 25.4 & 61.0 $\\pm$ 25.4 & $-$1.0 $\\pm$ 0.0 \\\\\n"
+        "largest class & 100.0 & 100.0 &  \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n"
         "\\end{table}\n"
@@ -115,21 +123,23 @@ def test_latex_in_full(table):
 def test_hostile_names_come_back_from_csv_unchanged(hostile_table):
     rows = list(csv.DictReader(io.StringIO(to_csv(hostile_table), newline="")))
     assert rows[0]["column"] == HOSTILE
-    assert rows[-1]["method"] == HOSTILE
+    assert [row["method"] for row in rows] == ["aggregate"] * 2 + [HOSTILE] * 3 + [
+        "largest class"
+    ] * 2
 
 
 def test_hostile_names_in_markdown(hostile_table):
     lines = to_markdown(hostile_table).splitlines()
     pipes = [line for line in lines if line.startswith("|")]
-    assert len(pipes) == 4
+    assert len(pipes) == 5
     assert {line.replace(r"\|", "").count("|") for line in pipes} == {5}
     assert r"\[\*x\|y\_\&%\#\$\~^\\{},\"  \[31m✓é".replace('\\"', '"') in pipes[0]
 
 
 def test_hostile_names_in_latex(hostile_table):
     rows = [line for line in to_latex(hostile_table).splitlines() if line.endswith(r"\\")]
-    assert len(rows) == 3
-    assert rows[-1].startswith(
+    assert len(rows) == 4
+    assert rows[-2].startswith(
         r"{[}{*}x\textbar{}y\_\&\%\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}\{\},"
         '"  {[}31m✓é & '
     )
@@ -144,9 +154,10 @@ def test_hostile_names_on_a_terminal(hostile_table):
 
 def test_a_terminal_shows_bold_numbers_and_the_rule(table):
     rich_table = to_rich(table)
-    best, other = rich_table.columns[1]._cells
+    best, other, largest = rich_table.columns[1]._cells
     assert (best.plain, best.style) == ("62.0 ± 25.4", "bold")
     assert (other.plain, other.style) == ("61.0 ± 25.4", "")
+    assert (largest.plain, largest.style) == ("100.0", "")
     assert "Selection rule source" in on_terminal(table)
 
 
@@ -188,7 +199,8 @@ def test_names_break_at_words_and_numbers_never(make_result, width, methods):
     ]
     printed = on_terminal(build_tables(runs, "source")[0], width).partition("Selection rule")[0]
     assert max(map(len, printed.splitlines())) <= width
-    names = [words(name) for name in (*LABS, *methods, "difference to aggregate", "overall method")]
+    texts = (*LABS, *methods, "difference to aggregate", "overall method", "largest class")
+    names = [words(name) for name in texts]
     pieces = {
         "".join(parts[start:end]).strip()
         for parts in names

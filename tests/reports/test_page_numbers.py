@@ -83,6 +83,7 @@ def test_tables_show_means_intervals_and_paired_differences(two_methods, tmp_pat
     assert rows == [
         ["aggregate", "80.0 ± 0.0", "62.0 ± 5.0", "71.0 ± 2.5", ""],
         ["dmg", "82.0 ± 2.5", "66.0 ± 5.0", "74.0 ± 3.7", "+3.0 ± 1.2"],
+        ["largest class", "100.0", "100.0", "100.0", ""],
     ]
     inside = tables.found["In-domain accuracy", "last"]
     assert inside[1] == ["aggregate", "85.0 ± 0.0", "85.0 ± 0.0", "85.0 ± 0.0", ""]

@@ -12,11 +12,18 @@ from unseen.atomic import read_json, write_text
 from unseen.cards.limits import limits
 from unseen.markdown import escaped, pipe_table
 from unseen.records.folder import RunFolder
-from unseen.records.result import Merged, RunResult
+from unseen.records.merged import Merged
+from unseen.records.result import RunResult
 from unseen.records.views import VIEWS, View
 from unseen.selection import rule_note
+from unseen.settings.metrics import METRICS, Metric
 
 Content = Mapping[str, Any]
+_HUB_NAMES: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "balanced": "balanced_accuracy",
+    "macro_f1": "f1",
+}
 
 
 def model_card(settings: Content, result: RunResult, data: Content) -> str:
@@ -55,7 +62,7 @@ def _front_matter(result: RunResult) -> str:
         library_name="unseen",
         pipeline_tag="image-classification",
         tags=["unseen", goal, result.method, result.backbone],
-        metrics=["accuracy"],
+        metrics=[_HUB_NAMES[metric] for metric in _metrics(result)],
         model_name=_title(result),
         eval_results=[
             EvalResult(
@@ -63,10 +70,11 @@ def _front_matter(result: RunResult) -> str:
                 dataset_type=result.dataset,
                 dataset_name=f"{result.dataset}, {domain}",
                 dataset_config=domain,
-                metric_type="accuracy",
-                metric_value=round(measured.accuracy, 4),
-                metric_name=f"accuracy, {_view_title(result, view)}",
+                metric_type=_HUB_NAMES[metric],
+                metric_value=round(measured.measure(metric), 4),
+                metric_name=f"{METRICS[metric]}, {_view_title(result, view)}",
             )
+            for metric in _metrics(result)
             for view in VIEWS
             for domain, measured in result.view(result.selection, view).items()
         ],
@@ -114,7 +122,8 @@ def _results(result: RunResult) -> str:
         (
             _view_title(result, view),
             domain,
-            f"{measured.accuracy:.1%}",
+            *(f"{measured.measure(metric):.1%}" for metric in _metrics(result)),
+            f"{measured.largest_class_share:.1%}",
             measured.images,
             f"{measured.calibration_error:.1%}",
         )
@@ -125,11 +134,19 @@ def _results(result: RunResult) -> str:
         origin = f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}."
     else:
         origin = result.merged.description
-    table = _table(("view", "domain", "accuracy", "images", "calibration error"), rows)
+    names = (METRICS[metric] for metric in _metrics(result))
+    header = ("view", "domain", *names, "largest class", "images", "calibration error")
+    table = _table(header, rows)
     meanings = "\n".join(
         f"- {_view_title(result, view)}: {_view_meaning(result, view)}" for view in VIEWS
     )
-    return f"{origin} {rule_note(rule)}\n\n{table}\n\n{meanings}"
+    meanings += "\n- largest class: the accuracy of always answering with the most frequent class"
+    return f"{origin} {rule_note(rule, result.metric)}\n\n{table}\n\n{meanings}"
+
+
+def _metrics(result: RunResult) -> list[Metric]:
+    """Accuracy, and first the metric that its checkpoint was chosen by, if that is another one."""
+    return list(dict.fromkeys((result.metric, "accuracy")))
 
 
 def _view_title(result: RunResult, view: View) -> str:

@@ -26,6 +26,8 @@ class Roles(NamedTuple):
     not look at. Nothing where a target has no labels."""
     target: dict[str, np.ndarray]
     """In adaptation: images of the unseen domains that training sees, without their labels."""
+    labels: dict[str, np.ndarray]
+    """Classes of the images in `train`."""
 
     @property
     def target_rows(self) -> np.ndarray:
@@ -67,7 +69,8 @@ def choose_roles(
     if settings.train_on_unseen:
         train, looked_at = train | looked_at, {}
     domains = tuple(train)
-    return Roles(domains, unseen, train, validation, in_domain, out_of_domain, looked_at)
+    labels = {domain: index.labels[rows] for domain, rows in train.items()}
+    return Roles(domains, unseen, train, validation, in_domain, out_of_domain, looked_at, labels)
 
 
 def _choose_domains(

@@ -2,30 +2,98 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from unseen.data.augmentation.amplitude_mix import partner_rows
 
+_ROUNDS = 64
+"""Rounds of classes whose order is drawn in one go."""
+
+
+class _Places(Protocol):
+    """An endless sequence of places in an array of images."""
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """What comes at these numbers of the sequence, which are in ascending order."""
+        ...
+
+
+class _Shuffled:
+    """Endless passes over `size` images, each image once a pass, freshly shuffled."""
+
+    def __init__(self, size: int, seed: int, pool: int) -> None:
+        self._size, self._seed, self._pool = size, seed, pool
+        self._order = lru_cache(maxsize=2)(self._permutation)
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng((self._seed, self._pool, epoch)).permutation(self._size)
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        epochs, offsets = np.divmod(numbers, max(self._size, 1))
+        chosen = np.empty(len(numbers), dtype=np.int64)
+        for epoch in range(epochs[0], epochs[-1] + 1) if len(numbers) else ():
+            here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
+            chosen[here] = self._order(epoch)[offsets[here]]
+        return chosen
+
+
+class _ClassesInTurn:
+    """Endless rounds in which each class comes once, in an order drawn for each round, with the
+    next image of its own shuffled passes.
+
+    Of n images in a row, each of k classes has n/k, rounded up or down; what one step lacks, the
+    next one has.
+    """
+
+    def __init__(self, labels: np.ndarray, seed: int, first_pool: int) -> None:
+        self._images = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        self._passes = [
+            _Shuffled(len(images), seed, first_pool + number)
+            for number, images in enumerate(self._images)
+        ]
+        self._key = (seed, first_pool)
+        self._orders = lru_cache(maxsize=2)(self._draw_orders)
+
+    def _draw_orders(self, block: int) -> np.ndarray:
+        in_order = np.tile(np.arange(len(self._images)), (_ROUNDS, 1))
+        return np.random.default_rng((*self._key, block, 1)).permuted(in_order, axis=1).ravel()
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        rounds = numbers // len(self._images)
+        blocks, offsets = np.divmod(numbers, _ROUNDS * len(self._images))
+        class_of = np.empty(len(numbers), dtype=np.int64)
+        for block in np.unique(blocks):
+            class_of[blocks == block] = self._orders(int(block))[offsets[blocks == block]]
+        chosen = np.empty(len(numbers), dtype=np.int64)
+        for number in map(int, np.unique(class_of)):
+            own = class_of == number
+            chosen[own] = self._images[number][self._passes[number].at(rounds[own])]
+        return chosen
+
 
 class Sampler:
     """Endless passes over the training images, each image once a pass, freshly shuffled.
 
     `balanced` gives every domain the same number of places in a batch (a small domain then starts
-    its next pass earlier); `pooled` shuffles all images together, as the DMG paper does.
+    its next pass earlier); `class_balanced` gives them, within each domain, to each of its classes
+    in turn (a small class then starts its next pass earlier); `pooled` shuffles all images
+    together, as the DMG paper does.
     """
 
     def __init__(
         self,
         positions: Sequence[np.ndarray],
         images_per_domain: int,
-        mode: Literal["balanced", "pooled"],
+        mode: Literal["balanced", "class_balanced", "pooled"],
         seed: int,
         target: tuple[np.ndarray, int] | None = None,
+        labels: Sequence[np.ndarray] = (),
     ) -> None:
-        """`target`: unlabelled images of the target domain, and how many of them a batch has."""
+        """`target`: unlabelled images of the target domain, and how many of them a batch has.
+        `labels`: those of `positions`, for `class_balanced`."""
         self.n_domains = len(positions)
         self._by_domain = positions
         self.batch_size = images_per_domain * self.n_domains
@@ -35,10 +103,18 @@ class Sampler:
             self._pools = [(np.concatenate(positions), np.concatenate(domains))]
         else:
             self._pools = list(zip(positions, domains, strict=True))
+        self._places: list[_Places] = []
+        pool = 0
+        for number, (rows, _) in enumerate(self._pools):
+            if mode == "class_balanced":
+                self._places.append(_ClassesInTurn(labels[number], seed, pool))
+                pool += len(np.unique(labels[number]))
+            else:
+                self._places.append(_Shuffled(len(rows), seed, pool))
+                pool += 1
         self._share = self.batch_size // len(self._pools)
         self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
-        self._seed = seed
-        self._order = lru_cache(maxsize=2 * len(self._pools))(self._permutation)
+        self._target_places = _Shuffled(len(self._target), seed, pool)
 
     def positions(
         self, step: int, rank: int = 0, world_size: int = 1
@@ -52,7 +128,7 @@ class Sampler:
         places: list[np.ndarray] = []
         for pool, (positions, domain_of) in enumerate(self._pools):
             places_here = np.arange(rank, self._share, world_size)
-            chosen = self._draw(pool, len(positions), step * self._share + places_here)
+            chosen = self._places[pool].at(step * self._share + places_here)
             rows.append(positions[chosen])
             domains.append(domain_of[chosen])
             places.append(pool * self._share + places_here)
@@ -61,9 +137,9 @@ class Sampler:
     def block(self, steps: range) -> np.ndarray:
         """`[steps, batch]`: image positions of neighbouring steps at once, for a single process."""
         parts: list[np.ndarray] = []
-        for pool, (positions, _) in enumerate(self._pools):
+        for (positions, _), places in zip(self._pools, self._places, strict=True):
             numbers = np.arange(steps.start * self._share, steps.stop * self._share)
-            chosen = positions[self._draw(pool, len(positions), numbers)]
+            chosen = positions[places.at(numbers)]
             parts.append(chosen.reshape(len(steps), self._share))
         return np.concatenate(parts, axis=1)
 
@@ -72,8 +148,7 @@ class Sampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Target images of a step and their places, which follow those of the labelled images."""
         places = np.arange(rank, self.target_size, world_size)
-        pool = len(self._pools)
-        chosen = self._draw(pool, len(self._target), step * self.target_size + places)
+        chosen = self._target_places.at(step * self.target_size + places)
         return self._target[chosen], self.batch_size + places
 
     def partners(self, keys: Tensor, domains: np.ndarray) -> np.ndarray:
@@ -82,16 +157,3 @@ class Sampler:
         labelled = np.full(len(keys), -1)
         labelled[: len(domains)] = domains
         return partner_rows(keys, labelled, self._by_domain)
-
-    def _permutation(self, pool: int, epoch: int, size: int) -> np.ndarray:
-        return np.random.default_rng((self._seed, pool, epoch)).permutation(size)
-
-    def _draw(self, pool: int, size: int, numbers: np.ndarray) -> np.ndarray:
-        """Which of `size` images come at these places of a pool's endless, shuffled sequence;
-        places are in ascending order."""
-        epochs, offsets = np.divmod(numbers, max(size, 1))
-        chosen = np.empty(len(numbers), dtype=np.int64)
-        for epoch in range(epochs[0], epochs[-1] + 1) if len(numbers) else ():
-            here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
-            chosen[here] = self._order(pool, epoch, size)[offsets[here]]
-        return chosen

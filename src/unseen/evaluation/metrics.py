@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from unseen.records.arrays import Array
+from unseen.records.measures import MEASURES, accuracy
 from unseen.records.result import Calibration, DomainResult
+from unseen.settings.metrics import Metric
 
 N_BINS = 15
 
@@ -19,6 +21,10 @@ class Score(NamedTuple):
     accuracy: float
     loss: float
     """Mean cross-entropy."""
+    confusion: Array
+
+    def measure(self, metric: Metric) -> float:
+        return MEASURES[metric](self.confusion)
 
 
 class Counts:
@@ -71,8 +77,7 @@ class Counts:
 
     def _score(self, values: Array) -> Score:
         confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
-        images = confusion.sum()
-        return Score(int(confusion.trace()) / int(images), float(values[-1] / images))
+        return Score(accuracy(confusion), float(values[-1] / confusion.sum()), confusion)
 
     def results(self) -> list[DomainResult]:
         """Of each model."""

@@ -78,7 +78,7 @@ class Evaluator:
         return each
 
     def score(self, predict: Predict, images: Mapping[str, Array]) -> list[Scores]:
-        """Accuracy and loss alone, where the domain is not told."""
+        """What a checkpoint is chosen by, where the domain is not told."""
         each: list[Scores] = [{} for _ in range(self.n_models)]
         for domain, rows in images.items():
             if not len(rows):

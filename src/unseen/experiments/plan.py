@@ -21,6 +21,7 @@ from unseen.records.folder import RunFolder, run_name, safe_name
 from unseen.records.result import RunResult
 from unseen.reports.gather import Expected
 from unseen.selection import WITHOUT_LABELS
+from unseen.settings.metrics import Metric
 from unseen.training.execute import length
 
 
@@ -86,6 +87,11 @@ class Plan:
             return self.sweep.rules
         *others, oracle = self.sweep.rules
         return (*others, *WITHOUT_LABELS, oracle)
+
+    @property
+    def metric(self) -> Metric:
+        """All runs of a plan are chosen and compared by one."""
+        return self.singles[0].experiment.metric
 
     @property
     def size(self) -> int:
@@ -159,6 +165,12 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
         lines = "\n  ".join(dict.fromkeys(problems))
         raise SettingsError(f"{complaint}:\n  {lines}")
     runs = [run for base, domains in held_out for run in _runs(sweep, base, domains, datasets)]
+    metrics = dict.fromkeys(run.experiment.metric for run in runs)
+    if len(metrics) > 1:
+        raise SettingsError(
+            f"{complaint}:\n  metric: runs that are compared have one, found "
+            f"{' and '.join(metrics)}; set the same for all of them"
+        )
     domains = list(dict.fromkeys(run.condition.unseen for run in runs))
 
     def turn(run: PlannedRun) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ from unseen.experiments.plan import Plan
 from unseen.experiments.run.jobs import Job, Outcome
 from unseen.records.folder import RunFolder
 from unseen.records.views import VIEWS
+from unseen.settings.metrics import METRICS
 from unseen.training.display import Display
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -57,7 +58,7 @@ class PlanDisplay(Display):
             return
         self._ended.add(outcome.path)
         self._failed += outcome.state == "failed"
-        how = f"failed: {outcome.error}" if outcome.state == "failed" else _accuracies(outcome.path)
+        how = f"failed: {outcome.error}" if outcome.state == "failed" else _means(outcome.path)
         self.line(f"{len(self._ended)}/{self._runs} {self._labels[outcome.path]}: {how}")
         self._show_runs()
 
@@ -79,14 +80,16 @@ class PlanDisplay(Display):
             self.advance(self._behind + sum(steps.values()), names or news)
 
 
-def _accuracies(path: Path) -> str:
+def _means(path: Path) -> str:
     result = RunFolder(path).read_result()
     means = {
         about.title: result.mean(result.selection, view)
         for view, about in VIEWS.items()
         if view != "known_domain"
     }
-    return ", ".join(f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None)
+    texts = [f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None]
+    name = "" if result.metric == "accuracy" else f" ({METRICS[result.metric]})"
+    return ", ".join(texts) + name
 
 
 def _last_step(path: Path) -> int:

@@ -13,8 +13,9 @@ from unseen.recipe_files import build_experiment
 from unseen.records.folder import RunFolder
 from unseen.records.result import RunResult
 from unseen.records.run_list import find_runs
+from unseen.selection import recorded_validation
 
-_SHARED = ("setting", "selection", "precision")
+_SHARED = ("setting", "selection", "metric", "precision")
 _SHARED_NETWORK = ("name", "pretrained", "image_size", "freeze_until")
 _FREE_DATA = ("name", "root", "cache", "bad_images", "training_domains", "unseen_domain")
 """Settings of the data that decide nothing, or that the records of a run show better."""
@@ -27,7 +28,7 @@ class Part(NamedTuple):
     experiment: Experiment
     result: RunResult
     validation: float
-    """Mean accuracy on source validation of the weights that its rule chose."""
+    """On source validation, of the weights that its rule chose, by the runs' metric."""
     seconds: float
 
     @property
@@ -131,7 +132,7 @@ def _validation(folder: RunFolder, result: RunResult) -> float:
     step = result.under(result.selection).step
     for record in folder.read_metrics():
         if record["step"] == step and record.get("validation"):
-            return fmean(record["validation"].values())
+            return fmean(recorded_validation(record).values())
     raise UnseenError(
         f"{folder.metrics} has no accuracy on source validation at step {step}, by which runs are "
         "sorted; train the run with data.validation_share above 0"

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torch import Tensor
@@ -22,9 +21,11 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import SurveyingMethod
 from unseen.records.folder import RunFolder
 from unseen.records.log import MetricsLog
-from unseen.records.result import Merged, MergedRun, RuleResult
-from unseen.selection import Evaluation
+from unseen.records.merged import Merged, MergedRun
+from unseen.records.result import RuleResult
+from unseen.selection import Evaluation, SelectBy
 from unseen.serving.model import trained_method
+from unseen.settings.metrics import METRICS, Metric
 from unseen.training.build import Images, build_images, describe_images
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
@@ -75,6 +76,7 @@ class _Measure(NamedTuple):
     images: Images
     feed: "Feed"
     evaluator: Evaluator
+    metric: Metric
 
     def predict(self, images: Tensor, domain: int | None) -> Tensor:
         with self.fabric.autocast():
@@ -84,9 +86,9 @@ class _Measure(NamedTuple):
         self.method.load_state_dict(average.tensors(), strict=False)
 
     def validation(self, step: int) -> Evaluation:
-        """Accuracy on the source validation images."""
-        roles = self.images.roles
-        [evaluation] = measure_step(self.evaluator, self.predict, roles, "source", step)
+        """On the source validation images."""
+        roles, by = self.images.roles, SelectBy("source", self.metric)
+        [evaluation] = measure_step(self.evaluator, self.predict, roles, by, step)
         return evaluation
 
     def model(self) -> Measurement:
@@ -136,7 +138,7 @@ def _open(fabric: "Fabric", experiment: Experiment, best: Part, display: Display
         )
     feed = open_feed(fabric, experiment, images, method, display)
     evaluator = Evaluator(feed.evaluation, len(result.classes), feed.process, lambda each: each)
-    return _Measure(fabric, method, images, feed, evaluator)
+    return _Measure(fabric, method, images, feed, evaluator, experiment.metric)
 
 
 def _greedily(measure: _Measure, parts: Sequence[Part], display: Display) -> list[Part]:
@@ -148,7 +150,8 @@ def _greedily(measure: _Measure, parts: Sequence[Part], display: Display) -> lis
         larger = average.with_file(_weights(part))
         found = _score(measure, larger)
         verdict = "added" if found >= best else "left out"
-        display.line(f"{verdict} {part.name}: {found:.2%} on source validation, before {best:.2%}")
+        what = f"{METRICS[measure.metric]} on source validation"
+        display.line(f"{verdict} {part.name}: {found:.2%} {what}, before {best:.2%}")
         if found >= best:
             average, best = larger, found
             chosen.append(part)
@@ -157,7 +160,7 @@ def _greedily(measure: _Measure, parts: Sequence[Part], display: Display) -> lis
 
 def _score(measure: _Measure, average: Average) -> float:
     measure.load(average)
-    return fmean(measure.validation(step=0).validation.values())
+    return measure.validation(step=0).score
 
 
 def _write_weights(

@@ -3,6 +3,7 @@
 With 345 classes one matrix is a megabyte; a run has dozens of them. No torch.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ class Confusion:
     def __init__(self, counts: Array | None = None, stored: tuple[Path, int] | None = None) -> None:
         self._counts = counts
         self._stored = stored
+        self._derived: dict[Callable[[Array], float], float] = {}
 
     def read(self) -> Array:
         """`int64 [classes, classes]`. Stored counts are read anew each time and not kept."""
@@ -28,6 +30,12 @@ class Confusion:
         if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
             raise UnseenError(f"{path} is damaged: array '{number}' is no confusion matrix")
         return counts.astype(np.int64)
+
+    def derived(self, formula: Callable[[Array], float]) -> float:
+        """A number that follows from the counts; it is kept, unlike counts that were read."""
+        if formula not in self._derived:
+            self._derived[formula] = formula(self.read())
+        return self._derived[formula]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Confusion):

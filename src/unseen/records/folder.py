@@ -13,8 +13,9 @@ from unseen.config import Experiment, complete_settings, identity
 from unseen.errors import UnseenError
 from unseen.records.format import FORMAT, check_format
 from unseen.records.log import read_log
+from unseen.records.merged import merged_identity
 from unseen.records.provenance import describe_environment
-from unseen.records.result import RunResult, merged_identity, read_result, write_result
+from unseen.records.result import RunResult, read_result, write_result
 
 try:
     import fcntl

@@ -5,14 +5,11 @@ for domain, measured in result.view("source", "out_of_domain").items():
     print(domain, measured.accuracy, measured.confusion)
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -28,10 +25,13 @@ from pydantic import (
 
 from unseen.atomic import read_json, write_json
 from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.records import measures
 from unseen.records.arrays import Array
 from unseen.records.confusion import Confusion, ConfusionFile
 from unseen.records.format import FORMAT, check_format
+from unseen.records.merged import Merged
 from unseen.records.views import VIEWS, View
+from unseen.settings.metrics import Metric
 
 CONFUSIONS = "confusions.npz"
 """Beside result.json."""
@@ -110,6 +110,33 @@ class DomainResult(_Record):
 
     @computed_field
     @property
+    def balanced_accuracy(self) -> float:
+        """Mean recall over the classes that have images."""
+        return self.measure("balanced")
+
+    @computed_field
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 over the classes that have images."""
+        return self.measure("macro_f1")
+
+    @computed_field
+    @property
+    def largest_class_share(self) -> float:
+        """The accuracy of always answering with the class that has the most images."""
+        return self.counts.derived(measures.largest_class_share)
+
+    def measure(self, metric: Metric) -> float:
+        if metric == "accuracy":
+            return self.accuracy
+        return self.counts.derived(measures.MEASURES[metric])
+
+    def always_largest(self, metric: Metric) -> float:
+        """What always answering with the class that has the most images would get."""
+        return self.counts.derived(measures.ALWAYS_LARGEST[metric])
+
+    @computed_field
+    @property
     def calibration_error(self) -> float:
         return self.calibration.error
 
@@ -127,10 +154,7 @@ class DomainResult(_Record):
     @property
     def recall(self) -> Array:
         """Share of each class's images that were recognised; NaN for a class without images."""
-        confusion = self.confusion
-        total = confusion.sum(axis=1)
-        unknown = np.full(len(total), np.nan)
-        return np.divide(confusion.diagonal(), total, out=unknown, where=total > 0)
+        return measures.recall(self.confusion)
 
 
 Measured = dict[str, DomainResult]
@@ -147,74 +171,6 @@ class RuleResult(_Record):
     """Class scores are divided by it before they become probabilities: fitted on the source
     validation images, every domain weighing the same. 1 where they have no wrong answer to fit on;
     None in records of versions that fitted none."""
-
-
-class MergedRun(_Record):
-    """One of the runs that a merged one was made from."""
-
-    run: str
-    """Its identity."""
-    folder: str
-    """The name of its folder."""
-    seed: int
-    steps: int
-    seconds: float
-    validation: float
-    """Mean accuracy on its source validation images."""
-    averaged: bool
-    """False where the greedy choice left it out."""
-
-
-class Merged(_Record):
-    """What a model was merged from: its weights are the average of those of other runs."""
-
-    choose: Literal["all", "greedy"]
-    runs: tuple[MergedRun, ...]
-    """All that were trained for it, the best on source validation first."""
-
-    @property
-    def identity(self) -> str:
-        return merged_identity(self.choose, [each.run for each in self.runs])
-
-    @property
-    def averaged(self) -> tuple[MergedRun, ...]:
-        return tuple(each for each in self.runs if each.averaged)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(sorted({each.seed for each in self.runs}))
-
-    @property
-    def steps(self) -> int:
-        """Of all runs together."""
-        return sum(each.steps for each in self.runs)
-
-    @property
-    def seconds(self) -> float:
-        """Of all runs together."""
-        return sum(each.seconds for each in self.runs)
-
-    @property
-    def label(self) -> str:
-        """`merged (7 runs)`: the number of runs that it cost."""
-        how = "merged greedily" if self.choose == "greedy" else "merged"
-        return f"{how} ({len(self.runs)} runs)"
-
-    @property
-    def description(self) -> str:
-        """A sentence for people."""
-        left_out = len(self.runs) - len(self.averaged)
-        chosen = f", chosen greedily by source validation ({left_out} left out)" if left_out else ""
-        return (
-            f"Merged from {len(self.runs)} runs: its weights are the average of those of "
-            f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
-        )
-
-
-def merged_identity(choose: str, runs: Iterable[str]) -> str:
-    """Another one for runs with other identities, and for another way to choose among them."""
-    text = json.dumps([choose, *sorted(runs)])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class RunResult(_Record):
@@ -239,6 +195,8 @@ class RunResult(_Record):
     """Digest of all images."""
     selection: str
     """The rule that counts for this run."""
+    metric: Metric = "accuracy"
+    """What its rule chose the checkpoint by."""
     remarks: tuple[str, ...] = ()
     merged: Merged | None = None
     """Of a model that was not trained, but averaged from others."""
@@ -268,10 +226,11 @@ class RunResult(_Record):
             raise SettingsError(unknown_name("view", name, VIEWS))
         return self.under(rule).views.get(name, {})
 
-    def mean(self, rule: str, view: View) -> float | None:
-        """Accuracy, every domain counting the same; None where the view has no domain."""
-        measured = self.view(rule, view)
-        return fmean(each.accuracy for each in measured.values()) if measured else None
+    def mean(self, rule: str, view: View, metric: Metric | None = None) -> float | None:
+        """By the run's own metric or another, every domain counting the same; None where the view
+        has no domain."""
+        measured = self.view(rule, view).values()
+        return fmean(each.measure(metric or self.metric) for each in measured) if measured else None
 
 
 def labelled_bound(method: str) -> str:

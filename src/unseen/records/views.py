@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from unseen.settings.metrics import METRICS, Metric
+
 View = Literal["out_of_domain", "in_domain", "known_domain"]
 
 
@@ -12,9 +14,8 @@ class ViewTexts(NamedTuple):
     table_note: str
     """What a number means in a table whose columns are the domains left out of training."""
 
-    @property
-    def table_title(self) -> str:
-        return f"{self.title.replace(' ', '-').capitalize()} accuracy"
+    def table_title(self, metric: Metric) -> str:
+        return f"{self.title.replace(' ', '-').capitalize()} {METRICS[metric]}"
 
 
 _OTHER_DOMAINS = "mean over these domains. The column names the domain left out of training."

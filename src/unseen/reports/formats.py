@@ -53,21 +53,22 @@ def to_csv(table: Table) -> str:
     """One line for each number, in percent at full precision; empty where there is none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*_CSV_PLACE, "mean", table.spread, "n", "planned"))
-    for row in table.rows:
+    writer.writerow((*_CSV_PLACE, "mean", table.spread, "n", "planned", "metric"))
+    for row in table.lines:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is None:
                 continue
             place = (table.dataset, table.view, table.rule, row.method, row.backbone)
             numbers = cell.estimate or ("", "", 0)
-            writer.writerow((*place, column.quantity, column.name, *numbers, cell.planned))
+            about = (cell.planned, table.metric)
+            writer.writerow((*place, column.quantity, column.name, *numbers, *about))
     return out.getvalue()
 
 
 def to_markdown(table: Table) -> str:
     """A heading, a pipe table and the notes."""
     rows = []
-    for row in table.rows:
+    for row in table.lines:
         texts = [escaped(row.name)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             text = escaped(cell_text(cell, column))
@@ -82,7 +83,7 @@ def to_latex(table: Table) -> str:
     """A floating table; the document needs the booktabs package."""
     header = ["method", *(column.name for column in table.columns)]
     lines = [" & ".join(map(_latex, header)) + r" \\", r"\midrule"]
-    for row in table.rows:
+    for row in table.lines:
         texts = [_latex(row.name)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             text = _latex(cell_text(cell, column)).replace("-", "$-$")

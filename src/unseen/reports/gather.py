@@ -1,13 +1,14 @@
 """Results of runs in the order of a table: what was planned, what is there, and its numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
-from unseen.records.result import RunResult
+from unseen.records.result import DomainResult, RunResult
 from unseen.records.views import View
 from unseen.reports.statistics import macro_mean
+from unseen.settings.metrics import Metric
 
 MethodKey = tuple[str, str]
 """Method and backbone: what a row of a table is about."""
@@ -101,20 +102,54 @@ def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
     )
 
 
-def gather(results: Sequence[RunResult], rule: str, view: View, layout: Layout) -> Numbers:
-    """Each run's accuracy, as the mean over the domains that the view is about."""
+def common_metric(results: Iterable[RunResult]) -> Metric:
+    """What the checkpoints of all runs were chosen by."""
+    metrics: list[Metric] = list(dict.fromkeys(result.metric for result in results))
+    if len(metrics) > 1:
+        raise UnseenError(
+            f"checkpoints of these runs were chosen by different metrics ({', '.join(metrics)}), "
+            "and a table shows one; give the runs of one metric, or say which one to show "
+            f"('unseen report RUNS --metric {metrics[-1]}')"
+        )
+    return metrics[0]
+
+
+def gather(
+    results: Sequence[RunResult], rule: str, view: View, layout: Layout, metric: Metric
+) -> Numbers:
+    """Each run's result, as the mean over the domains that the view is about."""
     numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
     for result in results:
-        measured = result.view(rule, view) if rule in result.rules else {}
-        by_domain = {name: each.accuracy for name, each in measured.items()}
-        outside = view == "out_of_domain"
-        domains = result.unseen_domains if outside else result.source_domains
-        accuracy = macro_mean(by_domain, domains)
-        if accuracy is not None:
+        value = _mean(result, rule, view, lambda each: each.measure(metric))
+        if value is not None:
             method, backbone, column = _place(result)
             seed = layout.seeds[0] if _is_over_seeds(result) else result.seed
-            numbers[method, backbone][column][seed] = 100 * accuracy
+            numbers[method, backbone][column][seed] = 100 * value
     return numbers
+
+
+def gather_always_largest(
+    results: Iterable[RunResult], rule: str, view: View, metric: Metric
+) -> dict[str, float]:
+    """Percent by column, of always answering with a domain's most frequent class. It depends on the
+    images alone: the first run of a column has it."""
+    found: dict[str, float] = {}
+    for result in results:
+        column = column_name(result.unseen_domains)
+        if column not in found:
+            value = _mean(result, rule, view, lambda each: each.always_largest(metric))
+            if value is not None:
+                found[column] = 100 * value
+    return found
+
+
+def _mean(
+    result: RunResult, rule: str, view: View, measure: Callable[[DomainResult], float]
+) -> float | None:
+    measured = result.view(rule, view) if rule in result.rules else {}
+    outside = view == "out_of_domain"
+    domains = result.unseen_domains if outside else result.source_domains
+    return macro_mean({name: measure(each) for name, each in measured.items()}, domains)
 
 
 def column_name(unseen_domains: Iterable[str]) -> str:

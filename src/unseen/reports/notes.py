@@ -4,6 +4,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from unseen.records.result import RunResult
 from unseen.reports.statistics import CONFIDENCE, worst_domain
+from unseen.selection import rule_note
+from unseen.settings.metrics import METRICS, Metric
+
+
+def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> tuple[str, ...]:
+    """What the checkpoints were chosen by, and a word where the table shows another metric."""
+    by_metric: dict[Metric, dict[str, None]] = {}
+    for result in results:
+        by_metric.setdefault(result.metric, {})[result.method] = None
+    if len(by_metric) == 1:
+        (chosen_by,) = by_metric
+        first = rule_note(rule, chosen_by)
+        if chosen_by == metric:
+            return (first,)
+        return first, f"Checkpoints were chosen by {METRICS[chosen_by]}, not by {METRICS[metric]}."
+    told = "; ".join(f"{METRICS[each]}: {', '.join(names)}" for each, names in by_metric.items())
+    return rule_note(rule, None), f"Checkpoints were chosen by different metrics ({told})."
+
+
+def always_largest_note() -> str:
+    return (
+        "Largest class: what always answering with a domain's most frequent class would get, "
+        "whatever the image."
+    )
 
 
 def seeds_note(seeds: Sequence[int]) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 from unseen.records.result import RunResult
+from unseen.records.views import VIEWS
 from unseen.reports import notes
-from unseen.reports.gather import Expected, gather, lay_out
+from unseen.reports.gather import Expected, common_metric, gather, lay_out
 from unseen.reports.statistics import Estimate
 from unseen.reports.tables import (
     Cell,
@@ -36,8 +37,9 @@ def summarize(
         found[name] = _by_row(results, expected[name]) if results else {}
         planned[name] = len(expected[name].seeds)
     rows = list(dict.fromkeys(row for by_row in found.values() for row in by_row))
-    columns = (*(Column(name, "accuracy") for name in by_dataset), _AVERAGE)
     everything = [each for results in by_dataset.values() for each in results]
+    metric = common_metric(everything)
+    columns = (*(Column(name, metric) for name in by_dataset), _AVERAGE)
     apart = {(method, "") for method, _ in rows_apart(everything)}
     table_rows = [
         Row(row, row, "", _cells([found[name].get(row, {}) for name in found], planned))
@@ -45,12 +47,13 @@ def summarize(
     ]
     trials = sorted(set(planned.values()))
     return Table(
-        title=f"Out-of-domain accuracy (%): {', '.join(by_dataset)}",
+        title=f"{VIEWS['out_of_domain'].table_title(metric)} (%): {', '.join(by_dataset)}",
         rule=rule,
         columns=columns,
         rows=tuple(mark_best(table_rows, columns, apart)),
         dataset="summary",
         view="out_of_domain",
+        metric=metric,
         notes=(*about, _spread_note(trials), *_row_notes(table_rows, everything)),
         spread="standard_error",
     )
@@ -69,7 +72,7 @@ def _by_row(results: Sequence[RunResult], expected: Expected) -> dict[str, BySee
     """For each row, the mean over the held-out domains by seed."""
     (rule, *_) = results[0].rules
     layout = lay_out(results, expected)
-    numbers = gather(results, rule, "out_of_domain", layout)
+    numbers = gather(results, rule, "out_of_domain", layout, common_metric(results))
     return {
         layout.row_name(*row): overall_by_seed(by_column, layout.seeds)
         for row, by_column in numbers.items()

@@ -15,13 +15,17 @@ from unseen.reports.gather import (
     MethodKey,
     Numbers,
     check_results,
+    common_metric,
     gather,
+    gather_always_largest,
     lay_out,
 )
 from unseen.reports.statistics import Estimate, estimate, paired_difference
-from unseen.selection import check_rule, rule_note
+from unseen.selection import check_rule
+from unseen.settings.metrics import Metric
 
-Quantity = Literal["accuracy", "overall", "difference"]
+Quantity = Metric | Literal["overall", "difference"]
+LARGEST_CLASS = "largest class"
 
 
 class Column(NamedTuple):
@@ -52,7 +56,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """One view of one dataset under one selection rule; `notes` belong in every caption."""
+    """One view of one dataset under one selection rule, by one metric; `notes` belong in every
+    caption."""
 
     title: str
     rule: str
@@ -60,35 +65,51 @@ class Table:
     rows: tuple[Row, ...]
     dataset: str
     view: View
+    metric: Metric
     notes: tuple[str, ...]
     spread: Literal["half_width", "standard_error"] = "half_width"
     """What the number after ± is: half of a 95 % interval, or a standard error."""
+    always_largest: Row | None = None
+    """What answering with each domain's most frequent class would get, whatever the image."""
+
+    @property
+    def lines(self) -> tuple[Row, ...]:
+        """All that is printed: the methods, and what each of them has to beat."""
+        return (*self.rows, self.always_largest) if self.always_largest else self.rows
 
 
 def build_tables(
-    results: Sequence[RunResult], rule: str, expected: Expected | None = None
+    results: Sequence[RunResult],
+    rule: str,
+    expected: Expected | None = None,
+    metric: Metric | None = None,
 ) -> list[Table]:
     """A table for each view that was measured; the first method is what others are compared to.
 
     `expected` sets the order, and what of it is not there yet is shown as missing; without it,
-    methods and columns come in the order of `results`.
+    methods and columns come in the order of `results`. `metric` shows another one than that which
+    the checkpoints were chosen by, and notes say so.
     """
     check_rule(rule)
     check_results(results, rule)
+    metric = metric or common_metric(results)
     layout = lay_out(results, expected or Expected())
     apart = rows_apart(results)
     tables = []
     for view in VIEWS:
-        numbers = gather(results, rule, view, layout)
+        numbers = gather(results, rule, view, layout, metric)
         if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
-            tables.append(_build(results[0].dataset, view, rule, layout, numbers, apart))
+            largest = gather_always_largest(results, rule, view, metric)
+            kind = (results[0].dataset, view, rule, metric)
+            tables.append(_build(kind, layout, numbers, apart, largest))
+    first = notes.selection_notes(results, rule, metric)
     about_runs = (
         notes.upper_bound_note(results, rule),
         notes.adaptation_note(results),
         notes.unlike_note(results),
     )
     extra = (*(note for note in about_runs if note), *notes.merged_notes(results))
-    return [replace(each, notes=(*each.notes, *extra)) for each in tables]
+    return [replace(each, notes=(*first, *each.notes, *extra)) for each in tables]
 
 
 def rows_apart(results: Sequence[RunResult]) -> set[MethodKey]:
@@ -101,32 +122,46 @@ def rows_apart(results: Sequence[RunResult]) -> set[MethodKey]:
 
 
 def _build(
-    dataset: str,
-    view: View,
-    rule: str,
+    kind: tuple[str, View, str, Metric],
     layout: Layout,
     numbers: Numbers,
     apart: set[MethodKey],
+    largest: Mapping[str, float],
 ) -> Table:
-    columns = [*(Column(name, "accuracy") for name in layout.columns), Column("overall", "overall")]
+    dataset, view, rule, metric = kind
+    columns = [*(Column(name, metric) for name in layout.columns), Column("overall", "overall")]
     if len(layout.methods) > 1:
         columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
     rows = mark_best(_rows(numbers, layout), columns, apart)
     described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
     return Table(
-        title=f"{VIEWS[view].table_title} (%): {', '.join(described)}",
+        title=f"{VIEWS[view].table_title(metric)} (%): {', '.join(described)}",
         rule=rule,
         columns=tuple(columns),
         rows=tuple(rows),
         dataset=dataset,
         view=view,
+        metric=metric,
+        always_largest=_always_largest(columns, largest),
         notes=(
-            rule_note(rule),
             VIEWS[view].table_note,
             notes.seeds_note(layout.seeds),
+            notes.always_largest_note(),
             *_row_notes(view, layout, rows, numbers),
         ),
     )
+
+
+def _always_largest(columns: Sequence[Column], by_column: Mapping[str, float]) -> Row:
+    """Without intervals: it is a fact about the images."""
+    cells: list[Cell | None] = []
+    for column in columns:
+        values = [by_column[column.name]] if column.name in by_column else []
+        if column.quantity == "overall":
+            values = list(by_column.values()) if len(by_column) == len(cells) else []
+        value = Estimate(fmean(values), None, 1) if values else None
+        cells.append(None if column.quantity == "difference" else Cell(value, 1))
+    return Row(LARGEST_CLASS, LARGEST_CLASS, "", tuple(cells))
 
 
 def _rows(numbers: Numbers, layout: Layout) -> list[Row]:

@@ -15,6 +15,7 @@ from unseen.records.views import VIEWS
 from unseen.reports.formats import cell_text
 from unseen.reports.long_names import words, wrapped
 from unseen.reports.tables import Column, Table
+from unseen.settings.metrics import METRICS, Metric
 
 _GAP, _EDGES = 3, 4  # between two columns, and left and right of them all
 _SHORT, _LONGEST_WORD = 12, 14  # letters of a header that is not broken, and of a word of others
@@ -42,11 +43,13 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
     """For a terminal `width` columns wide. Where space is short, intervals move below their
     numbers, then headers are broken, then columns move below the others."""
     names = [one_line(row.name) for row in table.rows]
+    if table.always_largest:
+        names.append(wrapped(table.always_largest.name, max(map(_width, ["method", *names]))))
     columns = [
         _Column(
             _heading(column),
-            [cell_text(row.cells[place], column) for row in table.rows],
-            [bool(cell and cell.best) for row in table.rows for cell in (row.cells[place],)],
+            [cell_text(row.cells[place], column) for row in table.lines],
+            [bool(cell and cell.best) for row in table.lines for cell in (row.cells[place],)],
         )
         for place, column in enumerate(table.columns)
     ]
@@ -115,26 +118,33 @@ def run_table(result: RunResult, width: int = 100) -> RichTable:
         title = f"{where}, seed {result.seed}), selection: {rule}, step {chosen.step}"
     else:
         title = f"{where}), selection: {rule}"
-    return views_table(chosen.views, title, width)
+    return views_table(chosen.views, title, result.metric, width)
 
 
-def views_table(views: Views, title: str, width: int = 100) -> RichTable:
-    """Accuracy by domain in each view that was measured, and how honest confidence is, before and
-    after calibration."""
+def views_table(views: Views, title: str, metric: Metric, width: int = 100) -> RichTable:
+    """By domain in each view that was measured: the metric that counts, accuracy, the share of the
+    largest class, which a model has to beat, and how honest confidence is, before and after
+    calibration."""
+    others: list[Metric] = [] if metric == "accuracy" else [metric]
     table = RichTable(title=Text(title), title_justify="left")
     table.add_column("domain")
     table.add_column("view", no_wrap=True)
     everything = [each for by_domain in views.values() for each in by_domain.values()]
     after = any(each.calibrated for each in everything)
-    columns = ("accuracy", "images", "calibration\nerror", "after\nscaling")
-    for column in columns if after else columns[:-1]:
+    columns = [METRICS[each].replace(" ", "\n") for each in others]
+    columns += ["accuracy", "largest\nclass", "images", "calibration\nerror"]
+    columns += ["after\nscaling"] if after else []
+    room = max(width - 66 - 11 * (len(others) + after), 8)
+    for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for view, by_domain in views.items():
         for domain, measured in by_domain.items():
             table.add_row(
-                Text(wrapped(one_line(domain), max(width - (66 if after else 56), 8))),
+                Text(wrapped(one_line(domain), room)),
                 VIEWS[view].title,
+                *(f"{measured.measure(each):.1%}" for each in others),
                 f"{measured.accuracy:.1%}",
+                f"{measured.largest_class_share:.1%}",
                 str(measured.images),
                 *(f"{error:.1%}" for error in _errors(measured)),
             )

@@ -57,7 +57,7 @@ class Trackers:
     def table(self, table: Table) -> None:
         """One of the tables of a comparison."""
         header = ("method", *(column.name for column in table.columns))
-        rows = [(row.name, *map(cell_text, row.cells, table.columns)) for row in table.rows]
+        rows = [(row.name, *map(cell_text, row.cells, table.columns)) for row in table.lines]
         self._each(lambda tracker: tracker.table(table.view, header, rows))
 
     def close(self, finished: bool) -> None:

@@ -11,8 +11,12 @@ from unseen.reports.confusions import most_confused, shares
 from unseen.reports.figures.grids import draw_heat
 from unseen.reports.figures.panels import HeatPanel, number_texts
 from unseen.reports.figures.shapes import Drawing
+from unseen.settings.metrics import METRICS
 
-TABLE_HEADER = ("view", "domain", "accuracy", "calibration error", "images")
+TABLE_HEADER = (
+    *("view", "domain", *METRICS.values()),
+    *("largest class", "calibration error", "images"),
+)
 
 _CELL, _LABELS, _FEWEST = 34, 110, 8  # pixels; and the number of columns that a title needs
 
@@ -24,13 +28,16 @@ def final_numbers(result: RunResult) -> dict[str, float]:
         if not domains:
             continue
         for domain, each in domains.items():
-            found[f"final/{view}/{domain}/accuracy"] = each.accuracy
             found[f"final/{view}/{domain}/ece"] = each.calibration_error
             if each.calibrated_error is not None:
                 found[f"final/{view}/{domain}/ece after scaling"] = each.calibrated_error
-        accuracies = [each.accuracy for each in domains.values()]
-        found[f"final/{view}/mean accuracy"] = fmean(accuracies)
-        found[f"final/{view}/worst accuracy"] = min(accuracies)
+        for metric in dict.fromkeys(("accuracy", result.metric)):
+            name = METRICS[metric]
+            values = {domain: each.measure(metric) for domain, each in domains.items()}
+            for domain, value in values.items():
+                found[f"final/{view}/{domain}/{name}"] = value
+            found[f"final/{view}/mean {name}"] = fmean(values.values())
+            found[f"final/{view}/worst {name}"] = min(values.values())
     return found
 
 
@@ -40,7 +47,8 @@ def final_rows(result: RunResult) -> list[tuple[str, ...]]:
         (
             view,
             domain,
-            f"{each.accuracy:.1%}",
+            *(f"{each.measure(metric):.1%}" for metric in METRICS),
+            f"{each.largest_class_share:.1%}",
             f"{each.calibration_error:.1%}",
             str(each.images),
         )

@@ -93,9 +93,8 @@ def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
         number = experiment.target_images or per_domain * len(roles.train)
         _check_share("target_images", number, experiment.devices.number)
         target = (roles.target_rows, number)
-    return Sampler(
-        list(roles.train.values()), per_domain, experiment.sampling, experiment.seed, target
-    )
+    how = (per_domain, experiment.sampling, experiment.seed)
+    return Sampler(list(roles.train.values()), *how, target, list(roles.labels.values()))
 
 
 def _check_share(name: str, number: int, devices: int) -> None:

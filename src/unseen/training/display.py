@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from unseen.settings.metrics import METRICS, Metric
+
 _SECONDS_BETWEEN_LINES = 15.0
 
 
@@ -59,7 +61,7 @@ class Display(Drawn):
         self._first = self._base = done
         self._started = time.monotonic()
         self._last_line = self._started
-        self._accuracy = ""
+        self._validation = ""
 
     @property
     def silent(self) -> bool:
@@ -76,12 +78,12 @@ class Display(Drawn):
         """The next run starts; `done_before` steps of the total lie behind it."""
         self._label = label
         self._base = done_before
-        self._accuracy = ""
+        self._validation = ""
         self._progress.update(self._task, description=label, completed=done_before, news="")
 
     def step(self, step: int, loss: float) -> None:
         """`step` steps of the current run are done."""
-        self.advance(self._base + step, f"loss {loss:.3f}{self._accuracy}")
+        self.advance(self._base + step, f"loss {loss:.3f}{self._validation}")
 
     def advance(self, done: int, news: str) -> None:
         """`done` steps of the total lie behind."""
@@ -96,9 +98,10 @@ class Display(Drawn):
         """Images are decoded for the first time."""
         self._progress.update(self._task, news=f"{doing} images {done}/{total}")
 
-    def evaluation(self, accuracy: float) -> None:
-        """Mean accuracy on the source validation images."""
-        self._accuracy = f", validation {accuracy:.1%}"
+    def evaluation(self, value: float, metric: Metric) -> None:
+        """The mean over domains of what counts, on the source validation images."""
+        name = "" if metric == "accuracy" else f" {METRICS[metric]}"
+        self._validation = f", validation{name} {value:.1%}"
 
     def line(self, text: str) -> None:
         """A line that stays."""

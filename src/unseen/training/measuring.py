@@ -19,8 +19,10 @@ from unseen.methods.base import Method
 from unseen.methods.kinds import DomainAware
 from unseen.records.arrays import write_arrays
 from unseen.records.folder import RunFolder
-from unseen.records.result import Merged, RuleResult, RunResult
-from unseen.selection import WITHOUT_LABELS, Evaluation, choose
+from unseen.records.merged import Merged
+from unseen.records.result import RuleResult, RunResult
+from unseen.selection import WITHOUT_LABELS, Evaluation, SelectBy, choose
+from unseen.settings.metrics import Metric
 from unseen.training.averaging.average import Average
 from unseen.training.averaging.swad import ValleyAverage
 from unseen.training.build import Images
@@ -51,7 +53,7 @@ def _record(state: RunState, evaluation: Evaluation, candidate: bool) -> None:
     assert state.log is not None
     statistics, average = state.method.statistics(), state.average
     state.log.write(evaluation_record(evaluation, candidate, statistics, average))
-    state.display.evaluation(fmean(evaluation.validation.values()))
+    state.display.evaluation(evaluation.score, evaluation.metric)
     files = [
         state.folder.weights(rule)
         for rule in (_recorded_rules(state) if candidate else ())
@@ -65,8 +67,8 @@ def _record(state: RunState, evaluation: Evaluation, candidate: bool) -> None:
 
 def _evaluate(state: RunState) -> Evaluation:
     with _predicting(state) as predict:
-        roles, selection = state.images.roles, state.experiment.selection
-        [evaluation] = measure_step(state.evaluator, predict, roles, selection, state.step)
+        roles, by = state.images.roles, select_by(state.experiment)
+        [evaluation] = measure_step(state.evaluator, predict, roles, by, state.step)
     return evaluation
 
 
@@ -82,19 +84,20 @@ def _judge(state: RunState) -> Evaluation | None:
 
 
 def measure_step(
-    evaluator: Evaluator, predict: Predict, roles: Roles, selection: str, step: int
+    evaluator: Evaluator, predict: Predict, roles: Roles, by: SelectBy, step: int
 ) -> list[Evaluation]:
-    """Accuracies at a step, of each model. The unseen domain is looked at during training only
-    under the selection rule that says so by its name, `oracle`."""
+    """Accuracies at a step, of each model, and values of the metric. The unseen domain is looked at
+    during training only under the selection rule that says so by its name, `oracle`."""
     found = []
     for scores in evaluator.score(predict, roles.validation):
         losses = {domain: score.loss for domain, score in scores.items()}
-        found.append(Evaluation(step, _accuracies(scores), validation_loss=losses))
-    if selection != "oracle":
+        measured = Evaluation(step, _accuracies(scores), validation_loss=losses, metric=by.metric)
+        found.append(measured._replace(validation_metric=_values(scores, by.metric)))
+    if by.rule != "oracle":
         return found
     unseen = evaluator.score(predict, roles.out_of_domain)
     return [
-        evaluation._replace(unseen=_accuracies(scores))
+        evaluation._replace(unseen=_accuracies(scores), unseen_metric=_values(scores, by.metric))
         for evaluation, scores in zip(found, unseen, strict=True)
     ]
 
@@ -118,8 +121,12 @@ def evaluation_record(
         "validation": evaluation.validation,
         "validation_loss": evaluation.validation_loss,
     }
+    if evaluation.validation_metric is not None:
+        record[f"validation_{evaluation.metric}"] = evaluation.validation_metric
     if evaluation.unseen:
         record["unseen"] = evaluation.unseen
+    if evaluation.unseen_metric:
+        record[f"unseen_{evaluation.metric}"] = evaluation.unseen_metric
     if evaluation.without_labels:
         record["without_labels"] = evaluation.without_labels
     if average is not None:
@@ -215,6 +222,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         classes=tuple(method.task.classes),
         data=run.images.prepared.content,
         selection=experiment.selection,
+        metric=experiment.metric,
         remarks=(*method.remarks, *_about_temperature(results[experiment.selection])),
         merged=merged,
         rules=results,
@@ -227,6 +235,10 @@ def _about_temperature(chosen: RuleResult) -> Iterator[str]:
             "Its probabilities are not calibrated: no source validation image was answered "
             "wrongly, so a temperature could not be fitted."
         )
+
+
+def select_by(experiment: Experiment) -> SelectBy:
+    return SelectBy(experiment.selection, experiment.metric)
 
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:
@@ -259,3 +271,10 @@ def _predicting(state: RunState) -> Iterator[Predict]:
 
 def _accuracies(scores: Scores) -> dict[str, float]:
     return {domain: score.accuracy for domain, score in scores.items()}
+
+
+def _values(scores: Scores, metric: Metric) -> dict[str, float] | None:
+    """Of another metric than accuracy."""
+    if metric == "accuracy":
+        return None
+    return {domain: score.measure(metric) for domain, score in scores.items()}

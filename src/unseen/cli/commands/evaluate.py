@@ -29,7 +29,7 @@ def run(chosen: argparse.Namespace) -> None:
     rule = opened.result.selection
     console = Console()
     title = f"{opened.result.method} on {where}, selection: {rule}"
-    console.print(views_table(views, title, console.width))
+    console.print(views_table(views, title, opened.result.metric, console.width))
     if chosen.data is None:
         same = views == opened.result.under(rule).views
         console.print(

@@ -4,6 +4,7 @@ It reads the run folders and works offline; it opens in any browser, also on a p
 
   unseen report runs
   unseen report runs -o paper --rule last --figures
+  unseen report runs --metric balanced             (every class counts the same)
   unseen report runs --watch
   unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from unseen.settings.metrics import METRICS
+
 _SECONDS = 10
 
 
@@ -24,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, help="where to write; otherwise RUNS/report")
     parser.add_argument("--rule", help="selection rule to show first: source, last or oracle")
+    parser.add_argument(
+        "--metric",
+        choices=tuple(METRICS),
+        help="show this one, whatever the checkpoints were chosen by (left out: each run's own)",
+    )
     parser.add_argument(
         "--figures", action="store_true", help="also write each figure as PNG, SVG and PDF"
     )
@@ -41,7 +49,15 @@ def run(chosen: argparse.Namespace) -> None:
 
     console = Console()
     folder = chosen.output or chosen.runs / "report"
-    write = partial(write_report, chosen.runs, folder, chosen.rule, chosen.figures, chosen.tsne)
+    write = partial(
+        write_report,
+        chosen.runs,
+        folder,
+        chosen.rule,
+        chosen.figures,
+        chosen.tsne,
+        metric=chosen.metric,
+    )
 
     def say(page: Path) -> None:
         console.print(str(page), markup=False, highlight=False, soft_wrap=True)

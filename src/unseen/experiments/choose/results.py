@@ -20,7 +20,7 @@ from unseen.records.run_list import RunList, write_run_list
 from unseen.reports.formats import write_table, write_tables
 from unseen.reports.summary import summarize
 from unseen.reports.tables import Table, build_tables
-from unseen.selection import DRAW_RULES, WITHOUT_LABELS, rule_note
+from unseen.selection import DRAW_RULES, WITHOUT_LABELS, meaning, rule_note
 
 
 class Chosen(NamedTuple):
@@ -69,7 +69,7 @@ def write_results(
         chosen = [found for each in plan.draws if (found := _choose(plan, each, runs, rule))]
         everything += chosen
         finished = [each.run for each in chosen if each.run.folder(runs).finished]
-        note = f"{_best_of(plan)}, chosen by rule {rule}: {DRAW_RULES[rule]}."
+        note = f"{_best_of(plan)}, chosen by rule {rule}: {_meaning(plan, rule)}."
         rows = [row for row in merged if rule in row.result.rules]
         write_run_list(home / rule, with_merged(list_runs(finished, runs, note), rows))
         results = _results(plan, runs, rule, chosen, rows)
@@ -191,7 +191,7 @@ def _measured(result: RunResult, recorded: str, rule: str) -> RunResult:
 
 def _named(table: Table, plan: Plan, rule: str, recorded: str, missing: Sequence[Missing]) -> Table:
     """Rule and number of draws belong to every number of the table."""
-    rest = [note for note in table.notes if note != rule_note(recorded)]
+    rest = [note for note in table.notes if note != rule_note(recorded, table.metric)]
     notes = (*_about(plan, rule, missing), *rest)
     return replace(table, title=_title(table, plan, rule), rule=rule, notes=notes)
 
@@ -201,12 +201,16 @@ def _title(table: Table, plan: Plan, rule: str) -> str:
 
 
 def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
-    about = [f"{_best_of(plan)} for each column and seed; rule {rule}: {DRAW_RULES[rule]}."]
+    about = [f"{_best_of(plan)} for each column and seed; rule {rule}: {_meaning(plan, rule)}."]
     states = Counter(each.state for each in missing)
     if states:
         parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         about.append(f"Without a result: {parts} (chosen.json names the runs).")
     return about
+
+
+def _meaning(plan: Plan, rule: str) -> str:
+    return meaning(rule, plan.metric, DRAW_RULES)
 
 
 def _best_of(plan: Plan) -> str:
@@ -221,7 +225,7 @@ def _describe(
         "format": FORMAT,
         "sweep": plan.name,
         "settings": plan.sweep.model_dump(mode="json"),
-        "rules": {rule: DRAW_RULES[rule] for rule in plan.rules},
+        "rules": {rule: _meaning(plan, rule) for rule in plan.rules},
         "chosen": [_describe_choice(plan, runs, each) for each in chosen],
         "missing": [
             {**_describe_run(each.run, each.folder), "state": each.state, "error": each.error}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.records.folder import RunFolder
-from unseen.selection import DRAW_RULES, WITHOUT_LABELS, Evaluation, choose
+from unseen.selection import DRAW_RULES, WITHOUT_LABELS, Evaluation, choose, recorded_validation
 
 _IN_EACH_RUN = "source"
 """The run's own rule that chooses the step under leave-one-domain-out."""
@@ -45,12 +45,12 @@ def choose_draw(rule: str, draws: Sequence[Draw]) -> Candidate:
 
 
 def source_evaluations(folder: RunFolder) -> list[Evaluation]:
-    """Validation accuracies that may be chosen on; of an unseen domain nothing is taken over but
-    what rules found in unlabelled images."""
+    """Validation results that may be chosen on; of an unseen domain nothing is taken over but what
+    rules found in unlabelled images."""
     return [
         Evaluation(
             record["step"],
-            record["validation"],
+            recorded_validation(record),
             without_labels=record.get("without_labels"),
         )
         for record in folder.read_metrics()
@@ -59,12 +59,11 @@ def source_evaluations(folder: RunFolder) -> list[Evaluation]:
 
 
 def validation_score(evaluations: Sequence[Evaluation], rule: str = "source") -> float:
-    """Mean accuracy over the training domains at the step that the rule prefers, or what a rule
-    without labels found there."""
+    """Mean over the training domains at the step that the rule prefers, or what a rule without
+    labels found there."""
     step = choose(rule, evaluations)
     [chosen] = [each for each in evaluations if each.step == step]
-    seen = chosen.seen_by(rule) if rule in WITHOUT_LABELS else chosen.validation
-    return fmean(seen.values())
+    return fmean(chosen.seen_by(rule).values()) if rule in WITHOUT_LABELS else chosen.score
 
 
 def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
@@ -75,8 +74,8 @@ def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
 
 
 def _by_other_domains(draw: Draw) -> Iterator[Candidate]:
-    """Of a run with two domains held out, only the accuracy on the other one is read."""
-    scores = [_accuracy(run, _IN_EACH_RUN, [other]) for other, run in draw.pairs.items()]
+    """Of a run with two domains held out, only the result on the other one is read."""
+    scores = [_mean(run, _IN_EACH_RUN, [other]) for other, run in draw.pairs.items()]
     if not scores:
         raise UnseenError(
             "leave-one-domain-out needs runs with two domains held out; set pairs=all"
@@ -88,13 +87,15 @@ def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
     """Every checkpoint that was measured."""
     result = draw.run.read_result()
     for recorded in result.rules:
-        accuracy = _accuracy(draw.run, recorded, result.unseen_domains)
-        yield Candidate(draw.number, accuracy, recorded)
+        score = _mean(draw.run, recorded, result.unseen_domains)
+        yield Candidate(draw.number, score, recorded)
 
 
-def _accuracy(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
-    measured = run.read_result().view(recorded, "out_of_domain")
-    return fmean(measured[domain].accuracy for domain in domains)
+def _mean(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
+    """Over domains, by the run's metric."""
+    result = run.read_result()
+    measured = result.view(recorded, "out_of_domain")
+    return fmean(measured[domain].measure(result.metric) for domain in domains)
 
 
 _CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {

@@ -7,7 +7,7 @@ from unseen.reports.figures.scales import spanning
 from unseen.reports.formats import cell_text, estimate_text
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.conclusion import Ranked, over_domains, ranking
-from unseen.reports.page.look import PERCENT, method_row, number
+from unseen.reports.page.look import capital, method_row, number, percent
 from unseen.reports.page.parts import Note, PageCell, PageTable, Part, Section, result_table
 from unseen.reports.page.studies import Study
 from unseen.reports.statistics import Estimate, paired_difference, worst_domain
@@ -65,11 +65,13 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
             overall = column.quantity == "overall"
             seeds = overall_by_seed(by_column, study.seeds) if overall else by_column[column.name]
             bars.append(_bar(study, key, cell, column, tuple(seeds.values())))
-        panels.append(BarPanel(column.name, tuple(bars), PERCENT))
-    about = "Accuracy on the domain that was held out, in percent."
+        panels.append(BarPanel(column.name, tuple(bars), percent(study)))
+    measure = capital(study.measure)
+    about = f"{measure} on the domain that was held out, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
-    return Figure(f"accuracy_{rule}", "Accuracy by held-out domain", about, tuple(panels), (), rule)
+    title = f"{measure} by held-out domain"
+    return Figure(f"accuracy_{rule}", title, about, tuple(panels), (), rule)
 
 
 def _bar(
@@ -186,14 +188,15 @@ def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Fi
         worst_bars.append(Bar(*look, worst, None, (), f"{worst:.1f} {domain}", tags))
         dots.append(DotRow(*look, tuple(marks), "", tags))
     values = [mark.value for row in dots for mark in row.marks]
+    measured = spanning(values, percent(study).label)
     panels: list[BarPanel | DotPanel] = [
-        DotPanel("in domain and out of domain", tuple(dots), spanning(values, "accuracy, %")),
+        DotPanel("in domain and out of domain", tuple(dots), measured),
     ]
     if gap_bars:
         most = max(max((bar.value or 0) + (bar.half_width or 0) for bar in gap_bars), 1.0)
         axis = Axis(0, most * 1.05, "percentage points")
         panels.append(BarPanel("gap: in minus out", tuple(gap_bars), axis))
-    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), PERCENT))
+    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), percent(study)))
     about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
     about += "between them is the price of a domain that was not trained on."
     return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), (), rule)

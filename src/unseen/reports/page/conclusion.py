@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from unseen.reports.formats import estimate_text
-from unseen.reports.gather import BySeed, MethodKey
+from unseen.reports.gather import BySeed, MethodKey, gather_always_largest
 from unseen.reports.page.studies import Study
 from unseen.reports.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 from unseen.reports.tables import overall_by_seed
@@ -105,17 +105,30 @@ def conclude(study: Study, rule: str) -> Conclusion:
     others = _contrasts(study, ranked)
     average = f"mean over {len(study.columns)} held-out domains"
     where = f"on {study.columns[0]}" if len(study.columns) == 1 else average
+    measure = "" if study.metric == "accuracy" else f" {study.measure}"
     sentences = [_told(best.name, contrast) for contrast in others]
-    sentences += [*_caveats(study, ranked), *_apart(study, rule, ranked)]
+    sentences += [*_against_largest(study, rule, best), *_caveats(study, ranked)]
+    sentences += _apart(study, rule, ranked)
     verdict = others[0].verdict if others else None
     return Conclusion(
         rule,
         best.name + _HEADLINES[verdict],
-        f"{estimate_text(best.overall)} % ({where})",
+        f"{estimate_text(best.overall)} %{measure} ({where})",
         (*sentences, *_state(study)),
         verdict,
         _VERDICTS[verdict] if verdict else "",
     )
+
+
+def _against_largest(study: Study, rule: str, best: Ranked) -> Iterator[str]:
+    """A model may well look good only because one class is frequent."""
+    largest = gather_always_largest(study.results, rule, "out_of_domain", study.metric)
+    there = [largest[column] for column in study.columns if column in largest]
+    if len(there) == len(study.columns) and best.overall.mean <= fmean(there):
+        yield (
+            "That is not better than always answering with the largest class of each domain, "
+            f"whatever the image ({fmean(there):.1f} %)."
+        )
 
 
 def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:

@@ -10,9 +10,17 @@ from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import PageCell, PageRow
 from unseen.reports.page.studies import Study
 
-PERCENT = Axis(0, 100, "accuracy, %")
 MOST_POINTS = 80  # of a curve; more cannot be seen
 Points = tuple[tuple[float, float], ...]
+
+
+def percent(study: Study) -> Axis:
+    return Axis(0, 100, f"{study.measure}, %")
+
+
+def capital(text: str) -> str:
+    """Its first letter."""
+    return text[0].upper() + text[1:]
 
 
 def method_legend(study: Study, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:

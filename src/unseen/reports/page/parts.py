@@ -79,18 +79,21 @@ class Section:
 def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) -> PageTable:
     """A table of results with its downloads; `colors` are colour and tags of each row."""
     rows = []
-    for row, (color, tags) in zip(table.rows, colors, strict=True):
+    plain: tuple[int | None, tuple[str, ...]] = (None, ())
+    for row, (color, tags) in zip(table.lines, (*colors, plain), strict=True):
         cells = [PageCell(row.name, row.name)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is None or cell.estimate is None:
                 cells.append(PageCell("" if cell is None else MISSING))
                 continue
-            tip = f"{row.name}, {column.name}: n = {cell.estimate.n} of {cell.planned}"
+            tip = f"{row.name}, {column.name}"
+            if row is not table.always_largest:
+                tip += f": n = {cell.estimate.n} of {cell.planned}"
             text = cell_text(cell, column).replace("-", "−")
             cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
         rows.append(PageRow(tuple(cells), tags, color))
     return PageTable(
-        VIEWS[table.view].table_title,
+        VIEWS[table.view].table_title(table.metric),
         ("method", *(column.name for column in table.columns)),
         tuple(rows),
         table.notes,

@@ -11,9 +11,11 @@ from unseen.atomic import read_json
 from unseen.errors import UnseenError
 from unseen.nested import flattened
 from unseen.records.folder import RunFolder
-from unseen.records.result import Merged, RunResult, labelled_bound
+from unseen.records.merged import Merged
+from unseen.records.result import RunResult, labelled_bound
 from unseen.records.run_list import find_runs, read_run_list
 from unseen.reports.gather import MethodKey, column_name
+from unseen.settings.metrics import Metric
 
 _ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
 """Settings in which the runs of one method may differ and still fill one row of a table."""
@@ -81,6 +83,10 @@ class Run:
     @property
     def rule(self) -> str:
         return self.settings["selection"]
+
+    @property
+    def metric(self) -> Metric:
+        return self.settings.get("metric", "accuracy")
 
     @cached_property
     def evaluations(self) -> list[Mapping[str, Any]]:

@@ -13,7 +13,8 @@ from unseen.records.views import View
 from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
-from unseen.selection import RULES
+from unseen.selection import RULES, meaning
+from unseen.settings.metrics import METRICS, Metric
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Study:
     runs: tuple[Run, ...]
     """In the order of the tables: by method as in the catalog, held-out domain and seed."""
     main_rule: str
+    metric: Metric
+    """That is shown. What the checkpoints were chosen by may be another one."""
 
     @property
     def title(self) -> str:
@@ -32,7 +35,20 @@ class Study:
             parts.append(self.setting)
         if self.number_unseen != 1:
             parts.append(f"{self.number_unseen or 'no'} domains unseen")
+        if self.metric != "accuracy":
+            parts.append(self.measure)
         return ", ".join(parts)
+
+    @property
+    def measure(self) -> str:
+        """The metric that is shown, in words."""
+        return METRICS[self.metric]
+
+    def meaning(self, rule: str) -> str:
+        """Of a selection rule."""
+        first = self.runs[0].metric
+        alike = all(run.metric == first for run in self.runs)
+        return meaning(rule, first if alike else None)
 
     @cached_property
     def rows(self) -> tuple[MethodKey, ...]:
@@ -97,10 +113,10 @@ class Study:
         return lay_out(self.results, self.expected)
 
     def tables(self, rule: str) -> list[Table]:
-        return build_tables(self.results, rule, self.expected)
+        return build_tables(self.results, rule, self.expected, self.metric)
 
     def numbers(self, rule: str, view: View) -> Numbers:
-        return gather(self.results, rule, view, self.layout)
+        return gather(self.results, rule, view, self.layout, self.metric)
 
     def row_name(self, row: MethodKey) -> str:
         several = len({backbone for _, backbone in self.rows}) > 1
@@ -119,18 +135,22 @@ class Study:
         return known, column
 
 
-def make_studies(runs: Sequence[Run], rule: str | None) -> list[Study]:
-    """Runs sorted into studies, the largest first."""
-    groups: dict[tuple[str, str, int], list[Run]] = {}
+def make_studies(
+    runs: Sequence[Run], rule: str | None, metric: Metric | None = None
+) -> list[Study]:
+    """Runs sorted into studies, the largest first. Runs whose checkpoints were chosen by different
+    metrics are in one study only where it is said which metric to show."""
+    groups: dict[tuple[str, str, int, Metric], list[Run]] = {}
     for run in runs:
         setting = run.settings.get("setting", "generalization")
-        key = (run.settings["data"]["name"], setting, len(run.unseen_domains))
+        shown = metric or run.metric
+        key = (run.settings["data"]["name"], setting, len(run.unseen_domains), shown)
         groups.setdefault(key, []).append(run)
     studies = []
     for key, group in sorted(groups.items(), key=lambda item: -len(item[1])):
         ordered = sorted(with_labels(group), key=_place)
         common = Counter(run.rule for run in ordered).most_common(1)[0][0]
-        studies.append(Study(*key, tuple(ordered), rule or common))
+        studies.append(Study(*key[:3], tuple(ordered), rule or common, key[3]))
     return studies
 
 

@@ -6,13 +6,15 @@ from typing import Any
 
 from unseen.records.folder import safe_name
 from unseen.reports.figures.panels import CurvePanel, Figure, Line
-from unseen.reports.page.look import Points, curve_axes, method_legend, thinned
+from unseen.reports.page.look import Points, capital, curve_axes, method_legend, thinned
 from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
+from unseen.settings.metrics import METRICS
 
 _NOT_CURVES = {"step", "lr"}
-_BY_DOMAIN = ("validation accuracy, ", "oracle's look at unseen ")
+_BY_DOMAIN = ("validation ", "oracle's look at ")
+"""How the names of quantities begin that an evaluation measured."""
 
 
 def training_section(study: Study) -> Section | None:
@@ -56,10 +58,16 @@ def run_curves(run: Run) -> dict[str, Points]:
 def _values(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     if "validation" not in record:
         return [(name, value) for name, value in record.items() if name not in _NOT_CURVES]
-    looks = (record["validation"], record.get("unseen") or {})
+    looks = {"validation accuracy, ": record["validation"]}
+    looks |= {
+        f"validation {name}, ": record.get(f"validation_{metric}") or {}
+        for metric, name in METRICS.items()
+        if metric != "accuracy"
+    }
+    looks["oracle's look at unseen "] = record.get("unseen") or {}
     return [
         (prefix + domain, value)
-        for prefix, by_domain in zip(_BY_DOMAIN, looks, strict=True)
+        for prefix, by_domain in looks.items()
         for domain, value in by_domain.items()
     ]
 
@@ -92,4 +100,4 @@ def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str)
     legend = method_legend(study, dict.fromkeys(run.row for run in logging))
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
     stem = f"curve_{safe_name(name)}"
-    return Figure(stem, title[0].upper() + title[1:], "", panels, legend)
+    return Figure(stem, capital(title), "", panels, legend)

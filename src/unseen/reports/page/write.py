@@ -29,7 +29,8 @@ from unseen.reports.page.published import published_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import training_section
-from unseen.selection import RULES, check_rule
+from unseen.selection import RULES, check_rule, meaning
+from unseen.settings.metrics import Metric
 
 PAGE = "report.html"
 SUMMARY = "summary_report.txt"
@@ -53,8 +54,10 @@ def write_report(
     figures: bool = False,
     tsne: bool = False,
     refresh: int | None = None,
+    metric: Metric | None = None,
 ) -> Path:
-    """The path of the page. `refresh`: it reloads itself every so many seconds."""
+    """The path of the page. `refresh`: it reloads itself every so many seconds. `metric`: shown in
+    the place of that which each run's checkpoint was chosen by."""
     if rule is not None:
         check_rule(rule)
     if not runs.is_dir():
@@ -62,7 +65,7 @@ def write_report(
     loaded, problems = load_runs(runs)
     if not loaded and not problems and refresh is None:
         raise UnseenError(f"there are no runs below {runs}; 'unseen compare digits' makes some")
-    studies = make_studies(loaded, rule)
+    studies = make_studies(loaded, rule, metric)
     _check_recorded(studies, rule)
     chapters = [_chapter(study, number, tsne) for number, study in enumerate(studies)]
     left_out = problem_table(problems) if problems else None
@@ -130,7 +133,7 @@ def render(
         "chapters": chapters,
         "left_out": left_out,
         "note": note,
-        "rules": {each: RULES[each] for each in recorded},
+        "rules": {each: _meaning(chapters, each) for each in recorded},
         "chosen": rule or (chapters[0].study.main_rule if chapters else "source"),
         "refresh": refresh,
         "style": Markup(style()),
@@ -138,6 +141,11 @@ def render(
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
     return environment.get_template("page.html").render(content)
+
+
+def _meaning(chapters: list[Chapter], rule: str) -> str:
+    told = {chapter.study.meaning(rule) for chapter in chapters}
+    return told.pop() if len(told) == 1 else meaning(rule, None)
 
 
 def style() -> str:

@@ -1,7 +1,8 @@
 """`head_first`: the new classifier is fitted on the features that the network starts with, before
 anything else moves.
 
-Multinomial logistic regression with an L2 penalty, all domains weighing the same:
+Multinomial logistic regression with an L2 penalty, all domains weighing the same, and with
+`sampling=class_balanced` all classes of a domain, too (1/(D·K_d·n_dk) in the place of 1/(D·n_d)):
 
     min over W, b of  Σ_d 1/(D·n_d) Σ_i −log softmax(W x_i + b)[y_i]  +  penalty/2 · |W|²
 
@@ -69,8 +70,10 @@ def fit_head(start: Start, display: Display) -> dict[str, Tensor]:
     """`weight` and `bias` of the classifier, and the `penalty` that was chosen."""
     stored = _features(start, display)
     roles = start.images.roles
+    by_class = start.experiment.sampling == "class_balanced"
     training, validation = (
-        _examples(start.network, stored, rows_of) for rows_of in (roles.train, roles.validation)
+        _examples(start.network, stored, rows_of, by_class)
+        for rows_of in (roles.train, roles.validation)
     )
     scale = training.features.square().mean().sqrt().clamp_min(1e-12)
     n_classes = len(stored.index.classes)
@@ -103,18 +106,29 @@ def _features(start: Start, display: Display) -> StoredFeatures:
 
 
 def _examples(
-    network: Network, stored: StoredFeatures, rows_of: Mapping[str, np.ndarray]
+    network: Network, stored: StoredFeatures, rows_of: Mapping[str, np.ndarray], by_class: bool
 ) -> Examples:
     """Of every domain that has any, in double precision on the CPU."""
     device = next(network.stage(network.head).parameters()).device
     chosen = [_evenly(rows) for rows in rows_of.values() if len(rows)]
-    counts = [torch.full((len(rows),), 1 / len(rows) / len(chosen)) for rows in chosen]
+    label_of = stored.index.labels
+    counts = [
+        torch.from_numpy(shares(label_of[rows], by_class) / len(chosen)).float() for rows in chosen
+    ]
     parts = [
         classifier_inputs(network, stored.batch(part).to(device)).double().cpu()
         for part in np.array_split(np.concatenate(chosen), len(chosen))
     ]
-    labels = torch.as_tensor(stored.index.labels[np.concatenate(chosen)])
+    labels = torch.as_tensor(label_of[np.concatenate(chosen)])
     return Examples(torch.cat(parts), labels, torch.cat(counts).double())
+
+
+def shares(labels: np.ndarray, by_class: bool) -> np.ndarray:
+    """How much each image of a domain counts: the same for all of them, or for all classes."""
+    if not by_class:
+        return np.full(len(labels), 1 / len(labels))
+    _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return 1 / (len(sizes) * sizes[class_of])
 
 
 def _evenly(rows: np.ndarray) -> np.ndarray:

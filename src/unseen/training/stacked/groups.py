@@ -87,7 +87,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     fits = (
         trains_from_features(experiment),
         experiment.setting == "generalization",
-        experiment.sampling == "balanced",
+        experiment.sampling != "pooled",
         experiment.devices.number == 1,
         experiment.precision == "32",
         experiment.averaging.name != "swad",

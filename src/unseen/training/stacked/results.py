@@ -28,6 +28,7 @@ from unseen.training.measuring import (
     measure_step,
     rule_result,
     rules_of,
+    select_by,
     write_files,
 )
 from unseen.training.pictures import draw
@@ -99,7 +100,7 @@ def validate(stack: Stack, step: int) -> None:
     stack.method.template.eval()
     for cohort in _cohorts(stack, learning):
         measured = (cohort.evaluator, cohort.predict, cohort.roles)
-        evaluations = measure_step(*measured, stack.shared.selection, step)
+        evaluations = measure_step(*measured, select_by(stack.shared), step)
         for number, evaluation in zip(cohort.numbers, evaluations, strict=True):
             run = stack.runs[number]
             if run.error is not None:
@@ -113,9 +114,9 @@ def validate(stack: Stack, step: int) -> None:
                     preferred[rule].append(number)
     stack.method.template.train()
     _remember_best(stack, learning, preferred)
-    means = [fmean(run.evaluations[-1].validation.values()) for _, run in stack.active]
-    if means:
-        stack.display.evaluation(fmean(means))
+    scores = [run.evaluations[-1].score for _, run in stack.active]
+    if scores:
+        stack.display.evaluation(fmean(scores), stack.shared.metric)
 
 
 def _remember_best(stack: Stack, learning: Tensors, preferred: dict[str, list[int]]) -> None:

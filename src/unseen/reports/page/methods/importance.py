@@ -9,7 +9,7 @@ from unseen.records.folder import safe_name
 from unseen.records.views import VIEWS
 from unseen.reports.figures.panels import Bar, BarPanel, CirclePanel, CurvePanel, Figure, Key, Line
 from unseen.reports.formats import estimate_text
-from unseen.reports.page.look import PERCENT, curve_axes
+from unseen.reports.page.look import capital, curve_axes, percent
 from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
@@ -95,7 +95,7 @@ def end_of_phase_1(run: Run) -> float:
 
 
 def _by_domain(study: Study, runs: list[Run]) -> Figure:
-    """Accuracy of each form of the method, held-out domain by held-out domain."""
+    """Each form of the method, held-out domain by held-out domain."""
     numbers = study.numbers(study.main_rule, "out_of_domain")
     panels = []
     for row in dict.fromkeys(run.row for run in runs):
@@ -107,8 +107,8 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
                 look = (value.mean, value.half_width, points, estimate_text(value))
                 bars.append(Bar(f"{column} unseen", study.color(row), *look))
         if bars:
-            panels.append(BarPanel(study.row_name(row), tuple(bars), PERCENT))
-    about = f"Accuracy on the domain that was held out, rule {study.main_rule}."
+            panels.append(BarPanel(study.row_name(row), tuple(bars), percent(study)))
+    about = f"{capital(study.measure)} on the domain that was held out, rule {study.main_rule}."
     return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 
 
