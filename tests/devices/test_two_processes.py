@@ -39,6 +39,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "styles mixed": {"augment.mixstyle": 1.0, "augment.mixstyle_stages": "conv2"},
     "amplitudes mixed": {"augment.amplitude_mix": 1.0},
     "from views": {"network.freeze_until": "fc1", "network.views": 2},
+    "classes balanced": {"sampling": "class_balanced", "metric": "macro_f1"},
     "head first": {"head_first": True, "label_smoothing": 0.1, "optimizer.layer_decay": 0.5},
 }
 OF_ADAPTATION = ("adaptation", "union of targets")

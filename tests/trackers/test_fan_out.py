@@ -141,7 +141,7 @@ def test_a_comparison_sends_its_runs_and_its_tables(
     ]
     _, header, rows = tables[2]
     assert header[:2] == ("method", "outlines")
-    assert [row[0].split()[0] for row in rows] == ["aggregate", "dmg"]
+    assert [row[0].split()[0] for row in rows] == ["aggregate", "dmg", "largest"]
     assert all(float(row[1]) >= 0 for row in rows)
 
 

@@ -159,6 +159,7 @@ def close(found: Any, expected: Any) -> None:
         ("fusion", {}, {"method__agnostic_share": 0.125, "method__domain_loss_weight": 0.375}),
         ("multihead", {"optimizer__new_layers_lr_factor": 3.0}, {}),
         ("aggregate", {"network__views": 2}, {}),
+        ("aggregate", {"sampling": "class_balanced", "metric": "balanced"}, {}),
         ("aggregate", {"averaging__name": "mean", "averaging__start": 0.4}, {}),
         ("dmg", {"averaging__name": "ema", "averaging__decay": 0.75, "schedule__warmup": 0.5}, {}),
     ],

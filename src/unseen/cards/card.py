@@ -164,7 +164,7 @@ def _calibrated(result: RunResult) -> str:
     """Empty where no temperature was fitted."""
     chosen = result.under(result.selection)
     rows = [
-        (VIEWS[view].title, domain, *(f"{error:.1%}" for error in errors))
+        (_view_title(result, view), domain, *(f"{error:.1%}" for error in errors))
         for view in ("in_domain", "out_of_domain")
         for domain, each in result.view(result.selection, view).items()
         if None not in (errors := (each.calibration_error, each.calibrated_error))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unseen.data.augmentation.amplitude_mix import partner_rows
 
-_ROUNDS = 64
-"""Rounds of classes whose order is drawn in one go."""
+_STEPS = 64
+"""Steps whose places are shuffled by one generator."""
 
 
 class _Places(Protocol):
@@ -41,35 +41,38 @@ class _Shuffled:
 
 
 class _ClassesInTurn:
-    """Endless rounds in which each class comes once, in an order drawn for each round, with the
-    next image of its own shuffled passes.
+    """Each class in turn, endlessly, with the next image of its own shuffled passes; the places of
+    a step are shuffled, or every second process would always get the same classes.
 
     Of n images in a row, each of k classes has n/k, rounded up or down; what one step lacks, the
     next one has.
     """
 
-    def __init__(self, labels: np.ndarray, seed: int, first_pool: int) -> None:
+    def __init__(self, labels: np.ndarray, share: int, seed: int, first_pool: int) -> None:
+        """`share`: how many images a step has."""
         self._images = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         self._passes = [
             _Shuffled(len(images), seed, first_pool + number)
             for number, images in enumerate(self._images)
         ]
-        self._key = (seed, first_pool)
+        self._share, self._key = share, (seed, first_pool)
         self._orders = lru_cache(maxsize=2)(self._draw_orders)
 
     def _draw_orders(self, block: int) -> np.ndarray:
-        in_order = np.tile(np.arange(len(self._images)), (_ROUNDS, 1))
-        return np.random.default_rng((*self._key, block, 1)).permuted(in_order, axis=1).ravel()
+        in_order = np.tile(np.arange(self._share), (_STEPS, 1))
+        return np.random.default_rng((*self._key, block, 1)).permuted(in_order, axis=1)
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
-        rounds = numbers // len(self._images)
-        blocks, offsets = np.divmod(numbers, _ROUNDS * len(self._images))
-        class_of = np.empty(len(numbers), dtype=np.int64)
-        for block in np.unique(blocks):
-            class_of[blocks == block] = self._orders(int(block))[offsets[blocks == block]]
+        steps, places = np.divmod(numbers, self._share)
+        turns = steps * self._share
+        for block in map(int, np.unique(steps // _STEPS)):
+            here = steps // _STEPS == block
+            turns[here] += self._orders(block)[steps[here] % _STEPS, places[here]]
+        rounds, class_of = np.divmod(turns, len(self._images))
+        in_turn = np.argsort(turns)
         chosen = np.empty(len(numbers), dtype=np.int64)
         for number in map(int, np.unique(class_of)):
-            own = class_of == number
+            own = in_turn[class_of[in_turn] == number]
             chosen[own] = self._images[number][self._passes[number].at(rounds[own])]
         return chosen
 
@@ -103,16 +106,16 @@ class Sampler:
             self._pools = [(np.concatenate(positions), np.concatenate(domains))]
         else:
             self._pools = list(zip(positions, domains, strict=True))
+        self._share = self.batch_size // len(self._pools)
         self._places: list[_Places] = []
         pool = 0
         for number, (rows, _) in enumerate(self._pools):
             if mode == "class_balanced":
-                self._places.append(_ClassesInTurn(labels[number], seed, pool))
+                self._places.append(_ClassesInTurn(labels[number], self._share, seed, pool))
                 pool += len(np.unique(labels[number]))
             else:
                 self._places.append(_Shuffled(len(rows), seed, pool))
                 pool += 1
-        self._share = self.batch_size // len(self._pools)
         self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
         self._target_places = _Shuffled(len(self._target), seed, pool)
 

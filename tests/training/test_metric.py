@@ -1,0 +1,96 @@
+"""`metric` and `sampling=class_balanced` in whole runs: selection, resume, oracle."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.experiments.tiny_sweep import assert_same_run
+
+from unseen.config import identity
+from unseen.data.opening import open_dataset
+from unseen.data.roles import choose_roles
+from unseen.records.folder import RunFolder
+from unseen.selection import Evaluation, choose, recorded_validation
+from unseen.training.build import build_sampler
+from unseen.training.display import Display
+from unseen.training.execute import execute
+from unseen.training.first_pass.head import shares
+
+RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
+
+
+def test_the_metric_decides_and_not_accuracy() -> None:
+    first = Evaluation(10, {"a": 0.9}, metric="balanced", validation_metric={"a": 0.3})
+    second = Evaluation(20, {"a": 0.8}, metric="balanced", validation_metric={"a": 0.5})
+    assert choose("source", [first, second]) == 20
+    assert second.score == 0.5
+    looks = [
+        first._replace(unseen={"u": 0.9}, unseen_metric={"u": 0.1}),
+        second._replace(unseen={"u": 0.8}, unseen_metric={"u": 0.2}),
+    ]
+    assert choose("oracle", looks) == 20
+    assert choose("source", [each._replace(validation_metric=None) for each in looks]) == 10
+
+
+def test_an_older_record_has_accuracies_that_decide() -> None:
+    assert recorded_validation({"step": 1, "validation": {"a": 0.5}}) == {"a": 0.5}
+    record = {"step": 1, "validation": {"a": 0.5}, "validation_macro_f1": {"a": 0.4}}
+    assert recorded_validation(record) == {"a": 0.4}
+
+
+def test_the_default_leaves_identities_alone(tiny) -> None:
+    assert identity(tiny(metric="accuracy")) == identity(tiny())
+    assert identity(tiny(metric="balanced")) != identity(tiny())
+
+
+@pytest.mark.parametrize("metric", ["balanced", "macro_f1"])
+def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_path: Path) -> None:
+    folder = run_tiny(tiny(metric=metric, selection="oracle", evaluate_every=1), tmp_path / "run")
+    records = [record for record in folder.read_metrics() if "validation" in record]
+    assert all(r[f"validation_{metric}"].keys() == r["validation"].keys() for r in records)
+    result = folder.read_result()
+    assert result.metric == metric
+    best = max(fmean(record[f"validation_{metric}"].values()) for record in records)
+    chosen = next(r for r in records if r["step"] == result.under("source").step)
+    assert fmean(chosen[f"validation_{metric}"].values()) == best
+    looked = next(r for r in records if r["step"] == result.under("oracle").step)
+    looks = [record[f"unseen_{metric}"]["outlines"] for record in records]
+    assert looked[f"unseen_{metric}"]["outlines"] == max(looks)
+    measured = result.view("oracle", "out_of_domain")["outlines"]
+    assert measured.measure(metric) == looked[f"unseen_{metric}"]["outlines"]
+    assert measured.accuracy == looked["unseen"]["outlines"]
+
+
+def test_pausing_changes_nothing(tiny, run_tiny, tmp_path: Path) -> None:
+    experiment = tiny("digits/dmg", **RARE)
+    whole = run_tiny(experiment, tmp_path / "whole")
+    paused = RunFolder(tmp_path / "paused")
+    with Display(Console(quiet=True), 1, "") as display:
+        for until in (3, 5, None):
+            execute(experiment, paused, display, until=until)
+    assert_same_run(paused.path, whole.path)
+
+
+def test_an_accuracy_run_records_what_it_always_did(tiny, run_tiny, tmp_path: Path) -> None:
+    folder = run_tiny(tiny(), tmp_path / "run")
+    records = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    kept = {"step", "validation", "validation_loss", "statistics"}
+    assert [set(record) for record in records if "validation" in record] == [kept] * 2
+
+
+def test_the_sampler_of_a_run_knows_its_labels(tiny) -> None:
+    experiment = tiny(sampling="class_balanced", images_per_domain=10)
+    index = open_dataset(experiment.data).index()
+    sampler = build_sampler(experiment, choose_roles(index, experiment.data))
+    rows, domains, _ = sampler.positions(4)
+    for domain in range(3):
+        assert sorted(index.labels[rows[domains == domain]]) == list(range(10))
+
+
+def test_classes_weigh_the_same_in_a_head_that_is_fitted_first() -> None:
+    labels = np.array([3, 3, 3, 7])
+    assert shares(labels, by_class=False).tolist() == [1 / 4] * 4
+    assert shares(labels, by_class=True).tolist() == [1 / 6, 1 / 6, 1 / 6, 1 / 2]
