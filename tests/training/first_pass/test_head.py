@@ -126,13 +126,13 @@ def test_the_unseen_domain_is_not_looked_at(
     looked_at: list[str] = []
     original = head._examples
 
-    def watched(network: Any, stored: Any, rows_of: Any) -> Any:
+    def watched(network: Any, stored: Any, rows_of: Any, by_class: bool) -> Any:
         looked_at.extend(
             stored.index.domains[d]
             for rows in rows_of.values()
             for d in stored.index.domain_of[rows]
         )
-        return original(network, stored, rows_of)
+        return original(network, stored, rows_of, by_class)
 
     monkeypatch.setattr(head, "_examples", watched)
     run_tiny(tiny(head_first=True, steps=1), tmp_path / "run")
