@@ -165,12 +165,7 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
         lines = "\n  ".join(dict.fromkeys(problems))
         raise SettingsError(f"{complaint}:\n  {lines}")
     runs = [run for base, domains in held_out for run in _runs(sweep, base, domains, datasets)]
-    metrics = dict.fromkeys(run.experiment.metric for run in runs)
-    if len(metrics) > 1:
-        raise SettingsError(
-            f"{complaint}:\n  metric: runs that are compared have one, found "
-            f"{' and '.join(metrics)}; set the same for all of them"
-        )
+    _check_one_metric(runs, complaint)
     domains = list(dict.fromkeys(run.condition.unseen for run in runs))
 
     def turn(run: PlannedRun) -> tuple[int, int, int]:
@@ -193,6 +188,15 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
             "runs have to adapt: set settings.setting=adaptation, or another selection"
         )
     return plan
+
+
+def _check_one_metric(runs: Sequence[PlannedRun], complaint: str) -> None:
+    metrics = dict.fromkeys(run.experiment.metric for run in runs)
+    if len(metrics) > 1:
+        raise SettingsError(
+            f"{complaint}:\n  metric: runs that are compared have one, found "
+            f"{' and '.join(metrics)}; set the same for all of them"
+        )
 
 
 def _hold_out(
