@@ -9,7 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import evaluation, exported, feeding, imports, plain_pytorch, stacked, training
+from benchmarks import (
+    evaluation,
+    exported,
+    feeding,
+    imports,
+    plain_pytorch,
+    service_figures,
+    stacked,
+    training,
+)
 from benchmarks.figures import Figure, Outcome, write_results
 from unseen.records.provenance import processor_name
 
@@ -17,6 +26,7 @@ FIGURES: list[Figure] = [
     *training.FIGURES,
     *evaluation.FIGURES,
     *exported.FIGURES,
+    *service_figures.FIGURES,
     *plain_pytorch.FIGURES,
     *feeding.FIGURES,
     *stacked.FIGURES,

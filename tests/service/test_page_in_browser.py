@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.service.process import Running, running
 from tests.browser import start_browser
-from tests.service.running import Running, running
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver

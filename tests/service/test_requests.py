@@ -3,10 +3,9 @@
 import base64
 import io
 import json
-import struct
-import zlib
 
 import pytest
+from benchmarks.service.mutations import bomb
 from PIL import Image
 from tests.service.asking import MULTIPART, BrightnessModel, ask, multipart
 
@@ -18,19 +17,6 @@ FORM = {"content-type": MULTIPART}
 
 def as_json(*images: bytes) -> bytes:
     return json.dumps({"images": [base64.b64encode(each).decode() for each in images]}).encode()
-
-
-def bomb(width: int, height: int) -> bytes:
-    """A PNG of a few bytes that says it is this large."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 1000))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
 
 
 def test_files_and_base64_get_the_same_answers(served, picture) -> None:

@@ -21,10 +21,12 @@ LAST_SECONDS = 0.3
 
 def open_socket(host: str, port: int) -> socket.socket:
     """A listening address, or a message about why there is none."""
+    if not 0 <= port <= 65535:
+        raise UnseenError(f"there is no port {port}; choose another --port, up to 65535")
     try:
         kind = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=kind, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UnseenError(
             f"cannot listen on {host} port {port} ({error}); choose another --port or --host"
         ) from error

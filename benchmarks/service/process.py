@@ -1,0 +1,71 @@
+"""`unseen serve` in a process of its own, and the models that are served."""
+
+import contextlib
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.workload import CLASSES, DOMAINS, settings
+from unseen.data.batch import Task
+from unseen.serving.export.write import export
+from unseen.serving.model import Model
+from unseen.training.build import build_method
+
+SIZE = 32
+
+
+class Running(NamedTuple):
+    address: str
+    process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def read(self, path: str) -> str:
+        with urllib.request.urlopen(self.address + path, timeout=60) as answer:
+            return answer.read().decode()
+
+    def resident_bytes(self) -> int:
+        found = re.search(r"^unseen_resident_memory_bytes (\d+)$", self.read("/metrics"), re.M)
+        assert found
+        return int(found[1])
+
+
+@contextlib.contextmanager
+def running(model: Path, *options: str) -> Iterator[Running]:
+    """On a free port; ended with SIGTERM where nobody else has ended it."""
+    words = ["serve", str(model), "--port", "0", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unseen", *words], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        found = re.search(r" at (http://\S+)$", line.strip())
+        assert found, line + process.stderr.read()
+        yield Running(found[1], process)
+    finally:
+        process.terminate()
+        process.wait()
+        process.stderr.close()
+
+
+class ServedModels(NamedTuple):
+    """The same weights as a folder for torch and as a file for onnxruntime."""
+
+    folder: Path
+    onnx: Path
+
+
+def make_models(home: Path) -> ServedModels:
+    """Random weights: how long an answer takes does not depend on them."""
+    experiment = settings({"name": "digits"}, "dmg", "small_cnn", SIZE)
+    model = Model(build_method(experiment, Task(CLASSES, DOMAINS)), experiment, "", "cpu")
+    folder = home / "saved"
+    model.save_pretrained(folder)
+    return ServedModels(folder, export(model, "onnx", home / "model.onnx").path)
