@@ -138,8 +138,13 @@ def test_the_service_reports_drift(served, picture) -> None:
     assert {each["measure"] for each in found["measures"]} >= {"confidence", "brightness"}
     shares = {each["class"]: each["now"] for each in found["classes"]}
     assert shares == {"dark": 0.0, "bright": 1.0}
+    forecast = found["forecast"]
+    assert 0 <= forecast["low"] <= forecast["accuracy"] <= forecast["high"] <= 1
+    assert forecast["source_accuracy"] == pytest.approx(model.profile.accuracy)
+    assert "of the last 60 answers are right" in forecast["text"]
     lines = metrics.body.decode().splitlines()
     assert "unseen_drift_level 3" in lines
+    assert f"unseen_forecast_accuracy {forecast['accuracy']!r}" in lines
     assert 'unseen_drift_difference{measure="width"} 1' in lines
 
 

@@ -79,7 +79,7 @@ def test_a_bad_image_has_a_problem_of_its_own(served, picture) -> None:
         ([("a.txt", b"text")], 415),
         ([("a.png", bomb(60000, 60000))], 413),
         ([("a.png", bomb(2000, 2000))], 413),
-        ([("a.png", bomb(900, 900))], 422),
+        ([("a.png", bomb(900, 900)[:200])], 422),
         ([("a.txt", b"text"), ("a.png", bomb(2000, 2000))], 422),
         ([("a.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")], 415),
         ([("a.png", b"")], 415),

@@ -94,7 +94,7 @@ def image_answer(
     if row.opinions is not None:
         each = (_by_class(predictor, opinion) for opinion in row.opinions)
         found["opinions"] = dict(zip(predictor.domains, each, strict=True))
-        found["disagreement"] = round(float(disagreement(row.opinions)), DIGITS)
+        found["disagreement"] = round(abs(float(disagreement(row.opinions))), DIGITS)
     if strange is not None:
         found["strangeness"] = round(strange.share, DIGITS)
         found["closest_domain"] = strange.closest_domain

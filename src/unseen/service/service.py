@@ -16,7 +16,7 @@ from unseen.service.answers import ModelFacts, as_json, image_answer, status_of
 from unseen.service.batching import Batcher, Row
 from unseen.service.bodies import check_type, find_uploads, read_body
 from unseen.service.decoding import Picture, decode
-from unseen.service.drift.watch import WINDOW, DriftWatch, drift_metrics
+from unseen.service.drift.watch import DriftWatch, drift_metrics
 from unseen.service.keeping import Keeper
 from unseen.service.limits import BODIES_HELD, Allowance, Limits
 from unseen.service.metrics import Metrics, gauge
@@ -41,11 +41,11 @@ class Service:
         limits: Limits,
         facts: Facts,
         keeper: Keeper | None = None,
-        window: int = WINDOW,
+        watch: DriftWatch | None = None,
     ) -> None:
         self.predictor, self.limits, self.facts = predictor, limits, facts
         self.metrics = Metrics()
-        self.watch = DriftWatch(predictor, window)
+        self.watch = watch or DriftWatch(predictor)
         self.batcher = Batcher(predictor, limits, self.metrics.batches.add)
         self._queue = Allowance(limits.queue, f"{limits.queue} images are waiting")
         self._memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")

@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_numbers(parser, _NUMBERS)
     parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="RUNS",
+        help="a folder of runs that left each training domain out: better forecasts (needs torch)",
+    )
+    parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep images and answers there; else nothing is"
     )
     _add_numbers(
@@ -97,6 +103,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
+    from unseen.service.drift.watch import DriftWatch
     from unseen.service.keeping import Keeper
     from unseen.service.limits import Limits
     from unseen.service.service import Facts, Service
@@ -114,7 +121,14 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
     if chosen.keep is not None:
         keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
     facts = Facts(chosen.model.resolve().name, _card(model, chosen.model))
-    return Service(model, limits, facts, keeper, chosen.window)
+    known = []
+    if chosen.reference is not None:
+        from unseen.serving.forecast.forecast_files import known_of
+        from unseen.serving.forecast.references import read_references
+
+        say = Console(stderr=True).print
+        known = read_references(chosen.reference, known_of(model), say, chosen.device)
+    return Service(model, limits, facts, keeper, DriftWatch(model, chosen.window, known))
 
 
 def _card(model: "Predictor", path: Path) -> str | None:

@@ -1,12 +1,14 @@
 """Watches whether images are still like those that the model was validated on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from unseen.service.drift.differences import LEVELS, Level, compare
+from unseen.forecast.combine import Combined, Reference, combine
+from unseen.forecast.estimates import gaps
+from unseen.service.drift.differences import FEWEST, LEVELS, Level, compare
 from unseen.service.drift.observations import Observations, Window, references
 from unseen.service.drift.strangeness import Strangeness, StrangenessScale
 from unseen.service.metrics import Metric, gauge
@@ -39,6 +41,17 @@ class ClassReport(BaseModel):
     now: float
 
 
+class ForecastReport(BaseModel):
+    """How many of the last answers are right, estimated without labels."""
+
+    accuracy: float
+    low: float
+    high: float
+    source_accuracy: float = Field(description="on validation images")
+    references: int = Field(description="runs that showed how far such estimates are off")
+    text: str
+
+
 class DriftReport(BaseModel):
     """The last images beside the validation images that are most like them."""
 
@@ -48,14 +61,20 @@ class DriftReport(BaseModel):
     compared_with: str | None = None
     measures: list[MeasureReport] = []
     classes: list[ClassReport] = []
+    forecast: ForecastReport | None = None
     note: str | None = None
 
 
 class DriftWatch:
     """Keeps numbers of the last images, never the images."""
 
-    def __init__(self, predictor: Predictor, window: int = WINDOW) -> None:
-        profile = predictor.profile
+    def __init__(
+        self, predictor: Predictor, window: int = WINDOW, known: Sequence[Reference] = ()
+    ) -> None:
+        """`known`: runs that show how far forecasts are off."""
+        self._profile = profile = predictor.profile
+        self._known = known
+        self._forecast: tuple[int, dict[str, Any] | None] = (0, None)
         self._classes = predictor.classes
         self._references: Mapping[str, Observations] = (
             {} if profile is None else references(profile, predictor.temperature)
@@ -95,7 +114,36 @@ class DriftWatch:
                 {"class": name, "reference": float(then), "now": float(after)}
                 for name, then, after in shares
             ],
+            "forecast": self._forecast_of(now, total),
         }
+
+    def _forecast_of(self, now: Observations, total: int) -> dict[str, Any] | None:
+        """Again after every tenth of the window: it takes longer than all the rest."""
+        profile, images = self._profile, len(now.scores)
+        if profile is None or images < FEWEST:
+            return None
+        made_at, made = self._forecast
+        if made is None or total - made_at >= max(1, self._window.length // 10):
+            found = combine(profile.accuracy, gaps(profile, now.observed()), self._known, images)
+            made = {
+                "accuracy": found.accuracy,
+                "low": found.low,
+                "high": found.high,
+                "source_accuracy": profile.accuracy,
+                "references": len(self._known),
+                "text": _about(found, images, profile.accuracy, bool(self._known)),
+            }
+            self._forecast = (total, made)
+        return made
+
+
+def _about(found: Combined, images: int, before: float, known: bool) -> str:
+    text = (
+        f"About {found.accuracy:.0%} of the last {images} answers are right, as far as this can be "
+        f"estimated without labels ({found.low:.0%} to {found.high:.0%}; on validation pictures it "
+        f"was {before:.0%})."
+    )
+    return text if known else f"{text} Without --reference, this is a wide guess."
 
 
 def drift_metrics(report: Mapping[str, Any]) -> list[Metric]:
@@ -106,7 +154,15 @@ def drift_metrics(report: Mapping[str, Any]) -> list[Metric]:
         ("", {"measure": each["measure"]}, each["difference"])
         for each in report.get("measures", ())
     ]
+    forecast = report.get("forecast")
+    estimated = [] if forecast is None else [("", {}, forecast["accuracy"])]
     return [
+        Metric(
+            "unseen_forecast_accuracy",
+            "gauge",
+            "Accuracy on the last images, estimated without labels.",
+            estimated,
+        ),
         gauge("unseen_drift_level", f"The last images beside validation images: {about}.", level),
         Metric(
             "unseen_drift_difference",
