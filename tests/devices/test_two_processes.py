@@ -189,8 +189,13 @@ def test_weights_records_and_counts_are_equal(one: Path, two: Path, method: str)
         assert ours.keys() == theirs.keys()
         numbers = {key: value for key, value in theirs.items() if isinstance(value, float)}
         assert {key: ours[key] for key in numbers} == pytest.approx(numbers, rel=1e-3, abs=1e-5)
+        judged = theirs.get("without_labels", {})
+        assert ours.get("without_labels", {}) == pytest.approx(judged, rel=1e-3, abs=1e-5)
+        assert bool(judged) == ("adaptation" in method and "validation" in theirs)
     ours, theirs = found.read_result(), expected.read_result()
     for rule, chosen in theirs.rules.items():
+        found_temperature = ours.under(rule).temperature
+        assert found_temperature == pytest.approx(chosen.temperature, rel=0.05), rule
         for view, domains in chosen.views.items():
             for domain, measured in domains.items():
                 same = ours.view(rule, view)[domain]

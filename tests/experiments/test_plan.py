@@ -221,6 +221,14 @@ def test_methods_that_adapt_cannot_hold_out_pairs() -> None:
         small_plan(methods="aggregate,reweighting", pairs="all")
 
 
+def test_rules_without_labels_are_for_runs_that_all_adapt() -> None:
+    with pytest.raises(SettingsError, match=r"selection=snd chooses by unlabelled target images"):
+        small_plan(selection="snd")
+    assert "snd" not in small_plan().rules
+    plan = small_plan(selection="snd", methods="reweighting")
+    assert plan.rules == ("source", "last", "infomax", "snd", "bnm", "dev", "oracle")
+
+
 @pytest.mark.parametrize(("name", "size"), [("pacs", 720), ("pacs_heads", 240)])
 def test_the_shipped_sweeps_on_pacs(name: str, size: int, real_data: Path) -> None:
     plan = plan_sweep(load_sweep(name), name)

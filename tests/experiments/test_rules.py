@@ -11,7 +11,7 @@ from unseen.errors import SettingsError, UnseenError
 from unseen.experiments.choose.rules import Candidate, Draw, choose_draw
 from unseen.records.folder import RunFolder
 from unseen.records.result import RuleResult, RunResult
-from unseen.selection import DRAW_RULES
+from unseen.selection import DRAW_RULES, WITHOUT_LABELS
 
 VALIDATION = {0: (0.95, 0.70, 0.60), 1: (0.50, 0.65, 0.80), 2: (0.10, 0.90, 0.50)}
 """By draw: mean validation accuracy at steps 100, which is no candidate, 200 and 300."""
@@ -53,6 +53,9 @@ def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
         record = {"step": step, "validation": {"photo": mean + 0.05, "cartoon": mean - 0.05}}
         records.append(record | ({"candidate": False} if step == 100 else {}))
         records[-1]["unseen"] = {"sketch": 1 - mean}  # a run with selection=oracle has it
+        records[-1]["without_labels"] = {  # and one that adapts has this
+            rule: number + step / 1000 + place for place, rule in enumerate(WITHOUT_LABELS)
+        }
     folder.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     for rule, more in (("source", 0.0), ("last", 0.1)):
         target = UNSEEN[number] + more if sketch is None else sketch
@@ -77,6 +80,8 @@ def draws(tmp_path: Path) -> list[Draw]:
         ("source", 2, 0.90, "source"),  # at step 200; 0.95 of draw 0 was no candidate
         ("last", 1, 0.80, "last"),
         ("leave-one-domain-out", 2, 0.505, "source"),
+        ("infomax", 2, 2.3, "infomax"),
+        ("dev", 2, 5.3, "dev"),
         ("oracle", 0, 0.40, "last"),
     ],
 )

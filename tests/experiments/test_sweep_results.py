@@ -235,6 +235,15 @@ def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
     assert {run.label for run in runs} == {"aggregate", "faster"}
 
 
+def test_runs_of_earlier_versions_are_not_chosen_without_labels(tmp_path: Path) -> None:
+    """Their records know nothing of these rules; under the others they count."""
+    plan = small_plan(methods="reweighting")
+    results = swept(plan, tmp_path)
+    assert results.tables["infomax"] == []
+    assert results.tables["source"]
+    assert {each.rule for each in results.chosen} == {"source", "last", "oracle"}
+
+
 def test_no_torch_is_needed_to_choose() -> None:
     import subprocess
     import sys

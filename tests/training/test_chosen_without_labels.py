@@ -11,6 +11,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import unseen
+from unseen.cli.main import main
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
 from unseen.recipe_files import load_experiment
@@ -52,9 +53,15 @@ def judged(folder: RunFolder) -> dict[int, dict[str, float]]:
     return {r["step"]: r["without_labels"] for r in records if "without_labels" in r}
 
 
-def test_one_run_records_all_rules(train: Train) -> None:
+def test_one_run_records_all_rules(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train("run", selection="oracle")
     found, result = judged(folder), folder.read_result()
+    with pytest.raises(SystemExit) as end:
+        main(["show", str(folder.path)])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out.partition("What each selection rule chose")[2]
+    rows = [line.split("│")[1].strip() for line in shown.splitlines() if "%" in line]
+    assert rows == ["source", "last", "infomax", "snd", "bnm", "dev", "oracle"]
     assert list(found) == [2, 4, 6]
     assert list(result.rules) == ["last", "source", "dev", "bnm", "snd", "infomax", "oracle"]
     for rule in WITHOUT_LABELS:

@@ -15,6 +15,7 @@ from unseen.records.views import VIEWS
 from unseen.reports.formats import cell_text
 from unseen.reports.long_names import words, wrapped
 from unseen.reports.tables import Column, Table
+from unseen.selection import RULES
 from unseen.settings.metrics import METRICS, Metric
 
 _GAP, _EDGES = 3, 4  # between two columns, and left and right of them all
@@ -119,6 +120,24 @@ def run_table(result: RunResult, width: int = 100) -> RichTable:
     else:
         title = f"{where}), selection: {rule}"
     return views_table(chosen.views, title, result.metric, width)
+
+
+def rules_table(result: RunResult) -> RichTable:
+    """What every selection rule that was recorded chose, in the order of tables."""
+    table = RichTable(title=Text("What each selection rule chose"), title_justify="left")
+    table.add_column("rule")
+    for column in ("step", "out of\ndomain", "in\ndomain", "temperature"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rule in (each for each in RULES if each in result.rules):
+        chosen = result.under(rule)
+        means = (result.mean(rule, view) for view in ("out_of_domain", "in_domain"))
+        table.add_row(
+            rule,
+            str(chosen.step),
+            *("" if mean is None else f"{mean:.1%}" for mean in means),
+            "" if chosen.temperature is None else f"{chosen.temperature:.3g}",
+        )
+    return table
 
 
 def views_table(views: Views, title: str, metric: Metric, width: int = 100) -> RichTable:

@@ -14,7 +14,7 @@ from rich.console import Console
 from unseen.config import complete_settings
 from unseen.recipe_files import find_recipe, load_experiment, parse_overrides
 from unseen.records.folder import RunFolder
-from unseen.reports.terminal import run_table
+from unseen.reports.terminal import rules_table, run_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,9 @@ def run(chosen: argparse.Namespace) -> None:
         folder = RunFolder(path)
         _print_yaml(console, folder.read_settings())
         if folder.finished:
-            console.print(run_table(folder.read_result(), console.width))
+            result = folder.read_result()
+            console.print(run_table(result, console.width))
+            console.print(rules_table(result))
         return
     experiment = load_experiment(chosen.what, parse_overrides(chosen.overrides))
     comments = _leading_comments(find_recipe(chosen.what))
