@@ -14,6 +14,7 @@ from benchmarks import (
     exported,
     feeding,
     imports,
+    methods,
     plain_pytorch,
     service_figures,
     stacked,
@@ -24,6 +25,7 @@ from unseen.records.provenance import processor_name
 
 FIGURES: list[Figure] = [
     *training.FIGURES,
+    *methods.FIGURES,
     *evaluation.FIGURES,
     *exported.FIGURES,
     *service_figures.FIGURES,

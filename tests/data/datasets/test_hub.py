@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,7 +48,13 @@ def png(number: int, side: int = 8) -> bytes:
     return buffer.getvalue()
 
 
-def write(file: Path, images: list[Any], note: bool = True, **columns: list[Any]) -> Path:
+def write(
+    file: Path,
+    images: list[Any],
+    note: bool = True,
+    row_group_size: int | None = None,
+    **columns: list[Any],
+) -> Path:
     n = len(images)
     values: dict[str, list[Any]] = {
         "image": images,
@@ -54,7 +63,8 @@ def write(file: Path, images: list[Any], note: bool = True, **columns: list[Any]
     }
     table = arrow.table(values | columns)
     file.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(table.replace_schema_metadata(NOTE if note else None), file)
+    noted = table.replace_schema_metadata(NOTE if note else None)
+    parquet.write_table(noted, file, row_group_size=row_group_size)
     return file
 
 
@@ -243,3 +253,60 @@ def test_without_the_hub(folder: Path, hub_server: HubServer) -> None:  # noqa: 
     assert again == whole  # what is here is used
     assert "is not here yet; connect this" in other["error"]
     assert cache_folder().is_dir()
+
+
+READ_ALL = """
+import re, sys
+from pathlib import Path
+from unseen.data.datasets.hub import Hub
+from unseen.data.opening import open_dataset
+from unseen.data.prepare import prepare
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+first = []
+def report(stage, done, total):
+    if done >= 1000 and not first:
+        first.append(peak())
+
+dataset = open_dataset(Hub.Config(name="hub", root=sys.argv[1]))
+prepared = prepare(dataset, 16, report)
+print(len(prepared.index), peak() - first[0])
+"""
+LARGE, SIDE, FLAT = 10_000, 64, 48
+"""Images, their side in pixels, and the megabytes by which reading them may grow."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("layout", ["bytes", "paths"])
+def test_memory_stays_flat_over_ten_thousand_images(layout: str, tmp_path: Path) -> None:
+    """From the first thousand to the last: checked, decoded and cached, a few at a time."""
+    root = tmp_path / "many"
+    few = [png(number, SIDE) for number in range(50)]  # different bytes: a number follows each
+    images: list[Any] = []
+    for number in range(LARGE):
+        data = few[number % len(few)] + number.to_bytes(4, "big")
+        if layout == "bytes":
+            images.append({"bytes": data, "path": None})
+        else:
+            file = root / "images" / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+            images.append({"bytes": None, "path": f"images/{number}.png"})
+    assert LARGE * len(few[0]) > 2 * FLAT * 2**20  # all of them at once would be seen
+    write(root / "train.parquet", images, row_group_size=100)
+    del images
+    environment = os.environ | {
+        "UNSEEN_CACHE": str(tmp_path / "cache"),
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # gives back what it no longer uses
+        "MALLOC_ARENA_MAX": "2",
+    }
+    command = [sys.executable, "-c", READ_ALL, str(root)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    number, growth = done.stdout.split()
+    assert int(number) == LARGE
+    assert float(growth) < FLAT, f"{growth} MB"

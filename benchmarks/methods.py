@@ -1,0 +1,79 @@
+"""What a training step of each method costs, beside one of aggregate."""
+
+from functools import partial
+from typing import Any
+
+from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
+from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
+from unseen.config import Experiment, complete_settings
+from unseen.recipe_files import build_experiment, merge
+
+LIMITS = {
+    "multihead": 1.2,
+    "dmg": 1.2,
+    "mldg": 3.0,
+    "metareg": 1.5,
+    "crossgrad": 6.0,
+    "epifcr": 6.0,
+    "fusion": 1.3,
+    "dsn": 2.5,
+    "dann": 1.2,
+    "reweighting": 1.2,
+    "importance": 3.0,
+    "coral": 1.2,
+    "mmd": 1.2,
+    "irm": 1.2,
+    "vrex": 1.2,
+    "groupdro": 1.2,
+    "sd": 1.2,
+    "mixup": 1.2,
+    "cdann": 1.2,
+    "rsc": 1.2,
+    "sam": 2.3,
+    "fishr": 1.2,
+    "sagnet": 2.0,
+}
+"""By how much a step may be dearer."""
+
+NEEDS: dict[str, dict[str, Any]] = {
+    "importance": {"network": {"freeze_until": "classifier"}},
+    "reweighting": {"setting": "adaptation", "data": {"unseen_domain": "photo"}},
+}
+"""Settings that a method cannot do without; aggregate has them as well."""
+
+
+def over_aggregate(method: str, repeats: int) -> Measurement:
+    """At the last step of a run: of a method in two phases, it is the second one."""
+    with workspace() as folder:
+        one, aggregate = (
+            open_run(_experiment(generated(folder), name, NEEDS.get(method, {})), folder / name)
+            for name in (method, "aggregate")
+        )
+        for state in (one, aggregate):
+            state.step = state.steps - 1
+        batch = batch_of(one)
+        return median_ratio(
+            alternate(
+                clock(lambda: step_on(one, batch)),
+                clock(lambda: step_on(aggregate, batch)),
+                repeats,
+                warm_up=2,
+            )
+        )
+
+
+def _experiment(data: dict[str, Any], method: str, needs: dict[str, Any]) -> Experiment:
+    plain = settings(data, method, "efficientnet_lite0", 64)
+    return build_experiment(merge(complete_settings(plain), needs))
+
+
+FIGURES = [
+    Figure(
+        f"{method} / aggregate, a step",
+        f"<= {limit}",
+        "training steps on one batch of 16 images a domain, EfficientNet-Lite0, 64 px",
+        repeats=9,
+        measure=partial(over_aggregate, method),
+    )
+    for method, limit in LIMITS.items()
+]
