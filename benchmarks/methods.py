@@ -44,7 +44,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 def over_aggregate(method: str, repeats: int) -> Measurement:
     """At the last step of a run: of a method in two phases, it is the second one."""
-    with workspace() as folder:
+    with workspace(pictures_per_class=2) as folder:
         one, aggregate = (
             open_run(_experiment(generated(folder), name, NEEDS.get(method, {})), folder / name)
             for name in (method, "aggregate")
@@ -57,7 +57,7 @@ def over_aggregate(method: str, repeats: int) -> Measurement:
                 clock(lambda: step_on(one, batch)),
                 clock(lambda: step_on(aggregate, batch)),
                 repeats,
-                warm_up=2,
+                warm_up=1,
             )
         )
 
@@ -72,7 +72,7 @@ FIGURES = [
         f"{method} / aggregate, a step",
         f"<= {limit}",
         "training steps on one batch of 16 images a domain, EfficientNet-Lite0, 64 px",
-        repeats=9,
+        repeats=7,
         measure=partial(over_aggregate, method),
     )
     for method, limit in LIMITS.items()
