@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import run
+from benchmarks import methods, run
 from benchmarks.figures import (
     Figure,
     Measurement,
@@ -19,6 +19,8 @@ from benchmarks.figures import (
 from benchmarks.imports import imported
 from benchmarks.plain_pytorch import with_losses
 from rich.console import Console
+
+from unseen import catalog
 
 
 def figure(name: str, goal: str, ratio: float, sound: bool = True) -> Figure:
@@ -77,10 +79,14 @@ def test_the_median_of_pair_ratios_ignores_a_disturbed_pair() -> None:
 
 def test_every_figure_has_a_readable_goal_and_a_name_of_its_own() -> None:
     names = [figure.name for figure in run.FIGURES]
-    assert len(set(names)) == len(names) == 12
+    assert len(set(names)) == len(names) == 36
     for known in run.FIGURES:
         assert meets(1.0, known.goal) in (True, False)
         assert known.repeats > 0
+
+
+def test_every_method_is_compared_with_aggregate() -> None:
+    assert {"aggregate", *methods.LIMITS} == set(catalog.METHODS)
 
 
 def test_different_losses_meet_no_goal() -> None:

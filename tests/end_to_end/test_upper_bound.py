@@ -9,6 +9,10 @@ import unseen
 from unseen.cli.main import parse
 from unseen.errors import SettingsError
 from unseen.experiments.compare import Comparison, plan_comparison
+from unseen.experiments.plan import plan_sweep
+from unseen.experiments.run.jobs import Resources
+from unseen.experiments.sweep_file import load_sweep
+from unseen.experiments.train_plan import run_plan
 from unseen.records.folder import RunFolder
 from unseen.records.result import UPPER_BOUND
 from unseen.reports.page.conclusion import conclude, ranking
@@ -122,3 +126,33 @@ def test_it_needs_a_domain_to_be_unseen(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"set data\.unseen_domain"):
         unseen.fit("digits/aggregate", runs=tmp_path, **{"data.train_on_unseen": True, "steps": 2})
     assert parse(["compare", "digits", "--upper-bound"]).upper_bound
+
+
+def test_bounds_are_trained_together_as_they_are_one_by_one(tmp_path: Path) -> None:
+    """Beside others in one sweep on stored features; and those are not mixed with them."""
+    bound = {"variant_of": "aggregate", "settings": {"data": {"train_on_unseen": True}}}
+    found = []
+    for together in (True, False):
+        file = tmp_path / "both.yaml"
+        file.write_text("datasets: digits\nmethods: aggregate, bound\nunseen: plain\nseeds: 0-1\n")
+        settings = {"network": {"image_size": 16, "freeze_until": "fc1"}, "steps": 4}
+        settings |= {"evaluate_every": 2, "images_per_domain": 4}
+        sweep = load_sweep(file, {"settings": settings, "by_method": {"bound": bound}})
+        plan = plan_sweep(sweep, "both")
+        runs = tmp_path / str(together)
+        resources = Resources(workers=0, gpus=0, retries=0)
+        outcomes = run_plan(plan, runs, resources, Console(quiet=True), together=together)
+        assert {outcome.state for outcome in outcomes} == {"finished"}
+        found.append({run.folder(runs).path.name: run.read_result(runs) for run in plan.singles})
+    for name, stacked in found[0].items():
+        alone = found[1][name]
+        assert stacked.training_domains == alone.training_domains
+        for rule in ("source", "last"):
+            for view in ("out_of_domain", "in_domain"):
+                first, second = stacked.view(rule, view), alone.view(rule, view)
+                assert {d: each.images for d, each in first.items()} == {
+                    d: each.images for d, each in second.items()
+                }
+                for domain, each in first.items():
+                    assert each.accuracy == pytest.approx(second[domain].accuracy, abs=0.02)
+    assert [row.trained_on_unseen for row in found[0].values()].count(True) == 2

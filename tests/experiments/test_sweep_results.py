@@ -215,7 +215,10 @@ def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
         "digits",
         "digits_2",
         "runs.json",
+        *(f"summary{suffix}" for suffix in (".csv", ".md", ".tex")),
     }
+    columns = [column.name for column in results.summaries["source"].columns]
+    assert columns == ["digits", "digits_2", "average"]  # not twice the dataset's own name
     assert len(results.tables["source"]) == 6
 
 
