@@ -7,7 +7,7 @@ method and backbone that left out the model's training domains in turn: they sho
 are off.
 
   unseen forecast runs/pacs-... fourth_hospital/ --reference comparison
-  unseen forecast model.onnx fourth_hospital/ --json forecast.json
+  unseen forecast model.onnx fourth_hospital/ -o forecast.html --json forecast.json
 """
 
 import argparse
@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RUNS",
         help="a folder of runs in which each training domain was left out in turn",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PAGE.html", help="write a web page, too"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
@@ -53,4 +56,9 @@ def run(chosen: argparse.Namespace) -> int:
     print_forecast(found, Console())
     if chosen.json is not None:
         write_json(chosen.json, found.as_json())
+    if chosen.output is not None:
+        from unseen.reports.forecast.page import write_page
+
+        write_page(found, chosen.output)
+        Console().print(str(chosen.output), markup=False, highlight=False, soft_wrap=True)
     return 1 if found.problems else 0

@@ -3,12 +3,12 @@
 from rich.console import Console
 from rich.table import Table
 
-from unseen.forecast.combine import LEVEL
 from unseen.forecast.estimates import NAMES
 from unseen.forecast.file_forecast import FileForecast
 from unseen.forecast.forecast import Forecast
 from unseen.reports.forecast.words import (
     about_closest,
+    about_interval,
     about_references,
     headline,
     percent,
@@ -25,7 +25,7 @@ def print_forecast(found: FileForecast, console: Console) -> None:
         console.print(text, style=style, markup=False, highlight=False)
 
     say(headline(made), "bold")
-    say(f"{about_references(made)} Interval: {LEVEL:.0%} of forecasts like this hold the truth.")
+    say(f"{about_references(made)} {about_interval()}")
     for warning in made.warnings:
         say(f"! {warning}", "yellow")
     say()
@@ -36,7 +36,7 @@ def print_forecast(found: FileForecast, console: Console) -> None:
         if made.differences.closest.statistics:
             console.print(_statistics(made))
         strange = ", ".join(str(each.file) for each in found.strangest[:3])
-        say(f"The strangest images: {strange}")
+        say(f"The strangest images: {strange} (all with -o PAGE.html)")
     say()
     say("What to do", "bold")
     for number, advice in enumerate(made.advice, start=1):

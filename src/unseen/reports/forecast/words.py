@@ -1,5 +1,6 @@
 """Sentences about a forecast, the same ones in the terminal and on the page."""
 
+from unseen.forecast.combine import LEVEL
 from unseen.forecast.differences import Differences
 from unseen.forecast.forecast import Forecast
 from unseen.reports.formats import MISSING
@@ -25,6 +26,10 @@ def about_references(made: Forecast) -> str:
         f"Calibrated on {runs} run{'s' if runs > 1 else ''} that left out {', '.join(domains)}; "
         f"usual error {100 * made.error:.0f} points."
     )
+
+
+def about_interval() -> str:
+    return f"{LEVEL:.0%} of intervals like this one should hold the truth."
 
 
 def about_closest(differences: Differences) -> str:

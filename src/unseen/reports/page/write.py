@@ -1,21 +1,14 @@
 """A folder of runs becomes one file: no script, style, font or image is fetched from anywhere."""
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
-from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.records.folder import safe_name
 from unseen.records.run_list import read_run_list
-from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import Figure
-from unseen.reports.figures.svg import embedded, to_svg
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import Conclusion, conclude
@@ -29,12 +22,12 @@ from unseen.reports.page.published import published_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import training_section
+from unseen.reports.rendering import TEMPLATES, render_page, write_whole
 from unseen.selection import RULES, check_rule, meaning
 from unseen.settings.metrics import Metric
 
 PAGE = "report.html"
 SUMMARY = "summary_report.txt"
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -72,10 +65,10 @@ def write_report(
     page = folder / PAGE
     listed = read_run_list(runs)
     note = listed.note if listed else ""
-    _write(page, render(chapters, left_out, rule, refresh, note))
+    write_whole(page, render(chapters, left_out, rule, refresh, note))
     summary = summary_text(studies)
     if summary:
-        _write(folder / SUMMARY, summary)
+        write_whole(folder / SUMMARY, summary)
     if figures:
         _write_figures(chapters, folder / "figures")
     return page
@@ -118,17 +111,8 @@ def render(
     refresh: int | None,
     note: str,
 ) -> str:
-    """The page as text. All that is not a template's own is escaped."""
-    from jinja2 import Environment, FileSystemLoader
-
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["kind"] = lambda part: type(part).__name__
-    environment.filters["svg"] = lambda panel: to_svg(draw(panel))
-    environment.filters["embedded"] = embedded
+    """The page as text."""
     recorded = [each for each in RULES if any(each in c.study.rules for c in chapters)]
-    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     content: dict[str, Any] = {
         "chapters": chapters,
         "left_out": left_out,
@@ -136,27 +120,13 @@ def render(
         "rules": {each: _meaning(chapters, each) for each in recorded},
         "chosen": rule or (chapters[0].study.main_rule if chapters else "source"),
         "refresh": refresh,
-        "style": Markup(style()),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    return environment.get_template("page.html").render(content)
+    return render_page(TEMPLATES / "page.html", content)
 
 
 def _meaning(chapters: list[Chapter], rule: str) -> str:
     told = {chapter.study.meaning(rule) for chapter in chapters}
     return told.pop() if len(told) == 1 else meaning(rule, None)
-
-
-def style() -> str:
-    """The look of the page, for other pages that should look the same."""
-    return (_TEMPLATES / "page.css").read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    """A name with bytes that are no text is shown with question marks."""
-    with atomic_file(path) as part:
-        part.write_bytes(text.encode("utf-8", "replace"))
 
 
 def _write_figures(chapters: list[Chapter], folder: Path) -> None:

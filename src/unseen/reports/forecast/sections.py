@@ -1,0 +1,191 @@
+"""Sections of the forecast's page."""
+
+import numpy as np
+
+from unseen.forecast.combine import Estimate
+from unseen.forecast.differences import Differences
+from unseen.forecast.estimates import NAMES
+from unseen.forecast.file_forecast import FileForecast, Strange
+from unseen.forecast.forecast import Forecast
+from unseen.forecast.image_statistics import MEANINGS, STATISTICS
+from unseen.reports.figures.panels import (
+    Axis,
+    DotPanel,
+    DotRow,
+    Figure,
+    HeatPanel,
+    Key,
+    Mark,
+    Picture,
+    SheetPanel,
+)
+from unseen.reports.forecast.words import about_closest, percent
+from unseen.reports.page.look import PERCENT, page_cells
+from unseen.reports.page.parts import Fold, Note, PageCell, PageRow, PageTable, Part, Section
+
+_DARKEST = 3.0
+"""The standardised difference that has the full colour."""
+_MOST_CLASSES = 40
+
+
+def estimates_section(made: Forecast) -> Section:
+    half_width = 50 * (made.high - made.low)
+    middle = 50 * (made.high + made.low)
+    rows = [
+        DotRow("forecast", 1, (Mark("forecast", middle, half_width),), made.text),
+        DotRow(
+            "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
+            percent(made.source_accuracy),
+        ),
+    ]  # fmt: skip
+    rows += [_dots(each) for each in made.estimates if each.accuracy is not None]
+    figure = Figure(
+        "estimates",
+        "Forecast and single estimates",
+        "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on references.",
+        (DotPanel("", tuple(rows), PERCENT),),
+    )
+    parts: list[Part] = [figure, _estimates_table(made)]
+    if made.references:
+        parts.append(Fold("References", (_references_table(made),)))
+    low, high = made.spread
+    lead = f"Single estimates lie between {percent(low)} and {percent(high)}."
+    if made.references:
+        lead += " Each counts the more, the closer it was on the references."
+    return Section("estimates", "Estimates", lead, tuple(parts))
+
+
+def _dots(each: Estimate) -> DotRow:
+    assert each.accuracy is not None
+    marks = [Mark("calibrated", 100 * each.accuracy)]
+    if each.plain is not None and each.error is not None:
+        marks.append(Mark("as it is", 100 * each.plain, hollow=True))
+    return DotRow(each.name, 2, tuple(marks), percent(each.accuracy))
+
+
+def _share(value: float | None) -> PageCell | None:
+    return None if value is None else PageCell(percent(value), value)
+
+
+def _estimates_table(made: Forecast) -> PageTable:
+    header = ("estimate", "as it is", "calibrated", "weight", "usual error")
+    rows = tuple(
+        PageRow(
+            page_cells(
+                NAMES[each.name], *map(_share, (each.plain, each.accuracy, each.weight, each.error))
+            )
+        )
+        for each in made.estimates
+    )
+    notes = ("Usual error: on each reference, calibrated on those that left out other domains.",)
+    return PageTable("Estimates", header, rows, notes if made.references else ())
+
+
+def _references_table(made: Forecast) -> PageTable:
+    rows = tuple(
+        PageRow(
+            page_cells(each.domain, _share(each.accuracy), _share(each.source_accuracy), each.run)
+        )
+        for each in made.references
+    )
+    header = ("domain left out", "accuracy there", "on validation images", "run")
+    return PageTable("References", header, rows)
+
+
+def differences_section(made: Forecast) -> Section | None:
+    differences = made.differences
+    if differences is None:
+        return None
+    parts: list[Part] = [_domains_table(differences)]
+    if differences.closest.statistics:
+        parts.insert(0, _statistics_figure(differences))
+    explained = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
+    parts.append(Fold("What the statistics mean", (Note(f"{explained}."),)))
+    return Section("different", "What is different", about_closest(differences), tuple(parts))
+
+
+def _statistics_figure(differences: Differences) -> Figure:
+    """The statistics that differ most from the closest domain first."""
+    order = [each.statistic for each in differences.closest.statistics]
+    names = [*order, *(name for name in STATISTICS if name not in order)]
+    sizes = np.full((len(names), len(differences.domains)), np.nan)
+    texts = [[""] * len(differences.domains) for _ in names]
+    for column, domain in enumerate(differences.domains):
+        for each in domain.statistics:
+            row = names.index(each.statistic)
+            sizes[row, column] = min(abs(each.size) / _DARKEST, 1.0)
+            texts[row][column] = f"{each.size:+.1f}".replace("-", "−")
+    known = np.flatnonzero(np.isfinite(sizes).any(axis=1))
+    panel = HeatPanel(
+        "",
+        tuple(names[row] for row in known),
+        tuple(each.domain for each in differences.domains),
+        sizes[known],
+        tuple(tuple(texts[row]) for row in known),
+        column_axis="training domain, the closest first",
+    )
+    return Figure(
+        "statistics",
+        "Pictures here against each training domain",
+        "Difference of the means in standard deviations; + is more here. 0.2 is small, 0.8 large.",
+        (panel,),
+    )
+
+
+def _domains_table(differences: Differences) -> PageTable:
+    rows = [("all together", differences.auc)]
+    rows[:0] = [(each.domain, each.auc) for each in differences.domains]
+    cells = tuple(
+        PageRow(page_cells(name, None if auc is None else PageCell(f"{auc:.2f}", auc)))
+        for name, auc in rows
+    )
+    notes = (
+        f"AUC of a classifier on {differences.measured_by}, cross-validated: 0.5 where new images "
+        "cannot be told from this domain's, 1 where they always can.",
+    )
+    return PageTable("How well they can be told apart", ("training domain", "AUC"), cells, notes)
+
+
+def strangest_section(found: FileForecast) -> Section | None:
+    if not found.strangest or found.forecast.differences is None:
+        return None
+    sheet = SheetPanel("", tuple(_picture(each) for each in found.strangest))
+    by = found.forecast.differences.measured_by
+    figure = Figure(
+        "strangest",
+        f"The {len(found.strangest)} strangest pictures",
+        "The model's answer, and the distance to the nearest validation images: 1 is usual.",
+        (sheet,),
+        wide=True,
+    )
+    lead = f"Furthest from all validation images by {by}. Look at them: are they what you expect?"
+    return Section("strangest", "Strangest pictures", lead, (figure,))
+
+
+def _picture(each: Strange) -> Picture:
+    caption = f"{each.answer} · {each.distance:.1f}"
+    told = f"{each.file}: called {each.answer} with {each.confidence:.0%} confidence"
+    return Picture(each.thumbnail, caption, told)
+
+
+def classes_section(made: Forecast) -> Section:
+    shares = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
+    rows = tuple(
+        DotRow(
+            each.name, 3,
+            (Mark("answers here", 100 * each.predicted),
+             Mark("in training", 100 * each.training, hollow=True)),
+            percent(each.predicted),
+        )
+        for each in shares[:_MOST_CLASSES]
+    )  # fmt: skip
+    highest = max(max(each.predicted, each.training) for each in shares)
+    figure = Figure(
+        "classes",
+        "Answers by class",
+        "Filled: share of the answers here; hollow: share of the validation images' labels.",
+        (DotPanel("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
+        legend=(Key("answers here", 3, "dot"), Key("in training", 3, "hollow")),
+    )
+    lead = "Shares that differ much mean other classes at this place, or a model that prefers some."
+    return Section("classes", "Classes", lead, (figure,))

@@ -1,0 +1,47 @@
+"""Templates, style and script of web pages that are one file and fetch nothing."""
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from unseen.atomic import atomic_file
+from unseen.reports.figures.layout import draw
+from unseen.reports.figures.svg import embedded, to_svg
+
+TEMPLATES = Path(__file__).parent / "page" / "templates"
+
+
+def render_page(template: Path, content: dict[str, Any]) -> str:
+    """The page as text. All that is not a template's own is escaped."""
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, TEMPLATES]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["kind"] = lambda part: type(part).__name__
+    environment.filters["svg"] = lambda panel: to_svg(draw(panel))
+    environment.filters["embedded"] = embedded
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    look = {
+        "style": Markup(style()),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    return environment.get_template(template.name).render(content | look)
+
+
+def style() -> str:
+    """The look of the pages, for others that should look the same."""
+    return (TEMPLATES / "page.css").read_text(encoding="utf-8")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A name with bytes that are no text is shown with question marks."""
+    with atomic_file(path) as part:
+        part.write_bytes(text.encode("utf-8", "replace"))
