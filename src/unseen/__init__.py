@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unseen.api import Run, fit, load_run, merge
+    from unseen.api import Run, fit, forecast_accuracy, load_run, merge
     from unseen.config import Settings
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
@@ -24,6 +24,7 @@ __all__ = [
     "UnseenError",
     "compare",
     "fit",
+    "forecast_accuracy",
     "load",
     "load_run",
     "merge",
@@ -40,6 +41,7 @@ _HOME = {
     "UnseenError": "unseen.errors",
     "compare": "unseen.experiments.compare",
     "fit": "unseen.api",
+    "forecast_accuracy": "unseen.api",
     "load": "unseen.serving.load",
     "load_run": "unseen.api",
     "merge": "unseen.api",

@@ -9,7 +9,9 @@ import numpy as np
 from rich.console import Console
 
 from unseen.config import Experiment
+from unseen.data.images import find_images
 from unseen.data.opening import OpenDatasets
+from unseen.forecast.file_forecast import FileForecast
 from unseen.merging.merge import Choice, merge_runs
 from unseen.recipe_files import build_experiment, load_experiment
 from unseen.records.folder import RunFolder, run_name
@@ -17,6 +19,7 @@ from unseen.records.result import RunResult, Views
 from unseen.records.views import View
 from unseen.serving.evaluate import evaluate
 from unseen.serving.export.write import FORMATS, Target, export
+from unseen.serving.forecast.forecast_files import forecast_files
 from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
 from unseen.settings.metrics import Metric
@@ -80,12 +83,36 @@ class Run:
         `domain/class/*` or a manifest whose classes the run knows."""
         return evaluate(self.model, data)
 
+    def forecast(
+        self, images: Iterable[str | Path], reference: str | Path | None = None
+    ) -> FileForecast:
+        """How accurate the model will be on image files without labels; see `forecast_accuracy`."""
+        return forecast_accuracy(self.folder.path, images, reference)
+
     def export(self, path: str | Path) -> Path:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card
         beside it; nothing is kept unless its answers agree with `predict`."""
         path = Path(path)
         to: Target = "torch" if path.suffix == FORMATS["torch"].suffix else "onnx"
         return export(Model.from_run(self.folder, "cpu"), to, path).path
+
+
+def forecast_accuracy(
+    model: str | Path,
+    images: Iterable[str | Path],
+    reference: str | Path | None = None,
+    *,
+    device: str = "auto",
+) -> FileForecast:
+    """How accurate a model will be on image files that nobody has labelled, what is different about
+    them, and what to do: `found.forecast.accuracy`, `.low`, `.high`, `.warnings`, `.advice`.
+
+    `model` is a run folder, a saved model or an ONNX file; `images` are files, folders or patterns.
+    `reference` is a folder of runs that left out the model's training domains in turn.
+    """
+    files = list(find_images(str(each) for each in images))
+    runs = None if reference is None else Path(reference)
+    return forecast_files(Path(model), files, runs, device)
 
 
 def load_run(path: str | Path) -> Run:

@@ -36,8 +36,12 @@ class Forecast(NamedTuple):
     @property
     def text(self) -> str:
         """`68 % ± 6`."""
-        half_width = (self.high - self.low) / 2
-        return f"{100 * self.accuracy:.0f} % ± {100 * half_width:.0f}"
+        return f"{100 * self.accuracy:.0f} % ± {100 * self.half_width:.0f}"
+
+    @property
+    def half_width(self) -> float:
+        """Of the interval, before it was cut at 0 and 1."""
+        return max(self.high - self.accuracy, self.accuracy - self.low)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -51,6 +55,7 @@ class Forecast(NamedTuple):
         del content["differences"]
         content["level"] = LEVEL
         content["spread"] = self.spread
+        content["half_width"] = self.half_width
         content["estimates"] = [
             {**each._asdict(), "called": NAMES[each.name]} for each in self.estimates
         ]

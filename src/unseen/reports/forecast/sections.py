@@ -29,10 +29,9 @@ _MOST_CLASSES = 40
 
 
 def estimates_section(made: Forecast) -> Section:
-    half_width = 50 * (made.high - made.low)
-    middle = 50 * (made.high + made.low)
+    mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
     rows = [
-        DotRow("forecast", 1, (Mark("forecast", middle, half_width),), made.text),
+        DotRow("forecast", 1, (mark,), made.text),
         DotRow(
             "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
             percent(made.source_accuracy),

@@ -47,7 +47,7 @@ def forecast_files(
     found = observe_files(model, files, step)
     made = forecast(profile, found.observed, references)
     strangest = tuple(_strangest(made, found, model))
-    return FileForecast(made, str(path), found.files, found.problems, strangest)
+    return FileForecast(made, path.resolve().name, found.files, found.problems, strangest)
 
 
 def profile_of(model: Predictor, path: Path, device: str = "auto") -> Profile:

@@ -1,0 +1,55 @@
+"""Profiles and answers that tests make up."""
+
+import numpy as np
+
+from unseen.forecast.image_statistics import STATISTICS
+from unseen.forecast.profile import Observed, Profile
+
+CLASSES = ("cat", "dog", "owl")
+
+
+def profile(n: int = 240, seed: int = 0, features: bool = True, opinions: bool = False) -> Profile:
+    """Two domains that lie apart in the first feature; classes lie apart in the others."""
+    draws = np.random.default_rng(seed)
+    label, domain = np.arange(n) % 3, np.arange(n) // (n // 2)
+    scores = draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]
+    return Profile(
+        classes=CLASSES,
+        domains=("north", "south"),
+        domain=domain,
+        label=label,
+        scores=scores.astype(np.float32),
+        disagreement=draws.random(n).astype(np.float32) / 10 if opinions else None,
+        described=np.arange(n),
+        statistics=statistics(draws, domain),
+        features=places(draws, label, 6.0 * domain) if features else None,
+    )
+
+
+def observed(n: int = 120, seed: int = 1, like: int = 0, unsure: float = 1.0) -> Observed:
+    """Images of one of the two domains; `unsure` makes answers less certain."""
+    draws = np.random.default_rng(seed)
+    label = np.arange(n) % 3
+    scores = (draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]) / unsure
+    domain = np.full(n, like)
+    return Observed(
+        scores.astype(np.float32),
+        None,
+        statistics(draws, domain),
+        places(draws, label, 6.0 * domain),
+    )
+
+
+def statistics(draws: np.random.Generator, domain: np.ndarray) -> np.ndarray:
+    """The second domain is brighter; no file sizes are known."""
+    values = draws.normal(0, 1, (len(domain), len(STATISTICS)))
+    values[:, STATISTICS.index("brightness")] += 3 * domain
+    values[:, STATISTICS.index("width")] = 32
+    values[:, STATISTICS.index("bytes per pixel")] = np.nan
+    return values.astype(np.float32)
+
+
+def places(draws: np.random.Generator, label: np.ndarray, first: np.ndarray) -> np.ndarray:
+    classes = 3 * np.eye(3)[label] + draws.normal(0, 0.5, (len(label), 3))
+    own = first[:, None] + draws.normal(0, 0.5, (len(label), 1))
+    return np.concatenate([own, classes], axis=1).astype(np.float32)

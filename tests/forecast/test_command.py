@@ -1,0 +1,131 @@
+"""`unseen forecast` from end to end: references, files, page, JSON, ONNX."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.forecast.conftest import KNOWN, UNSEEN, Story
+
+import unseen
+from unseen.cli.main import main
+from unseen.errors import UnseenError
+from unseen.records.folder import RunFolder
+from unseen.serving.forecast.references import Known, find_candidates, read_references
+from unseen.serving.forecast.run_images import RunImages
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> None:
+    monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
+
+
+def known_of(model: Path) -> Known:
+    result = RunFolder(model).read_result()
+    return Known(result.method, result.backbone, result.classes, result.training_domains)
+
+
+def call(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["forecast", *map(str, words)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_references_know_no_more_than_the_model(story: Story) -> None:
+    known = known_of(story.model)
+    candidates = list(find_candidates(story.references, known))
+    assert sorted(each.domain for each in candidates) == sorted(KNOWN)
+    for each in candidates:
+        assert UNSEEN not in each.result.training_domains
+        assert each.result.method == "dmg"
+
+
+def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    first = read_references(story.references, known_of(story.model), said.append, "cpu")
+    assert len(said) == 3
+    for each in first:
+        result = RunFolder(story.references / each.run).read_result()
+        recorded = result.view(result.selection, "out_of_domain")[each.domain].accuracy
+        assert each.accuracy == recorded
+        assert "disagreement" in each.gaps
+    monkeypatch.setattr(RunImages, "_answerer", property(lambda run: pytest.fail("asked again")))
+    again = read_references(story.references, known_of(story.model), said.append, "cpu")
+    assert again == first
+
+
+def test_a_folder_without_references_is_refused_with_the_reason(story: Story) -> None:
+    known = known_of(story.model)._replace(method="multihead")
+    with pytest.raises(UnseenError, match=r"multihead on small_cnn.*Found 5 finished runs \(agg"):
+        read_references(story.references, known, lambda text: None)
+    with pytest.raises(UnseenError, match="no folder"):
+        read_references(story.references / "nothing", known, lambda text: None)
+
+
+def test_terminal_page_and_json(
+    story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    code = call(
+        story.model, story.images, "--reference", story.references, "-o", page, "--json", numbers,
+        "--device", "cpu",
+    )  # fmt: skip
+    assert code == 0
+    out = capsys.readouterr().out
+    content = json.loads(numbers.read_text())
+    assert f"{100 * content['accuracy']:.0f} % ±" in out
+    assert "Calibrated on 3 runs" in " ".join(out.split())
+    assert "What to do" in out
+    assert content["images"] == 60
+    assert len(content["strangest"]) == 20
+    assert {each["domain"] for each in content["references"]} == set(KNOWN)
+    assert content["low"] <= content["accuracy"] <= content["high"]
+    text = page.read_text()
+    assert text.count("data:image/") == 20
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+
+
+def test_an_unreadable_file_is_named_and_the_others_count(
+    story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(story.images, tmp_path / "images")
+    (tmp_path / "images" / "broken.png").write_text("no image")
+    assert call(story.model, tmp_path / "images", "--device", "cpu") == 1
+    captured = capsys.readouterr()
+    assert "broken.png is not a readable image" in captured.err
+    assert "60 images" in captured.out
+    assert "Without references" in " ".join(captured.out.split())
+
+
+def test_older_runs_get_their_profile_from_their_images(story: Story, tmp_path: Path) -> None:
+    whole = unseen.forecast_accuracy(story.model, [story.images], device="cpu").forecast
+    older = tmp_path / "older"
+    shutil.copytree(story.model, older)
+    (older / "profile.npz").unlink()
+    again = unseen.load_run(older).forecast([story.images]).forecast
+    assert again.accuracy == pytest.approx(whole.accuracy, abs=1e-4)
+    assert not (older / "profile.npz").exists()
+
+
+def test_a_saved_model_and_an_onnx_file_do_as_well(story: Story, tmp_path: Path) -> None:
+    run = unseen.load_run(story.model)
+    run.model.save_pretrained(tmp_path / "saved")
+    file = run.export(tmp_path / "model.onnx")
+    made = [
+        unseen.forecast_accuracy(path, [story.images], story.references, device="cpu").forecast
+        for path in (story.model, tmp_path / "saved", file)
+    ]
+    assert made[1].accuracy == pytest.approx(made[0].accuracy, abs=1e-4)
+    names = [{each.name for each in each.estimates} for each in made]
+    assert names[0] - names[2] == {"class separation", "neighbours"}
+    for one, other in zip(made[0].estimates, made[2].estimates, strict=False):
+        assert other.plain == pytest.approx(one.plain, abs=2 / 60)
+    assert made[2].differences is not None
+    assert made[2].differences.measured_by == "image statistics"
+    (tmp_path / "saved" / "profile.npz").unlink()
+    with pytest.raises(UnseenError, match="holds no profile"):
+        unseen.forecast_accuracy(tmp_path / "saved", [story.images], device="cpu")
