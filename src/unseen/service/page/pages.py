@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Response
 
-from unseen.reports.page import write as report
+from unseen.reports.rendering import style
 
 _FILES = Path(__file__).with_name("files")
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -27,7 +27,7 @@ def _sender(name: str):
     text = (_FILES / name).read_text(encoding="utf-8")
     kind = name.rpartition(".")[2]
     if kind == "css":  # the report's look, and what is only here
-        text = report.style() + text
+        text = style() + text
     media_type = f"{_KINDS[kind]}; charset=utf-8"
 
     async def send() -> Response:
