@@ -20,7 +20,7 @@ from unseen.reports.figures.panels import (
     SheetPanel,
 )
 from unseen.reports.forecast.words import about_closest, percent
-from unseen.reports.page.look import PERCENT, page_cells
+from unseen.reports.page.look import page_cells
 from unseen.reports.page.parts import Fold, Note, PageCell, PageRow, PageTable, Part, Section
 
 _DARKEST = 3.0
@@ -42,7 +42,7 @@ def estimates_section(made: Forecast) -> Section:
         "estimates",
         "Forecast and single estimates",
         "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on references.",
-        (DotPanel("", tuple(rows), PERCENT),),
+        (DotPanel("", tuple(rows), Axis(0, 100, "accuracy, %")),),
     )
     parts: list[Part] = [figure, _estimates_table(made)]
     if made.references:
