@@ -24,8 +24,9 @@ from unseen.serving.images import ImageLike
 from unseen.serving.model import Model
 from unseen.settings.metrics import Metric
 from unseen.trackers.fan_out import choose_trackers
+from unseen.training.devices import is_first_process
 from unseen.training.display import Display
-from unseen.training.execute import execute, length
+from unseen.training.execute import execute, length, remarks_before
 
 
 class Run:
@@ -149,6 +150,8 @@ def finish_run(
         console = console or Console(stderr=True)
         datasets = OpenDatasets()
         with Display(console, length(experiment, datasets), folder.path.name) as display:
+            for remark in remarks_before(experiment, datasets) if is_first_process() else ():
+                display.line(remark)
             execute(experiment, folder, display, trackers, datasets=datasets)
     return Run(folder.path)
 

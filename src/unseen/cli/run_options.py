@@ -79,6 +79,8 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
     listed = runs_table(plan, runs)
     if listed is not None:
         console.print(listed)
+    for remark in plan.remarks:
+        console.print(remark, markup=False, highlight=False, soft_wrap=True)
     with Console(stderr=True).status("Timing a few steps of each kind of run"):
         rows = estimate(
             plan, runs, lambda each: time_run(each, resources.threads, gpu=resources.gpus > 0)

@@ -14,6 +14,7 @@ from unseen.data.opening import OpenDatasets
 from unseen.errors import SettingsError, unknown_name
 from unseen.experiments.bases import SET_BY_THE_SWEEP, Base, find_bases, named_together
 from unseen.experiments.feasibility import Built, no_pairs, obstacles, open_indexes
+from unseen.experiments.plan_remarks import remarks_on_plan
 from unseen.experiments.ranges import choices, range_mistakes, search_ranges
 from unseen.experiments.sweep_file import Sweep
 from unseen.recipe_files import nested, try_experiment
@@ -71,6 +72,8 @@ class Plan:
     sweep: Sweep
     singles: tuple[PlannedRun, ...]
     pairs: tuple[PlannedRun, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """On the images, to be read before anything trains."""
 
     @cached_property
     def distinct(self) -> list[PlannedRun]:
@@ -181,7 +184,8 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
     paired = sweep.pairs != "none"
     pairs = tuple(run for run in runs if paired and len(run.condition.unseen) == 2)
     singles = tuple(run for run in runs if not paired or len(run.condition.unseen) == 1)
-    plan = Plan(name, sweep, singles, pairs)
+    remarks = remarks_on_plan([run.experiment for run in singles], datasets)
+    plan = Plan(name, sweep, singles, pairs, remarks)
     if sweep.rule not in plan.rules:
         raise SettingsError(
             f"{complaint}:\n  selection={sweep.rule} chooses by unlabelled target images, so all "

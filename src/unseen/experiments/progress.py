@@ -39,6 +39,8 @@ class PlanDisplay(Display):
             f"{self._runs} runs planned ({len(self._ended)} finished, {resumed} to resume), "
             f"{total} steps in all"
         )
+        for remark in plan.remarks:
+            self.line(remark)
 
     @property
     def _behind(self) -> int:

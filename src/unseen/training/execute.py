@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from unseen.config import Experiment, complete_settings
+from unseen.data.few_images import remarks_on_images
 from unseen.data.opening import OpenDatasets
 from unseen.data.roles import Roles, choose_roles
 from unseen.errors import SettingsError, UnseenError
@@ -110,6 +111,12 @@ def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
         return experiment.steps
     roles = _choose_roles(experiment, datasets or OpenDatasets())
     return count_steps(experiment, build_sampler(experiment, roles))
+
+
+def remarks_before(experiment: Experiment, datasets: OpenDatasets) -> list[str]:
+    """What has to be said about the images of a run before it trains."""
+    roles = _choose_roles(experiment, datasets)
+    return remarks_on_images(datasets.open(experiment.data).index(), roles, experiment)
 
 
 def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:

@@ -11,6 +11,7 @@ from torch import Tensor
 from unseen.atomic import link_file, write_json
 from unseen.cards.card import write_card
 from unseen.config import Experiment, complete_settings, identity
+from unseen.data.few_images import remarks_on_images
 from unseen.data.roles import Roles
 from unseen.evaluation.checkpoint import Measurement, measure_checkpoint
 from unseen.evaluation.protocol import Evaluator, Predict, Scores
@@ -223,10 +224,17 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         data=run.images.prepared.content,
         selection=experiment.selection,
         metric=experiment.metric,
-        remarks=(*method.remarks, *_about_temperature(results[experiment.selection])),
+        remarks=_remarks(run, method, results[experiment.selection]),
         merged=merged,
         rules=results,
     )
+
+
+def _remarks(run: Trained, method: Method, chosen: RuleResult) -> tuple[str, ...]:
+    """Each once: a merged model has those of its parts already."""
+    index, roles = run.images.prepared.index, run.images.roles
+    on_images = remarks_on_images(index, roles, run.experiment)
+    return tuple(dict.fromkeys((*method.remarks, *on_images, *_about_temperature(chosen))))
 
 
 def _about_temperature(chosen: RuleResult) -> Iterator[str]:

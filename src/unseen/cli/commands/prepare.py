@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 
 from unseen import catalog
-from unseen.errors import SettingsError, unknown_name
+from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.recipe_files import build_experiment, merge, parse_overrides, read_recipe
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(chosen: argparse.Namespace) -> None:
         prepared = prepare(dataset, size, report)
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
-    _print(prepared)
+    _print(prepared, _remarks(experiment, prepared))
 
 
 def _download(name: str, root: Path | None) -> Path:
@@ -113,7 +113,24 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
     return build_experiment(settings, recipe)
 
 
-def _print(prepared: "PreparedImages") -> None:
+def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
+    """As if all domains trained; which classes a domain lacks is among the dataset's own."""
+    from unseen.data.few_images import few_to_choose_by, skewed_classes
+    from unseen.data.roles import choose_roles
+
+    data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
+    try:
+        roles = choose_roles(prepared.index, data)
+    except UnseenError:  # domains that are not made to train on
+        return []
+    number = sum(map(len, roles.validation.values()))
+    return [
+        *skewed_classes(prepared.index, roles, experiment),
+        *few_to_choose_by(number, experiment),
+    ]
+
+
+def _print(prepared: "PreparedImages", remarks: list[str]) -> None:
     """Counts by domain and split, then by class and domain, then everything that was odd."""
     console = Console()
     split_counts, class_counts = prepared.index.count_splits(), prepared.index.count_classes()
@@ -134,7 +151,7 @@ def _print(prepared: "PreparedImages") -> None:
         console.print(_count_table("", ["class", *class_counts], by_class))
     else:
         console.print(f"{len(classes)} classes", highlight=False)
-    for remark in prepared.index.remarks:
+    for remark in (*prepared.index.remarks, *remarks):
         console.print(f"Note: {remark}", markup=False, highlight=False, soft_wrap=True)
     for name in prepared.left_out:
         console.print(f"Left out: {name}", markup=False, highlight=False, soft_wrap=True)

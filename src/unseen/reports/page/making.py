@@ -36,13 +36,19 @@ def making_section(study: Study) -> Section:
 
 
 def _run_table(study: Study) -> PageTable:
+    """Remarks that all runs share stand below the table, once."""
     header = ("run", "method", "unseen", "seed", "state", "seconds", "remarks")
-    return PageTable("Runs", header, tuple(_run_row(study, run) for run in study.runs))
+    said = [run.result.remarks for run in study.runs if run.result]
+    several = len(said) > 1
+    shared = [each for each in said[0] if all(each in own for own in said)] if several else []
+    rows = tuple(_run_row(study, run, shared) for run in study.runs)
+    return PageTable("Runs", header, rows, tuple(f"All runs: {each}" for each in shared))
 
 
-def _run_row(study: Study, run: Run) -> PageRow:
+def _run_row(study: Study, run: Run, said: Sequence[str]) -> PageRow:
     seconds = number(run.timing.get("seconds"), ".0f")
-    remarks = " ".join(run.result.remarks if run.result else ())
+    own = run.result.remarks if run.result else ()
+    remarks = " ".join(each for each in own if each not in said)
     steps = run.settings.get("steps") or "?"
     state = "finished" if run.result else f"step {run.steps_done} of {steps}"
     about = (study.row_name(run.row), run.column, run.seed, state, seconds, remarks)
