@@ -59,11 +59,13 @@ def meets(ratio: float, goal: str) -> bool:
     return _COMPARISONS[parts[1]](ratio, float(parts[2]))
 
 
-def clock(work: Callable[[], Any]) -> Clock:
+def clock(work: Callable[[], Any], now: Callable[[], float] = time.perf_counter) -> Clock:
+    """With `time.process_time`, what else the machine does does not count."""
+
     def timed() -> float:
-        start = time.perf_counter()
+        start = now()
         work()
-        return time.perf_counter() - start
+        return now() - start
 
     return timed
 

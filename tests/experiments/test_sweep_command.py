@@ -234,7 +234,14 @@ def test_columns_without_a_number_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (99, "99 s"), (720, "12 min"), (7200, "2.0 h"), (864000, "10.0 days")],
+    [
+        (0.4, "0 s"),
+        (99, "99 s"),
+        (720, "12 min"),
+        (7200, "2.0 h"),
+        (864000, "10.0 days"),
+        (4e9, "127 years"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert clock(seconds) == text

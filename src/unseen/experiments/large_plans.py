@@ -127,7 +127,7 @@ def _rows(found: Mapping[tuple[str, str], Sequence[tuple[Part, float]]]) -> Iter
         runs = sum(part.runs for part, _ in own)
         work = sum(part.runs * seconds for part, seconds in own)
         methods = own[0][0].base.method if len(own) == 1 else f"{len(own)} methods"
-        basis = "a step of each method on noise, and the number of images"
+        basis = "a step on noise"
         yield Row((dataset, methods, backbone), runs, {}, work / runs, work, basis)
 
 

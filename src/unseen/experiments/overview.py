@@ -58,8 +58,8 @@ def cost_summary(rows: Sequence[Row], workers: int) -> str:
     counts = sorted({1, workers, 2 * workers, 8 * workers})
     times = ", ".join(f"{clock(on_workers(rows, k))} on {k}" for k in counts)
     return (
-        f"{planned} runs, {finished} finished; {clock(work)} of work is left: {times} workers like "
-        "this one."
+        f"{planned:,} runs, {finished:,} finished; {clock(work)} of work is left: {times} workers "
+        "like this one."
     )
 
 
@@ -73,11 +73,13 @@ def absent_summary(absent: Mapping[str, str]) -> Iterator[str]:
 
 
 def clock(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h` or `12 days`."""
+    """`40 s`, `12 min`, `3.5 h`, `12 days` or `3 years`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     if seconds < 100 * 3600:
         return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"
+    if seconds < 1000 * 86400:
+        return f"{seconds / 86400:.1f} days"
+    return f"{seconds / (365 * 86400):,.0f} years"
