@@ -97,7 +97,16 @@ def roles(in_domain: list[int]) -> Roles:
     inside = {"photo": np.array(in_domain)}
     outside = {"sketch": np.array([4, 5, 6])}
     nothing = np.zeros(0, dtype=int)
-    return Roles(("photo",), ("sketch",), {}, validation, inside, outside, nothing)
+    return Roles(
+        ("photo",),
+        ("sketch",),
+        {},
+        validation,
+        inside,
+        outside,
+        {"sketch": nothing},
+        LABELS.numpy(),
+    )
 
 
 @pytest.mark.parametrize("in_domain", [[0, 1, 2, 3], [5, 6]])
