@@ -76,14 +76,16 @@ def check_attack(service: Running, number: int) -> None:
     pictures = make_pictures(20)
     good = [multipart(pictures[0])] * 50
     ask_all(service.port, good)
-    attack_all(service.port, mutations(pictures, max(1, number // 10), seed=1))
-    before = service.resident_bytes()
-    outcomes = attack_all(service.port, mutations(pictures, number))
-    bad, after = failures(outcomes), service.resident_bytes()
+    wanted = list(mutations(pictures, number))
+    outcomes, memory = [], []
+    for first, last in ((0, number // 4), (number // 4, number // 2), (number // 2, number)):
+        outcomes += attack_all(service.port, iter(wanted[first:last]))
+        memory.append(f"{service.resident_bytes() / 1e6:.1f}")
+    bad = failures(outcomes)
     statuses = dict(sorted(Counter(each.status for each in outcomes).items()))
     print(
         f"attack: {number} requests, by status {statuses} (0: closed), {len(bad)} failures; "
-        f"memory {before / 1e6:.1f} MB after a tenth of it, {after / 1e6:.1f} MB at the end; "
+        f"memory after a quarter, half and all of it: {', '.join(memory)} MB; "
         f"health: {service.read('/health')}",
         flush=True,
     )
