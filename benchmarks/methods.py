@@ -12,7 +12,7 @@ from unseen.recipe_files import build_experiment, merge
 LIMITS = {
     "multihead": 1.2,
     "dmg": 1.2,
-    "mldg": 3.0,
+    "mldg": 6.0,
     "metareg": 1.5,
     "crossgrad": 6.0,
     "epifcr": 6.0,
