@@ -21,6 +21,7 @@ LARGE = 0.8
 ENOUGH_TO_ADAPT = 200
 """Unlabelled images."""
 LIGHT_AND_COLOUR = ("brightness", "contrast", "colourfulness", "saturation", "warmth")
+AUGMENT = "settings.md#augment"
 MAKING = ("width", "height", "sharpness", "noise", "blockiness", "bytes per pixel")
 
 
@@ -110,28 +111,33 @@ def _adapt(forecast: "Forecast") -> Advice | None:
 
 
 def _colour(forecast: "Forecast") -> Advice | None:
-    found = _different_everywhere(forecast, LIGHT_AND_COLOUR)
-    if found is None:
-        return None
-    return Advice(
+    return _about_pictures(
+        forecast,
+        LIGHT_AND_COLOUR,
         "Train with stronger colour augmentation",
-        f"{_said(found)} than in any training domain. A higher augment.jitter, augment.randaugment "
-        "or augment.random_convolution shows the model such pictures.",
-        "settings.md#augment",
+        "A higher augment.jitter, augment.randaugment or augment.random_convolution shows such "
+        "pictures to the model.",
     )
 
 
 def _preparation(forecast: "Forecast") -> Advice | None:
-    found = _different_everywhere(forecast, MAKING)
+    return _about_pictures(
+        forecast,
+        MAKING,
+        "Check how the pictures are made",
+        "Another device, export or compression is often undone more easily than learned; if it is "
+        "here to stay, augment.randaugment varies the sharpness of training pictures.",
+    )
+
+
+def _about_pictures(
+    forecast: "Forecast", names: tuple[str, ...], action: str, remedy: str
+) -> Advice | None:
+    """Where one of these statistics is unlike that of every training domain."""
+    found = _different_everywhere(forecast, names)
     if found is None:
         return None
-    return Advice(
-        "Check how the pictures are made",
-        f"{_said(found)} than in any training domain. Another device, export or compression is "
-        "often undone more easily than learned; if it is here to stay, augment.randaugment makes "
-        "training pictures sharper, blurred and coarser.",
-        "settings.md#augment",
-    )
+    return Advice(action, f"{_said(found)} than in any training domain. {remedy}", AUGMENT)
 
 
 def _like_a_known_domain(forecast: "Forecast") -> Advice | None:
