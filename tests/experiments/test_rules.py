@@ -130,3 +130,16 @@ def test_nothing_to_choose_from(draws: list[Draw]) -> None:
         choose_draw("leave-one-domain-out", [draws[0]._replace(pairs={})])
     with pytest.raises(SettingsError, match=r"unknown selection rule 'orcle'; did you mean"):
         choose_draw("orcle", draws)
+
+
+def test_draws_are_chosen_by_the_metric_of_their_runs(tmp_path: Path) -> None:
+    """The first is better by accuracy, the second by balanced accuracy."""
+    draws = []
+    for number, (accuracy, balanced) in enumerate(((0.9, 0.4), (0.8, 0.6))):
+        folder = RunFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        record = {"step": 1, "validation": {"a": accuracy}, "validation_balanced": {"a": balanced}}
+        folder.metrics.write_text(json.dumps(record) + "\n")
+        draws.append(Draw(number, folder))
+    assert choose_draw("source", draws)[:2] == (1, 0.6)
+    assert choose_draw("last", draws)[:2] == (1, 0.6)
