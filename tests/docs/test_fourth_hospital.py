@@ -84,7 +84,7 @@ def test_from_folders_to_a_model_and_a_forecast(user: User) -> None:
         "north", "south", "east",
     }  # fmt: skip
     user.types(command("unseen report"))
-    assert (user.home / "comparison/report/index.html").is_file()
+    assert (user.home / "comparison/report/report.html").is_file()
     user.types(command("unseen train folder/dmg"))
     user.types(command("unseen forecast deployed"))
     assert "<html" in (user.home / "forecast.html").read_text(encoding="utf-8")
