@@ -73,7 +73,7 @@ def _point(
     layout = lay_out(results, Expected(unseen_domains=tuple(domains)))
     overall = {
         method: overall_by_seed(by_column, layout.seeds)
-        for (method, _), by_column in gather(results, rule, "out_of_domain", layout).items()
+        for (method, _), by_column in gather(results, rule, "out_of_domain", layout, "accuracy").items()
     }
     reference, own = overall.get(REFERENCE, {}), overall.get(METHOD, {})
     difference = paired_difference(reference, own)
