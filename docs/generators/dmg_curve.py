@@ -71,9 +71,10 @@ def _point(
 ) -> Point | None:
     check_results(results, rule)
     layout = lay_out(results, Expected(unseen_domains=tuple(domains)))
+    numbers = gather(results, rule, "out_of_domain", layout, "accuracy")
     overall = {
         method: overall_by_seed(by_column, layout.seeds)
-        for (method, _), by_column in gather(results, rule, "out_of_domain", layout, "accuracy").items()
+        for (method, _), by_column in numbers.items()
     }
     reference, own = overall.get(REFERENCE, {}), overall.get(METHOD, {})
     difference = paired_difference(reference, own)
