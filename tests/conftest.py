@@ -3,9 +3,11 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tests.browser import start_browser
 from tests.double_precision import double_precision
 
 # The runs here are tiny: threads would only wait for each other, and sums differ by their number
@@ -31,6 +33,14 @@ def real_data() -> Path:
     if not root:
         pytest.skip("UNSEEN_DATA is not set: real images are not at hand")
     return Path(root)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real one: see `tests/browser.py`."""
+    driver = start_browser(tmp_path_factory.mktemp("browser"))
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture

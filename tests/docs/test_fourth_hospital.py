@@ -105,26 +105,26 @@ def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
         assert len(list(csv.DictReader(answers))) == len(scans)
     pytest.importorskip("fastapi")
     words = shlex.split(command("unseen serve").replace("--port 8000", "--port 0"))
-    service = subprocess.Popen(
-        words, cwd=user.home, env=user.environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        address = address_of(service)
-        if shutil.which("curl"):
-            answer = json.loads(user.types(asked("curl -F", scans[0], address)))
-            assert len(answer["images"]) == 1
-        assert command("curl http").endswith("/drift")
-        with urllib.request.urlopen(f"{address}/drift") as drift:
-            assert json.load(drift)
-    finally:
-        service.send_signal(signal.SIGTERM)
-    assert service.wait(timeout=60) == 0
+    with subprocess.Popen(
+        words, cwd=user.home, env=user.environment, stderr=subprocess.PIPE, text=True
+    ) as service:
+        try:
+            address = address_of(service)
+            if shutil.which("curl"):
+                answer = json.loads(user.types(asked("curl -F", scans[0], address)))
+                assert len(answer["images"]) == 1
+            assert command("curl http").endswith("/drift")
+            with urllib.request.urlopen(f"{address}/drift") as drift:
+                assert json.load(drift)
+        finally:
+            service.send_signal(signal.SIGTERM)
+        assert service.wait(timeout=60) == 0
 
 
 def address_of(service: "subprocess.Popen[str]") -> str:
     """What the service says when it has started."""
-    assert service.stdout is not None
-    for line in service.stdout:
+    assert service.stderr is not None
+    for line in service.stderr:
         for word in line.split():
             if word.startswith("http://127.0.0.1:"):
                 return word.rstrip("/.,;")

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.browser import start_browser
 from tests.docs.markdown_files import ROOT
 
 _REQUEST = "Network.requestWillBeSent"
@@ -64,26 +64,20 @@ def test_tables_and_code_are_rendered(site: Path) -> None:
         assert "](" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), page.name
 
 
-def test_search_works_without_a_server(site: Path, tmp_path: Path) -> None:
+def test_search_works_without_a_server(site: Path, browser: Any) -> None:
     """In a page opened from the file system, which asks no other host for anything."""
-    browser = start_browser(tmp_path)
-    try:
-        browser.get((site / "index.html").as_uri())
-        browser.execute_script("document.querySelector('[data-md-toggle=search]').click()")
-        field = browser.find_element("css selector", ".md-search__input")
-        field.send_keys("Bernoulli")
-        for _ in range(100):
-            found = browser.find_elements("css selector", ".md-search-result__link")
-            if found:
-                break
-            time.sleep(0.2)
-        assert any("dmg" in link.get_attribute("href") for link in found)
-        events = [
-            json.loads(entry["message"])["message"] for entry in browser.get_log("performance")
-        ]
-        asked = [e["params"]["request"]["url"] for e in events if e["method"] == _REQUEST]
-        assert asked
-        own = ("file:", "data:", "blob:", "chrome:", "chrome-untrusted:")
-        assert [url for url in asked if not url.startswith(own)] == []
-    finally:
-        browser.quit()
+    browser.get((site / "index.html").as_uri())
+    browser.execute_script("document.querySelector('[data-md-toggle=search]').click()")
+    field = browser.find_element("css selector", ".md-search__input")
+    field.send_keys("Bernoulli")
+    for _ in range(100):
+        found = browser.find_elements("css selector", ".md-search-result__link")
+        if found:
+            break
+        time.sleep(0.2)
+    assert any("dmg" in link.get_attribute("href") for link in found)
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == _REQUEST]
+    assert asked
+    own = ("file:", "data:", "blob:", "chrome:", "chrome-untrusted:")
+    assert [url for url in asked if not url.startswith(own)] == []

@@ -83,7 +83,10 @@ def test_a_merged_model_is_the_one_with_averaged_weights(
     runs = [trained(recipe, seed=seed) for seed in (0, 1, 2)]
     found = merged(runs, tmp_path / "model")
     each = [load_file(run.weights("source")) for run in runs]
-    by_hand = {name: torch.stack([t[name] for t in each]).mean(dim=0) for name in each[0]}
+    by_hand = {
+        name: torch.stack([t[name] for t in each]).double().mean(dim=0).to(first.dtype)
+        for name, first in each[0].items()
+    }
     model = Model.from_run(runs[0])
     model.method.load_state_dict(by_hand)
     model.fitted_temperature = found.model.temperature

@@ -1,13 +1,11 @@
 """The page of a forecast in a real browser: offline, narrow, and with hostile names."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.browser import start_browser
 from tests.forecast.made import observed, profile
 
 from unseen.forecast.combine import Reference
@@ -20,13 +18,6 @@ selenium = pytest.importorskip("selenium", reason="selenium is not installed (ex
 from selenium.webdriver.common.by import By  # noqa: E402
 
 HOSTILE = "<script>document.title='broken'</script>"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    driver = start_browser(tmp_path_factory.mktemp("browser"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """The page in a real browser: Chromium or Chrome with its driver (see `tests/browser.py`)."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.browser import start_browser
 
 from unseen.records.arrays import write_arrays
 from unseen.records.result import Calibration, DomainResult, RuleResult
@@ -18,13 +17,6 @@ from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 HOSTILE = "<script>document.title='broken'</script>"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Any]:
-    driver = start_browser(tmp_path_factory.mktemp("browser"))
-    yield driver
-    driver.quit()
 
 
 def _statistics(domains: list[str]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from benchmarks.service.process import Running, running
-from tests.browser import start_browser
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver
@@ -16,13 +15,6 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 TOKEN = "a long secret"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Any]:
-    driver = start_browser(tmp_path_factory.mktemp("browser"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,6 @@ class Measurement(NamedTuple):
     views: Views
     temperature: float
     """Fitted on the validation images; 1 where it could not be fitted."""
-    validation: Mapping[str, DomainScores]
-    """What this model alone says about source validation images, by training domain."""
 
 
 def measure_checkpoint(
@@ -37,21 +35,13 @@ def measure_checkpoint(
         temperatures, validation,
     )  # fmt: skip
     return [
-        Measurement(own, temperature, _of_one(validation, model))
-        for model, (own, temperature) in enumerate(zip(views, temperatures, strict=True))
+        Measurement(own, temperature) for own, temperature in zip(views, temperatures, strict=True)
     ]
 
 
 def _fit(validation: Mapping[str, DomainScores], model: int) -> float:
     scores, labels = zip(*(each.of(model) for each in validation.values()), strict=True)
     return fit_temperature(scores, labels) or 1.0
-
-
-def _of_one(validation: Mapping[str, DomainScores], model: int) -> dict[str, DomainScores]:
-    return {
-        domain: each._replace(scores=each.scores[model : model + 1])
-        for domain, each in validation.items()
-    }
 
 
 def _at_most(images: Mapping[str, Array]) -> dict[str, Array]:

@@ -120,7 +120,7 @@ def _merge(
         trained = Trained(experiment, folder, measure.images, steps, times, merged)
         pictures = draw(measure.method, measure.feed, measure.images, fabric.autocast)
         answerer = Answerer(measure.method, measure.feed, fabric.autocast)
-        profile = make_profile(answerer, measure.images, experiment.data)
+        profile = make_profile(answerer, measure.images)
         write_files(trained, measure.method, results, pictures, profile)
 
 

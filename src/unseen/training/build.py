@@ -24,10 +24,11 @@ CHANGES_OF_PIXELS = ("randaugment", "random_convolution", "amplitude_mix", "eras
 
 
 class Images(NamedTuple):
-    """The prepared images of a run and their roles."""
+    """The prepared images of a run, their roles, and what they were made from."""
 
     prepared: PreparedImages
     roles: Roles
+    dataset: Dataset
 
 
 def build_task(index: Index, experiment: Experiment) -> Task:
@@ -79,7 +80,8 @@ def build_images(
 ) -> Images:
     """The prepared images at the network's input size, made now if need be."""
     prepared = prepare(dataset, size, report)
-    return Images(prepared, choose_roles(prepared.index, experiment.data, experiment.setting))
+    roles = choose_roles(prepared.index, experiment.data, experiment.setting)
+    return Images(prepared, roles, dataset)
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
@@ -180,7 +182,7 @@ def count_steps(experiment: Experiment, sampler: Sampler) -> int:
 
 def describe_images(images: Images) -> dict[str, Any]:
     """What a run was given: content, classes, and how many images of each domain for what."""
-    prepared, roles = images
+    prepared, roles = images.prepared, images.roles
     counts = {
         role: {domain: len(rows) for domain, rows in getattr(roles, role).items()}
         for role in ("train", "validation", "in_domain", "out_of_domain")

@@ -159,7 +159,7 @@ def write_result(state: RunState) -> None:
     pictures = draw(state.method, state.feed, state.images, state.fabric.autocast)
     trained = Trained(state.experiment, state.folder, state.images, state.steps, times)
     answerer = Answerer(state.method, state.feed, state.fabric.autocast)
-    profile = make_profile(answerer, state.images, state.experiment.data)
+    profile = make_profile(answerer, state.images)
     write_files(trained, state.method, results, pictures, profile)
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from unseen.records.views import VIEWS
 from unseen.reports.figures.panels import Figure
 from unseen.reports.formats import MISSING, cell_text, to_csv, to_latex, to_markdown
-from unseen.reports.tables import Table
+from unseen.reports.tables import Row, Table
 
 
 class PageCell(NamedTuple):
@@ -39,6 +39,8 @@ class PageTable:
     notes: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     rule: str | None = None
+    foot: tuple[PageRow, ...] = ()
+    """Rows that stay below the others however these are sorted."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,11 @@ class Section:
 
 def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) -> PageTable:
     """A table of results with its downloads; `colors` are colour and tags of each row."""
-    rows = []
-    plain: tuple[int | None, tuple[str, ...]] = (None, ())
-    for row, (color, tags) in zip(table.lines, (*colors, plain), strict=True):
-        cells = [PageCell(row.name, row.name)]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell is None or cell.estimate is None:
-                cells.append(PageCell("" if cell is None else MISSING))
-                continue
-            tip = f"{row.name}, {column.name}"
-            if row is not table.always_largest:
-                tip += f": n = {cell.estimate.n} of {cell.planned}"
-            text = cell_text(cell, column).replace("-", "−")
-            cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
-        rows.append(PageRow(tuple(cells), tags, color))
+    rows = [
+        PageRow(_cells(table, row), tags, color)
+        for row, (color, tags) in zip(table.rows, colors, strict=True)
+    ]
+    foot = () if table.always_largest is None else (table.always_largest,)
     return PageTable(
         VIEWS[table.view].table_title(table.metric),
         ("method", *(column.name for column in table.columns)),
@@ -99,7 +92,22 @@ def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) ->
         table.notes,
         _downloads(table),
         table.rule,
+        tuple(PageRow(_cells(table, row)) for row in foot),
     )
+
+
+def _cells(table: Table, row: Row) -> tuple[PageCell, ...]:
+    cells = [PageCell(row.name, row.name)]
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        if cell is None or cell.estimate is None:
+            cells.append(PageCell("" if cell is None else MISSING))
+            continue
+        tip = f"{row.name}, {column.name}"
+        if row is not table.always_largest:
+            tip += f": n = {cell.estimate.n} of {cell.planned}"
+        text = cell_text(cell, column).replace("-", "−")
+        cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
+    return tuple(cells)
 
 
 def _downloads(table: Table) -> tuple[Download, ...]:

@@ -55,7 +55,7 @@ class RunImages:
                 return Profile.read(file)
             except UnseenError:  # it is made again
                 pass
-        profile = make_profile(self._answerer, self._images, self._model.experiment.data)
+        profile = make_profile(self._answerer, self._images)
         profile.write(file)
         return profile
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.config import DataSettings
 from unseen.data.feed import Feed
 from unseen.forecast.disagreement import disagreement
 from unseen.forecast.profile import Observed, Profile
@@ -85,7 +84,7 @@ def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray |
     return values if np.isfinite(values).all() else None
 
 
-def make_profile(answerer: Answerer, images: Images, settings: DataSettings) -> Profile:
+def make_profile(answerer: Answerer, images: Images) -> Profile:
     """For the weights that the method has now; of validation images only."""
     index = images.prepared.index
     chosen = {name: evenly(rows, ANSWERED) for name, rows in images.roles.validation.items()}
@@ -105,6 +104,6 @@ def make_profile(answerer: Answerer, images: Images, settings: DataSettings) -> 
         scores=np.nan_to_num(found.scores),
         disagreement=found.disagreement,
         described=described,
-        statistics=statistics_of(images.prepared, settings, rows[described]),
+        statistics=statistics_of(images.prepared, images.dataset, rows[described]),
         features=found.features,
     )

@@ -5,17 +5,15 @@ import hashlib
 import numpy as np
 
 from unseen.atomic import atomic_file
-from unseen.config import DataSettings
 from unseen.data.cache import cache_folder
 from unseen.data.dataset import ArrayDataset, Dataset
-from unseen.data.opening import open_dataset
 from unseen.data.prepare import PreparedImages
 from unseen.errors import UnseenError
 from unseen.forecast.image_statistics import STATISTICS, image_statistics
 from unseen.forecast.profile import VERSION
 
 
-def statistics_of(prepared: PreparedImages, settings: DataSettings, rows: np.ndarray) -> np.ndarray:
+def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     """`[rows, statistics]` of the images as they were before they were prepared; read once, and
     kept in the cache for every run on the same images."""
     about = hashlib.sha256(f"{VERSION} {STATISTICS} {prepared.content}".encode())
@@ -27,7 +25,7 @@ def statistics_of(prepared: PreparedImages, settings: DataSettings, rows: np.nda
             return found
     except (OSError, ValueError):
         pass
-    found = _measure(open_dataset(settings), [prepared.index.names[row] for row in rows])
+    found = _measure(dataset, [prepared.index.names[row] for row in rows])
     with atomic_file(file) as temporary, temporary.open("wb") as open_file:
         np.save(open_file, found)
     return found

@@ -135,9 +135,7 @@ def write_results(stack: Stack) -> None:
             measured = (cohort.evaluator, cohort.predict, cohort.roles)
             each = measure_models(*measured, stack.method.template)
             for number, measurement in zip(cohort.numbers, each, strict=True):
-                own = stack.runs[number].experiment.selection == rule
-                kept = measurement if own else measurement._replace(validation={})
-                results[number][rule] = kept
+                results[number][rule] = measurement
     share = Times(
         (time.monotonic() - stack.started) / len(stack.runs),
         (time.process_time() - stack.processor_started) / len(stack.runs),
@@ -154,7 +152,7 @@ def write_results(stack: Stack) -> None:
             rule: rule_result(chosen[rule], measurement)
             for rule, measurement in results[number].items()
         }
-        profile = make_profile(Answerer(method, stack.feed), run.images, run.experiment.data)
+        profile = make_profile(Answerer(method, stack.feed), run.images)
         write_files(trained, method, found, draw(method, stack.feed, run.images), profile)
 
 

@@ -109,13 +109,13 @@ def assemble_stack(
     network = networks[first.seed].network
     prepared = prepare(dataset, network.image_size, display.preparing)
     _check_shared(prepared, networks.values(), first)
-    some = Images(prepared, choose_roles(prepared.index, first.data))
+    some = Images(prepared, choose_roles(prepared.index, first.data), dataset)
     features = stored_features(fabric.device, some, network, first, display)
     feed = Feed(features, PixelScale(network.mean, network.std), Process(fabric.device))
     beginning = _Beginning(fabric, networks, feed, display)
     runs, methods = [], {}
     for experiment, folder in members:
-        images = Images(prepared, choose_roles(prepared.index, experiment.data))
+        images = Images(prepared, choose_roles(prepared.index, experiment.data), dataset)
         remember_images(fabric, folder, images)
         task = build_task(prepared.index, experiment)
         method = methods[folder.path] = beginning.method(experiment, folder, images, task)
