@@ -37,6 +37,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_log_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log",
+        default="",
+        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
+    )
+
+
 def add_merge_options(parser: argparse.ArgumentParser, what: str) -> None:
     """`what` is merged into one model for each method and domain."""
     options = parser.add_mutually_exclusive_group()

@@ -17,6 +17,7 @@ import argparse
 from rich.console import Console
 
 from unseen.cli.run_options import (
+    add_log_option,
     add_merge_options,
     add_run_options,
     chosen_resources,
@@ -45,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add a row of one network that is trained on the unseen domain's labels, too",
     )
-    parser.add_argument(
-        "--log", default="", help="also send records to any of wandb, tensorboard, mlflow"
-    )
+    add_log_option(parser)
     add_merge_options(parser, "all seeds of a method and domain")
     add_run_options(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")

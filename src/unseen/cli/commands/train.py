@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from unseen.cli.run_options import add_log_option
 from unseen.config import Experiment, identity
 from unseen.errors import UnseenError
 from unseen.recipe_files import build_experiment, load_experiment, merge, parse_overrides
@@ -26,11 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    parser.add_argument(
-        "--log",
-        default="",
-        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
-    )
+    add_log_option(parser)
     parser.add_argument(
         "--resume", action="store_true", help="only resume: fail if there is no run to continue"
     )
