@@ -116,15 +116,13 @@ def test_validation_images_are_answered_once(in_domain: list[int]) -> None:
     both = measure_checkpoint(evaluator, asked.predict, roles(in_domain), uses_domain=False)
     expected = [0, 1, 2, 3, 4, 5, 6] + ([5, 6] if in_domain == [5, 6] else [])
     assert sorted(asked.rows) == sorted(expected)
-    for number, (gap, found) in enumerate(zip((4, 8), both, strict=True)):
+    for gap, found in zip((4, 8), both, strict=True):
         assert found.temperature == pytest.approx(gap / math.log(3), rel=1e-5)
         seen = found.views["in_domain"]["photo"]
         if in_domain == [0, 1, 2, 3]:
             assert seen.calibrated_error == pytest.approx(0, abs=1e-5)
             assert seen.calibration_error > 0.2
         assert found.views["out_of_domain"]["sketch"].calibrated is not None
-        assert found.validation["photo"].scores.tolist() == [[[gap, 0]] * 4], number
-        assert found.validation["photo"].labels.tolist() == [0, 1, 0, 0]
 
 
 def test_scores_of_several_devices_are_put_together_in_order() -> None:
@@ -148,10 +146,10 @@ def test_scores_of_several_devices_are_put_together_in_order() -> None:
     assert (found[0].labels + found[1].labels).tolist() == LABELS[[6, 2, 3, 0, 1]].tolist()
 
 
-def test_of_a_large_domain_some_images_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_domain_some_images_fit_the_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "MOST_VALIDATION_IMAGES", 2)
     alone, asked = Process(torch.device("cpu")), Asked()
     evaluator = Evaluator(batches_of(alone), 2, alone, lambda values: values, n_models=2)
     found = measure_checkpoint(evaluator, asked.predict, roles([0, 1, 2, 3]), uses_domain=False)[0]
-    assert found.validation["photo"].rows.tolist() == [0, 2]
+    assert asked.rows[:2] == [0, 2]
     assert found.views["in_domain"]["photo"].images == 4

@@ -70,7 +70,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(
 def test_two_processes_share_the_batch_of_one(tiny: Build, changes: dict[str, str]) -> None:
     """Image by image, with the same random changes and the same partners."""
     experiment = tiny("digits/dann", images_per_domain=4, **EVERYTHING, **changes)
-    prepared, roles = build_images(open_dataset(experiment.data), experiment, 16)
+    prepared, roles, _ = build_images(open_dataset(experiment.data), experiment, 16)
     sampler = build_sampler(experiment, roles)
 
     def batch(rank: int, world_size: int) -> dict[int, torch.Tensor]:

@@ -12,7 +12,7 @@ from unseen.records.arrays import Array
 from unseen.records.result import Views
 
 MOST_VALIDATION_IMAGES = 5_000
-"""Of a domain, whose scores are kept; more would only cost memory."""
+"""Of a domain, that the temperature is fitted on; more would only cost memory."""
 
 
 class Measurement(NamedTuple):
