@@ -1,4 +1,4 @@
-"""Options that `compare` and `sweep` share: where runs are trained, and what they would cost."""
+"""Options that commands which train share: where runs are trained, and what they would cost."""
 
 import argparse
 import math
@@ -10,9 +10,11 @@ from rich.console import Console
 from unseen.errors import SettingsError
 
 if TYPE_CHECKING:
+    from unseen.config import Experiment
     from unseen.experiments.plan import Plan
     from unseen.experiments.run.jobs import Resources
     from unseen.experiments.sweep_file import Sweep
+    from unseen.training.timing import ImageTimes
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +91,13 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
         console.print(listed)
     for remark in plan.remarks:
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
-    with Console(stderr=True).status("Timing a few steps of each kind of run"):
+    errors = Console(stderr=True)
+    errors.print(
+        "Timing a few steps of each kind of run; images and stored features that are not there yet "
+        "are made first, and kept for the runs",
+        soft_wrap=True,
+    )
+    with errors.status("Timing"):
         rows = estimate(
             plan, runs, lambda each: time_run(each, resources.threads, gpu=resources.gpus > 0)
         )
@@ -109,12 +117,15 @@ def show_large(sweep: "Sweep", name: str, resources: "Resources") -> bool:
     found = outline(sweep, name)
     if found.runs <= LARGE and not found.absent:
         return False
-    console = Console()
-    with Console(stderr=True).status("Timing a step of each method"):
-        gpu = resources.gpus > 0
-        rows = estimate_parts(
-            found.parts, lambda e, d, c: time_method(e, d, c, resources.threads, gpu)
-        )
+    console, errors, gpu = Console(), Console(stderr=True), resources.gpus > 0
+    errors.print("Timing a step of each method on each network: some seconds for each of them")
+    with errors.status("Timing") as status:
+
+        def measure(experiment: "Experiment", n_domains: int, n_classes: int) -> "ImageTimes":
+            status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
+            return time_method(experiment, n_domains, n_classes, resources.threads, gpu)
+
+        rows = estimate_parts(found.parts, measure)
     console.print(cost_table(rows))
     workers = max(1, count_workers(resources))
     for line in (cost_summary(rows, workers), *absent_summary(found.absent)):
