@@ -10,7 +10,7 @@
     made.append(...children.filter((child) => child !== null));
     return made;
   };
-  const percent = (share) => share > 0.9995 || share === 0 ? `${Math.round(100 * share)} %` : `${(100 * share).toFixed(1)} %`;
+  const percent = (share) => share > 0.9995 || share === 0 ? `${Math.round(100 * share)}\u00a0%` : `${(100 * share).toFixed(1)}\u00a0%`;
   const number = (value) => value === null ? "" : Math.abs(value) >= 1000 ? value.toFixed(0) : Number(value.toPrecision(3)).toString();
   const bar = (share, color = "", mark = null) => {
     const inner = make("i");
