@@ -9,6 +9,7 @@ from unseen import catalog
 from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, nearest
 from unseen.networks import imagenet, layers
+from unseen.networks.depthwise import quicken_depthwise
 from unseen.networks.stages import ImageInput, Network
 from unseen.networks.weights import load_file, load_state
 
@@ -226,9 +227,11 @@ def _create_timm(
         config = timm.get_pretrained_cfg(name)
         if settings.image_size and config is not None and config.fixed_input_size:
             options["img_size"] = settings.image_size
-        return create(name, **options)
+        original = create(name, **options)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise SettingsError(f"timm cannot build '{name}' with {options}: {error}") from error
+    quicken_depthwise(original)
+    return original
 
 
 def _timm_input(original: Any, settings: NetworkSettings) -> ImageInput:
