@@ -89,10 +89,16 @@ class Display(Drawn):
         """`done` steps of the total lie behind."""
         self._progress.update(self._task, completed=done, news=news)
         now = time.monotonic()
+        trained = done - self._first
+        if not trained:  # images and features take time first, which says nothing about steps
+            self._started = now
         if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            left = (now - self._started) / max(1, done - self._first) * (self._total - done)
-            self.line(f"{self._label}: step {done}/{self._total}, {news}, {_clock(left)} left")
+            text = f"{self._label}: step {done}/{self._total}, {news}"
+            if trained:
+                left = (now - self._started) / trained * (self._total - done)
+                text += f", {_clock(left)} left"
+            self.line(text)
 
     def preparing(self, doing: str, done: int, total: int) -> None:
         """Images are decoded for the first time."""

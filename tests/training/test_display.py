@@ -1,0 +1,36 @@
+"""Lines for a screen that is none: how far a run is, and for how long it goes on."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from unseen.training import display as module
+from unseen.training.display import Display
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, as its last entry."""
+    times = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: times[-1])
+    return times
+
+
+def test_time_left_is_counted_from_the_first_step_on(clock: list[float]) -> None:
+    written = StringIO()
+    display = Display(Console(file=written), total=110, label="run", done=10)
+    for seconds, done, news in [
+        (600, 10, "computing features of images 50/100"),
+        (1200, 10, "computing features of images 100/100"),
+        (1220, 20, "loss 1.5"),
+        (1240, 30, "loss 1.2"),
+    ]:
+        clock.append(seconds)
+        display.advance(done, news)
+    assert written.getvalue().splitlines() == [
+        "run: step 10/110, computing features of images 50/100",
+        "run: step 10/110, computing features of images 100/100",
+        "run: step 20/110, loss 1.5, 0:03:00 left",
+        "run: step 30/110, loss 1.2, 0:02:40 left",
+    ]
