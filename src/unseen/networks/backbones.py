@@ -193,7 +193,7 @@ def _resnet(original: Any, settings: NetworkSettings) -> Network:
     stem = {name: getattr(original, name) for name in ("conv1", "bn1", "relu", "maxpool")}
     stages: dict[str, nn.Module] = {"stem": _in_order(stem)}
     stages |= {name: getattr(original, name) for name in ("layer1", "layer2", "layer3", "layer4")}
-    stages |= {"pool": nn.Sequential(original.avgpool, nn.Flatten()), "fc": original.fc}
+    stages |= {"pool": layers.MeanPool(), "fc": original.fc}
     return Network(stages, _torchvision_input(settings), ("layer4", "fc"), _tensors(original))
 
 
@@ -261,7 +261,9 @@ def _efficientnet(original: Any, expects: ImageInput) -> Network:
     stages |= {f"blocks.{i}": block for i, block in enumerate(original.blocks)}
     last_block = list(stages)[-1]
     stages["conv_head"] = _in_order({"conv_head": original.conv_head, "bn2": original.bn2})
-    stages["pool"] = nn.Sequential(original.global_pool, nn.Dropout(original.drop_rate))
+    average = original.global_pool.pool_type == "avg"
+    pool = layers.MeanPool() if average else original.global_pool
+    stages["pool"] = nn.Sequential(pool, nn.Dropout(original.drop_rate))
     stages["classifier"] = original.classifier
     return Network(stages, expects, (last_block, "classifier"), _tensors(original))
 

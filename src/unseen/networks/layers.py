@@ -66,6 +66,16 @@ class NormPool(nn.Module):
         )
 
 
+class MeanPool(nn.Module):
+    """Mean over the pixels, `[images, channels]`. The gradient of the usual one is not laid out as
+    images are, channels last, and slows down everything that it then passes through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return x.mean((2, 3))
+        return x.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
+
+
 def convolution(n_in: int, n_out: int) -> nn.Sequential:
     """A convolution that halves the picture; with group norm, domains share no statistics."""
     return nn.Sequential(
