@@ -162,7 +162,8 @@ class Experiment(Settings):
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
     precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"
-    """Numbers that the network computes with: 32 bits, or mixed with bfloat16."""
+    """Numbers that the network computes with: 32 bits, or mixed with bfloat16 (on a CPU, quicker
+    only where it has the instructions: AVX-512 BF16, AMX)."""
     compile: bool = False
     """`torch.compile` the network; pays off on GPUs and long runs."""
     selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unseen.config import NetworkSettings
 from unseen.networks.backbones import build_network
-from unseen.networks.depthwise import WideDepthwise, quicken_depthwise
+from unseen.networks.depthwise import WideDepthwise, quickened
 
 CHANNELS = 8
 
@@ -120,7 +120,7 @@ def test_only_wide_depthwise_layers_are_replaced() -> None:
         layer(nn.Conv2d, 5, 1), layer(nn.Conv2d, 3, 1), nn.Conv2d(CHANNELS, CHANNELS, 5)
     )
     names, state = list(network.state_dict()), torch.get_rng_state()
-    quicken_depthwise(network)
+    assert quickened(network) is network
     assert [type(module) for module in network] == [WideDepthwise, nn.Conv2d, nn.Conv2d]
     assert list(network.state_dict()) == names
     assert torch.equal(torch.get_rng_state(), state)

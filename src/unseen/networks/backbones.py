@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from unseen import catalog
 from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, nearest
-from unseen.networks import imagenet, layers
-from unseen.networks.depthwise import quicken_depthwise
+from unseen.networks import depthwise, imagenet, layers
 from unseen.networks.stages import ImageInput, Network
 from unseen.networks.weights import load_file, load_state
 
@@ -227,11 +226,9 @@ def _create_timm(
         config = timm.get_pretrained_cfg(name)
         if settings.image_size and config is not None and config.fixed_input_size:
             options["img_size"] = settings.image_size
-        original = create(name, **options)
+        return depthwise.quickened(create(name, **options))
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise SettingsError(f"timm cannot build '{name}' with {options}: {error}") from error
-    quicken_depthwise(original)
-    return original
 
 
 def _timm_input(original: Any, settings: NetworkSettings) -> ImageInput:
@@ -261,8 +258,7 @@ def _efficientnet(original: Any, expects: ImageInput) -> Network:
     stages |= {f"blocks.{i}": block for i, block in enumerate(original.blocks)}
     last_block = list(stages)[-1]
     stages["conv_head"] = _in_order({"conv_head": original.conv_head, "bn2": original.bn2})
-    average = original.global_pool.pool_type == "avg"
-    pool = layers.MeanPool() if average else original.global_pool
+    pool = layers.MeanPool.in_place_of(original.global_pool)
     stages["pool"] = nn.Sequential(pool, nn.Dropout(original.drop_rate))
     stages["classifier"] = original.classifier
     return Network(stages, expects, (last_block, "classifier"), _tensors(original))

@@ -70,6 +70,11 @@ class MeanPool(nn.Module):
     """Mean over the pixels, `[images, channels]`. The gradient of the usual one is not laid out as
     images are, channels last, and slows down everything that it then passes through."""
 
+    @classmethod
+    def in_place_of(cls, pool: Any) -> nn.Module:
+        """Of a timm network's pooling, where that is the mean."""
+        return cls() if pool.pool_type == "avg" else pool
+
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return x.mean((2, 3))
