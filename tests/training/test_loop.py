@@ -195,9 +195,12 @@ def test_length_in_epochs(tiny, run_tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["dmg", "multihead"])
-def test_bf16(tiny, run_tiny, tmp_path: Path, method: str) -> None:
+def test_bf16(
+    tiny, run_tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
     """Weights stay in 32 bits, the arithmetic is not: the first losses agree roughly only."""
     folder = run_tiny(tiny(f"digits/{method}", precision="bf16", steps=2), tmp_path / "half")
+    assert not [each for each in caplog.records if "bfloat16" in each.getMessage()]
     full = run_tiny(tiny(f"digits/{method}", steps=2), tmp_path / "full")
     assert {t.dtype for t in weights(folder).values()} == {torch.float32}
     losses = [f.read_metrics()[0]["loss"] for f in (folder, full)]

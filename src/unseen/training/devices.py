@@ -1,6 +1,7 @@
 """Where a run computes: Fabric for devices and precision, glibc for memory."""
 
 import ctypes
+import logging
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
             f"{started} processes were started for this run, but devices.number={devices.number}; "
             f"set devices.number={started}"
         )
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # settings say the precision
     strategy = "auto" if devices.number == 1 else "ddp" if started > 1 else "ddp_spawn"
     fabric = Fabric(
         accelerator=devices.accelerator,
