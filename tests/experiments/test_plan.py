@@ -273,6 +273,13 @@ def test_a_variant_is_a_row_of_its_own() -> None:
     assert by_row["small"].images_per_domain == 4 != by_row["aggregate"].images_per_domain
 
 
+def test_a_variant_that_is_not_asked_for_stays_out() -> None:
+    """`unseen sweep FILE methods=aggregate` takes a part of what the file describes."""
+    variant = {"variant_of": "aggregate", "settings": {"images_per_domain": 4}}
+    plan = small_plan(methods="aggregate", by_method={"small": variant}, draws=None)
+    assert {run.condition.method for run in plan.singles} == {"aggregate"}
+
+
 def test_a_variant_of_nothing_known_is_refused() -> None:
     with pytest.raises(SettingsError, match="unknown method 'agregate'; did you mean 'aggregate'"):
         small_plan(methods="small", by_method={"small": {"variant_of": "agregate"}}, draws=None)

@@ -175,7 +175,11 @@ class Sweep(Settings):
             raise ValueError("selection=leave-one-domain-out needs pairs=all or pairs=nested")
         if self.pairs == "nested" and self.rule != "leave-one-domain-out":
             raise ValueError(f"pairs=nested serves leave-one-domain-out alone, not {self.rule}")
-        strange = [n for n in self.by_method if n not in catalog.METHODS and n not in self.methods]
+        strange = [
+            name
+            for name, part in self.by_method.items()
+            if name not in catalog.METHODS and name not in self.methods and not part.variant_of
+        ]
         if strange:
             raise ValueError(f"by_method: {catalog.unknown_method(strange[0])}")
         if self.pairs == "nested" and not all(map(self.has_pairs, self.datasets)):
