@@ -4,6 +4,7 @@
 it says so in one line, and the tests that need one are skipped.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -75,6 +76,19 @@ def start_browser(profile: Path) -> Any:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     return webdriver.Chrome(options=options, service=Service(str(found.driver)))
+
+
+def asked_for(browser: Any) -> set[str]:
+    """Addresses that were requested since the last look, without what lies inside a page and what
+    the browser's own start page, which may still be loading, asks for."""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = {
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    }
+    own = ("data:", "blob:", "chrome:", "chrome-untrusted:")
+    return {url for url in urls if not url.startswith(own)}
 
 
 def install_browser() -> None:

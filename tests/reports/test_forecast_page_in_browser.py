@@ -1,11 +1,11 @@
 """The page of a forecast in a real browser: offline, narrow, and with hostile names."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.browser import asked_for
 from tests.forecast.made import observed, profile
 
 from unseen.forecast.combine import Reference
@@ -45,13 +45,7 @@ def test_it_reads_well_everywhere_and_asks_nobody(
     browser.get(page.as_uri())
     assert browser.title.startswith("Forecast: ")
     assert browser.get_log("browser") == []
-    requests = [json.loads(each["message"])["message"] for each in browser.get_log("performance")]
-    urls = [
-        each["params"]["request"]["url"]
-        for each in requests
-        if each["method"] == "Network.requestWillBeSent"
-    ]
-    assert all(url.startswith(("file:", "data:")) for url in urls)
+    assert asked_for(browser) == {page.as_uri()}
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     images = browser.find_elements(By.CSS_SELECTOR, ".sheet img")
     assert len(images) == 20

@@ -1,12 +1,12 @@
 """The page in a real browser: Chromium or Chrome with its driver (see `tests/browser.py`)."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.browser import asked_for
 
 from unseen.records.arrays import write_arrays
 from unseen.records.result import Calibration, DomainResult, RuleResult
@@ -102,14 +102,7 @@ def test_nothing_is_complained_of_and_nothing_is_asked_for(opened, browser) -> N
     width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(width) == 0
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    }
-    own = ("data:", "chrome:")  # inside the page; the browser's own start page
-    assert {url for url in asked if not url.startswith(own)} == {page.as_uri()}
+    assert asked_for(browser) == {page.as_uri()}
 
 
 def test_hostile_names_are_shown_as_text(opened, browser) -> None:

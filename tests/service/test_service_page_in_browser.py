@@ -1,12 +1,12 @@
 """The page for people in a real browser (see `tests/browser.py`)."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.service.process import Running, running
+from tests.browser import asked_for
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver
@@ -62,14 +62,8 @@ def test_pictures_get_answers_opinions_and_strangeness(browser, service, picture
     wait(browser, lambda each: "Only 2 of the 50" in text_of(each, "#drift-text"))
     severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert [entry for entry in severe if "422" not in entry["message"]] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    }
-    own = (service.address, "data:", "chrome:", "blob:")
-    assert {url for url in asked if not url.startswith(own)} == set()
+    strangers = {url for url in asked_for(browser) if not url.startswith(service.address)}
+    assert strangers == set()
 
 
 def test_it_works_with_the_keyboard_and_fits_a_phone_in_the_dark(
