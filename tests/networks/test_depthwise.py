@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from timm.layers.conv2d_same import Conv2dSame
+from timm.layers.std_conv import StdConv2d
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -117,11 +118,14 @@ def test_gradients_of_gradients_are_there() -> None:
 
 def test_only_wide_depthwise_layers_are_replaced() -> None:
     network = nn.Sequential(
-        layer(nn.Conv2d, 5, 1), layer(nn.Conv2d, 3, 1), nn.Conv2d(CHANNELS, CHANNELS, 5)
+        layer(nn.Conv2d, 5, 1),
+        layer(nn.Conv2d, 3, 1),
+        nn.Conv2d(CHANNELS, CHANNELS, 5),
+        layer(StdConv2d, 5, 1),  # normalises its weights
     )
     names, state = list(network.state_dict()), torch.get_rng_state()
     assert quickened(network) is network
-    assert [type(module) for module in network] == [WideDepthwise, nn.Conv2d, nn.Conv2d]
+    assert [type(module) for module in network] == [WideDepthwise, nn.Conv2d, nn.Conv2d, StdConv2d]
     assert list(network.state_dict()) == names
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -6,7 +6,7 @@ gradient of an image that was halved is computed in 32 bits. The answers are the
 else need know: weights, names and the exported file stay what they were.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -58,12 +58,18 @@ def quickened(network: nn.Module) -> nn.Module:
     """The network itself; its depthwise convolutions wider than 3 x 3 are replaced."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
-            if isinstance(module, nn.Conv2d) and _wide_depthwise(module):
+            if _wide_depthwise(module):
                 setattr(parent, name, WideDepthwise(module))
     return network
 
 
-def _wide_depthwise(module: nn.Conv2d) -> bool:
+def _wide_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Plain ones alone: other kinds of convolutions do something else to their weights."""
+    from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
+
+    if type(module) is not nn.Conv2d and type(module) is not Conv2dSame:
+        return False
+    assert isinstance(module, nn.Conv2d)
     depthwise = module.groups == module.in_channels == module.out_channels
     plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
     known = not isinstance(module.padding, str)
