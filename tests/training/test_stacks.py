@@ -19,7 +19,7 @@ from unseen.data.batch import Task
 from unseen.errors import UnseenError
 from unseen.evaluation.metrics import Counts
 from unseen.methods.base import Method
-from unseen.networks.backbones import small_cnn
+from unseen.networks.digits import small_cnn
 from unseen.records.folder import RunFolder
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_tensors, save_weights

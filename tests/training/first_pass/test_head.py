@@ -12,8 +12,8 @@ from unseen import catalog
 from unseen.config import Experiment, NetworkSettings, identity
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
-from unseen.networks.backbones import small_cnn
 from unseen.networks.classifier import classifier_inputs, linear_classifier, set_classifier
+from unseen.networks.digits import small_cnn
 from unseen.records.folder import RunFolder
 from unseen.training.build import build_method
 from unseen.training.display import SilentDisplay

@@ -125,7 +125,7 @@ def trunk_file(tmp_path: Path) -> str:
     from safetensors.torch import save_file
 
     from unseen.config import NetworkSettings
-    from unseen.networks.backbones import small_cnn
+    from unseen.networks.digits import small_cnn
 
     torch.manual_seed(5)
     network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
