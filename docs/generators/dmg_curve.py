@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.records.folder import RunFolder
 from unseen.records.result import RunResult
 from unseen.records.run_list import find_runs
 from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
@@ -40,13 +39,16 @@ class Point(NamedTuple):
 
 
 def read_points(runs: Path, rule: str = "source") -> list[Point]:
-    """Where both methods have finished all domains, for one seed at least."""
+    """Where both methods have finished all domains, for one seed at least. Controls, which have
+    other masks than one for each domain, are left out."""
     groups: dict[tuple[float, int], list[RunResult]] = {}
     for folder in find_runs(runs):
         if folder.finished:
-            result = folder.read_result()
-            if result.method in (REFERENCE, METHOD):
-                groups.setdefault((_share(folder), result.steps), []).append(result)
+            result, settings = folder.read_result(), folder.read_settings()
+            control = settings["method"].get("masks", "domain") != "domain"
+            if result.method in (REFERENCE, METHOD) and not control:
+                share = settings["data"].get("share", 1.0)
+                groups.setdefault((share, result.steps), []).append(result)
     domains = {each.unseen_domains for results in groups.values() for each in results}
     points = (_point(*key, groups[key], sorted(domains), rule) for key in sorted(groups))
     found = [point for point in points if point is not None]
@@ -56,10 +58,6 @@ def read_points(runs: Path, rule: str = "source") -> list[Point]:
             "images, steps, unseen domains and seeds"
         )
     return found
-
-
-def _share(folder: RunFolder) -> float:
-    return folder.read_settings()["data"].get("share", 1.0)
 
 
 def _point(

@@ -22,10 +22,11 @@ GAINS = {(0.1, 300): (0.02, 0.04), (0.1, 600): (0.06, 0.06), (1.0, 300): (-0.03,
 
 def write_run(runs: Path, method: str, domain: str, accuracy: float, **about) -> None:
     share, seed, steps = about["share"], about["seed"], about["steps"]
-    folder = RunFolder(runs / f"{method}-{domain}-{share}-{steps}-{seed}")
+    own = {"name": method} | ({"masks": about["masks"]} if "masks" in about else {})
+    folder = RunFolder(runs / f"{'-'.join(own.values())}-{domain}-{share}-{steps}-{seed}")
     folder.path.mkdir(parents=True)
     data = {"name": "pacs"} | ({} if share == 1 else {"share": share})  # older runs do not say it
-    folder.settings.write_text(json.dumps({"format": FORMAT, "data": data}))
+    folder.settings.write_text(json.dumps({"format": FORMAT, "data": data, "method": own}))
     folder.write_result(made_result(method, {domain: accuracy}, seed=seed, steps=steps))
 
 
@@ -66,6 +67,19 @@ def test_a_domain_that_is_missing_leaves_its_seed_out(runs: Path) -> None:
     assert (first.seeds, first.half_width) == (1, None)
     assert first.reference == pytest.approx(60)
     assert first.difference == pytest.approx(2)
+
+
+def test_controls_are_not_the_method(runs: Path) -> None:
+    before = read_points(runs)
+    for domain in DOMAINS:
+        for masks in ("shared", "dropout"):
+            write_run(runs, "dmg", domain, 0.1, share=0.1, steps=300, seed=0, masks=masks)
+    assert read_points(runs) == before
+    write_run(runs, "dmg", "sketch", 0.1, share=0.1, steps=300, seed=2, masks="domain")
+    write_run(runs, "dmg", "cartoon", 0.1, share=0.1, steps=300, seed=2, masks="domain")
+    for domain in DOMAINS:
+        write_run(runs, "aggregate", domain, 0.2, share=0.1, steps=300, seed=2)
+    assert read_points(runs)[0].seeds == 3
 
 
 def test_numbers_and_figure_are_written(runs: Path, tmp_path: Path) -> None:
