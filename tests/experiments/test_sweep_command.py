@@ -133,8 +133,9 @@ def test_mistakes_end_with_a_message(unseen, words: str, message: str) -> None:
 
 
 def test_a_dry_run_lists_runs_and_cost_and_leaves_nothing_behind(unseen, tmp_path: Path) -> None:
-    code, out, _ = unseen("sweep", "digits", *WORDS, "draws=2", "--dry-run", "--workers", "2")
+    code, out, err = unseen("sweep", "digits", *WORDS, "draws=2", "--dry-run", "--workers", "2")
     assert code == 0
+    assert err.count("Timing a few steps of each kind of run") == 1
     assert "optimizer.lr=0.0003665" in out
     assert "aggregate (digits, small_cnn)" in out
     assert "a few timed steps" in out
@@ -142,6 +143,15 @@ def test_a_dry_run_lists_runs_and_cost_and_leaves_nothing_behind(unseen, tmp_pat
     assert " on 2, " in out
     assert not (tmp_path / "runs").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_finished_runs_times_nothing(unseen, tmp_path: Path) -> None:
+    words = ("sweep", "digits", *WORDS, "draws=1", "unseen=plain", "--runs", str(tmp_path / "runs"))
+    assert unseen(*words)[0] == 0
+    code, out, err = unseen(*words, "--dry-run")
+    assert code == 0
+    assert "0 s of work is left" in out
+    assert "Timing" not in err
 
 
 def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) -> None:
@@ -162,7 +172,7 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
 
     (row,) = estimate(plan, tmp_path, never)
     assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
-    assert row.basis == "1 finished runs"
+    assert row.basis == "1 finished run"
     assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
     assert row.seconds_left == pytest.approx(24 + 12 + 24)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from unseen.experiments.plan import Plan
     from unseen.experiments.run.jobs import Resources
     from unseen.experiments.sweep_file import Sweep
-    from unseen.training.timing import ImageTimes
+    from unseen.training.timing import ImageTimes, RunTimes
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -91,16 +92,22 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
         console.print(listed)
     for remark in plan.remarks:
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
-    errors = Console(stderr=True)
-    errors.print(
-        "Timing a few steps of each kind of run; images and stored features that are not there yet "
-        "are made first, and kept for the runs",
-        soft_wrap=True,
-    )
-    with errors.status("Timing"):
-        rows = estimate(
-            plan, runs, lambda each: time_run(each, resources.threads, gpu=resources.gpus > 0)
-        )
+    with Console(stderr=True).status("Timing") as status:
+
+        @cache
+        def announce() -> None:
+            status.console.print(
+                "Timing a few steps of each kind of run; images and stored features that are not "
+                "there yet are made first, and kept for the runs",
+                soft_wrap=True,
+            )
+
+        def measure(experiment: "Experiment") -> "RunTimes":
+            announce()
+            status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
+            return time_run(experiment, resources.threads, gpu=resources.gpus > 0)
+
+        rows = estimate(plan, runs, measure)
     console.print(cost_table(rows))
     workers = max(1, count_workers(resources))
     console.print(cost_summary(rows, workers), highlight=False, soft_wrap=True)

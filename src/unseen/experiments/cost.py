@@ -63,7 +63,7 @@ def _row(
         if folder.finished and folder.timing.is_file()
     ]
     if known:
-        basis = f"{len(known)} finished runs"
+        basis = f"{len(known)} finished run{'s' * (len(known) > 1)}"
         seconds = [fmean(known) * _work(run) for run in planned]
     else:
         basis, measured = "a few timed steps", measure(planned[0].experiment)
