@@ -34,3 +34,18 @@ def test_time_left_is_counted_from_the_first_step_on(clock: list[float]) -> None
         "run: step 20/110, loss 1.5, 0:03:00 left",
         "run: step 30/110, loss 1.2, 0:02:40 left",
     ]
+
+
+def test_a_run_that_reports_its_first_step_late_does_not_count_what_came_before(
+    clock: list[float],
+) -> None:
+    """A single run says nothing before its first step, which comes after images and features."""
+    written = StringIO()
+    display = Display(Console(file=written), total=110, label="run")
+    for seconds, step in [(300, 10), (320, 20)]:
+        clock.append(seconds)
+        display.step(step, 1.5)
+    assert written.getvalue().splitlines() == [
+        "run: step 10/110, loss 1.500",
+        "run: step 20/110, loss 1.500, 0:03:00 left",
+    ]

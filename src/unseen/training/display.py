@@ -59,8 +59,8 @@ class Display(Drawn):
         self._label = label
         self._total = total
         self._first = self._base = done
-        self._started = time.monotonic()
-        self._last_line = self._started
+        self._timed_from: tuple[int, float] | None = None
+        self._last_line = time.monotonic()
         self._validation = ""
 
     @property
@@ -89,14 +89,14 @@ class Display(Drawn):
         """`done` steps of the total lie behind."""
         self._progress.update(self._task, completed=done, news=news)
         now = time.monotonic()
-        trained = done - self._first
-        if not trained:  # images and features take time first, which says nothing about steps
-            self._started = now
+        if self._timed_from is None or done == self._first:
+            self._timed_from = (done, now)  # before that, images and features took their time
         if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
             text = f"{self._label}: step {done}/{self._total}, {news}"
-            if trained:
-                left = (now - self._started) / trained * (self._total - done)
+            since, started = self._timed_from
+            if done > since:
+                left = (now - started) / (done - since) * (self._total - done)
                 text += f", {_clock(left)} left"
             self.line(text)
 
