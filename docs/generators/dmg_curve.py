@@ -116,6 +116,7 @@ def _panel(share: float, points: Sequence[Point], x: Axis, y: Axis) -> CurvePane
 
 def write_curve(points: Sequence[Point], folder: Path) -> list[Path]:
     """The numbers as CSV, the figure as SVG and PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
     table = folder / f"{NAME}.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

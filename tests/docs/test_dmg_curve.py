@@ -84,16 +84,15 @@ def test_controls_are_not_the_method(runs: Path) -> None:
 
 def test_numbers_and_figure_are_written(runs: Path, tmp_path: Path) -> None:
     points = read_points(runs)
-    written = write_curve(points, tmp_path)
+    into = tmp_path / "new" / "results"
+    written = write_curve(points, into)
     assert sorted(path.name for path in written) == [
         "dmg_curve.csv",
         "dmg_curve.png",
         "dmg_curve.svg",
     ]
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(
-        path.name for path in written
-    )
-    with (tmp_path / "dmg_curve.csv").open(encoding="utf-8", newline="") as file:
+    assert sorted(into.iterdir()) == sorted(written)
+    with (into / "dmg_curve.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[1] == {
         "share": "0.1",
@@ -111,7 +110,7 @@ def test_numbers_and_figure_are_written(runs: Path, tmp_path: Path) -> None:
     ]
     svg = str(to_svg(draw(drawn.panels[0])))
     assert svg.count('class="whisker own"') == 2 * 3  # two intervals, each with two caps
-    assert "10 % of the images" in (tmp_path / "dmg_curve.svg").read_text(encoding="utf-8")
+    assert "10 % of the images" in (into / "dmg_curve.svg").read_text(encoding="utf-8")
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
