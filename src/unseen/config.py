@@ -88,9 +88,9 @@ class NetworkSettings(Settings):
     freeze_batch_norm: bool = False
     """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
     freeze_until: str | None = None
-    """Stages before this one are frozen. Their output, the stored features, is computed once and
-    shared by all runs; methods that need no pixels train from it, without augmentation unless there
-    are `views`."""
+    """Stages before this one are frozen; a block inside a stage has a dot, as `layer4.2`. Their
+    output, the stored features, is computed once and shared by all runs; methods that need no
+    pixels train from it, without augmentation unless there are `views`."""
     store_features: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
     """Whether the output of frozen stages is stored. If not, every step computes it from augmented
     pixels: slower, and images stay as varied as in training of the whole network."""

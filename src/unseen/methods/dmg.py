@@ -32,7 +32,8 @@ _FIRST_MASK_STREAM = 1  # stream 0 of the images' random numbers belongs to augm
 class DMG(DomainAware):
     class Config(Method.Config):
         sites: Names = ()
-        """Stages whose input is masked; empty: the paper's choice for the network."""
+        """Stages (or blocks inside them, as `layer4.2`) whose input is masked; empty: the paper's
+        choice for the network."""
         gates: Literal["channel", "unit"] = "channel"
         """One gate per channel (the paper's choice for ResNets), or one per activation."""
         masks: Annotated[Literal["domain", "shared", "dropout"], NEUTRAL_AT_DEFAULT] = "domain"

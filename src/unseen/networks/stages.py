@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import SettingsError, unknown_name
+from unseen.networks import blocks
 from unseen.networks.batch_norm import hold_batch_norm
 from unseen.networks.tails import Tail, Tails
 
@@ -49,14 +50,7 @@ class Network(nn.Module):
     ) -> None:
         """`original`: the tensors under their library's names, as `state_dict(keep_vars=True)`."""
         super().__init__()
-        self.names = tuple(stages)
-        self.stages = nn.ModuleDict({module_key(name): stage for name, stage in stages.items()})
-        if len(self.stages) != len(self.names):
-            raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
-        for stage in self.stages.values():
-            # An in-place stage would overwrite the activation at its own site.
-            if getattr(stage, "inplace", False):
-                setattr(stage, "inplace", False)  # noqa: B010
+        self._lay_out(stages)
         self.image_size, self.mean, self.std = expects
         self.head = self.names[-1]
         self.new_stages: tuple[str, ...] = ()
@@ -114,8 +108,21 @@ class Network(nn.Module):
         """Whether a batch has the shape of stored features; images never do."""
         return self.frozen_until is not None and x.shape[1:] == self.input_shapes[self.frozen_until]
 
+    def divide(self, name: str) -> None:
+        """A block inside a stage, such as `layer4.2`, begins a stage of its own, so that its input
+        is a site, too. Where there is such a stage already, or no such block, nothing happens."""
+        stages = {stage: self.stage(stage) for stage in self.names}
+        block = None if name in stages else blocks.find(stages, name)
+        if block is not None:
+            original = self.state_dict(keep_vars=True)
+            original = {there: original[here] for there, here in self.original_names.items()}
+            self._lay_out(blocks.divided(stages, block, name))
+            self.original_names = self._names_in(original)
+            self.input_shapes = self._dry_run()
+
     def freeze(self, until: str) -> None:
         """The stages before `until` never learn again and always run as in prediction."""
+        self.divide(until)
         if until == self.names[0]:
             raise SettingsError(f"network.freeze_until={until} is the first stage: none is frozen")
         if self.input_shapes[self._known(until)] == self.input_shapes[self.names[0]]:
@@ -147,8 +154,11 @@ class Network(nn.Module):
         return self.stages[module_key(self._known(name))]
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named stages, once each, as the network runs them."""
-        wanted = {self._learning(name) for name in names}
+        """The named stages, once each, as the network runs them; blocks of stages become such."""
+        wanted = tuple(names)
+        for name in wanted:
+            self.divide(name)
+            self._learning(name)
         return tuple(name for name in self.names if name in wanted)
 
     def clone_tail(self, since: str) -> Tail:
@@ -215,6 +225,14 @@ class Network(nn.Module):
         dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, 8 * len(self.stages))
         for stage in self.stages.values():
             stage.compile(backend=backend)  # pyright: ignore[reportUnknownMemberType]
+
+    def _lay_out(self, stages: Mapping[str, nn.Module]) -> None:
+        self.names = tuple(stages)
+        self.stages = nn.ModuleDict(
+            {module_key(n): blocks.without_in_place_start(stage) for n, stage in stages.items()}
+        )
+        if len(self.stages) != len(self.names):
+            raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
 
     def _known(self, name: str) -> str:
         if name not in self.names:
