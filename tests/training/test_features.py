@@ -190,3 +190,21 @@ def test_rows_come_in_the_order_they_are_asked_for() -> None:
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
     stored = StoredFeatures(None, values)  # pyright: ignore[reportArgumentType]
     assert stored.batch(np.array([2, 0])).tolist() == [[6, 7, 8], [0, 1, 2]]
+
+
+def test_a_block_inside_a_stage_is_a_boundary_like_any_other(
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
+) -> None:
+    """Masked there, trained from features, and read back from the folder."""
+    experiment = tiny(
+        "digits/dmg",
+        network__name="resnet18",
+        network__image_size=32,
+        network__freeze_until="layer4.1",
+        method__sites=["layer4.1", "fc"],
+    )
+    run = api.load_run(run_tiny(experiment, tmp_path / "run").path)
+    (file,) = cache.iterdir()
+    assert np.load(file).shape == (1797, 1, 1, 512)
+    found = run.evaluate()["out_of_domain"]["outlines"].accuracy
+    assert found == pytest.approx(run.accuracy()["outlines"], abs=0.005)
