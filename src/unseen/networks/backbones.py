@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unseen import catalog
 from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, nearest
-from unseen.networks import depthwise, imagenet, layers
+from unseen.networks import depthwise, imagenet, layers, small_maps
 from unseen.networks.stages import ImageInput, Network
 from unseen.networks.weights import load_file, load_state
 
@@ -31,6 +31,7 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
         _start_near_zero(network.stage(network.head))
     if not isinstance(settings.pretrained, bool):
         load_file(network, settings.pretrained)
+    small_maps.quicken(network)
     network.set_batch_norm_frozen(settings.freeze_batch_norm)
     if settings.freeze_until is not None:
         network.freeze(settings.freeze_until)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional
 
+from unseen.networks.replacing import pair, replace_convolutions
+
 PART = 3
 
 
@@ -25,9 +27,9 @@ class WideDepthwise(nn.Conv2d):
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             original.in_channels,
             original.out_channels,
-            _pair(original.kernel_size),
-            _pair(original.stride),
-            _pair(original.padding),
+            pair(original.kernel_size),
+            pair(original.stride),
+            pair(original.padding),
             groups=original.groups,
             bias=original.bias is not None,
             device="meta",  # draws no random numbers
@@ -37,11 +39,11 @@ class WideDepthwise(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.pads_itself:
-            input = _padded(input, _pair(self.kernel_size), _pair(self.stride))
+            input = _padded(input, pair(self.kernel_size), pair(self.stride))
         if not self._learns_in_bfloat16(input):
             return super().forward(input)
         weight = self.weight.to(torch.bfloat16)
-        stride, padding = _pair(self.stride), _pair(self.padding)
+        stride, padding = pair(self.stride), pair(self.padding)
         output: Tensor = _Wide.apply(input.to(torch.bfloat16), weight, stride, padding)  # pyright: ignore[reportAssignmentType]
         return output if self.bias is None else output + self.bias.to(output.dtype)[:, None, None]
 
@@ -56,10 +58,7 @@ class WideDepthwise(nn.Conv2d):
 
 def quickened(network: nn.Module) -> nn.Module:
     """The network itself; its depthwise convolutions wider than 3 x 3 are replaced."""
-    for parent in list(network.modules()):
-        for name, module in list(parent.named_children()):
-            if _wide_depthwise(module):
-                setattr(parent, name, WideDepthwise(module))
+    replace_convolutions(network, _wide_depthwise, WideDepthwise)
     return network
 
 
@@ -82,10 +81,6 @@ def _padded(x: Tensor, widths: tuple[int, int], stride: tuple[int, int]) -> Tens
 
     pad: Any = padding.pad_same  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return pad(x, widths, stride)
-
-
-def _pair(values: Any) -> tuple[int, int]:
-    return int(values[0]), int(values[1])
 
 
 class _Wide(Function):
