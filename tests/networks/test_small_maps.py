@@ -13,6 +13,14 @@ from unseen.networks.backbones import build_network
 from unseen.networks.small_maps import SmallMaps, neighbourhoods
 
 CHANNELS = 192
+
+
+@pytest.fixture(autouse=True)
+def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(small_maps, "PROCESSORS", (here,))
+
+
 LAYERS = {
     "1 x 1": lambda: nn.Conv2d(CHANNELS, 256, 1, bias=False),
     "1 x 1 with a bias": lambda: nn.Conv2d(CHANNELS, 256, 1),
@@ -97,6 +105,9 @@ def test_a_product_stands_in_only_for_steps_on_small_maps(monkeypatch: pytest.Mo
     with monkeypatch.context() as patch, torch.no_grad():
         assert products_of(quick, maps(), patch) == 0
     with monkeypatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16):
+        assert products_of(quick, maps(), patch) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(small_maps, "PROCESSORS", ("another",))
         assert products_of(quick, maps(), patch) == 0
     quick.requires_grad_(False)
     with monkeypatch.context() as patch:

@@ -2,8 +2,9 @@
 
 Where the last stages learn, maps are 4 x 4 or 7 x 7 pixels and have hundreds of channels. oneDNN's
 gradients of such a convolution in 32 bits take up to a third more time than the matrix products
-that it consists of. The answers are the same, so nothing else need know: weights, names and the
-exported file stay what they were.
+that it consists of, on processors with AVX2; others were not measured and are left alone. The
+answers are the same, so nothing else need know: weights, names and the exported file stay what they
+were.
 """
 
 from typing import TypeGuard
@@ -16,6 +17,8 @@ from unseen.networks.replacing import pair, replace_convolutions
 
 LARGEST_MAP = 64
 """Pixels. Larger maps would be copied nine times over for little gain."""
+PROCESSORS = ("AVX2",)
+"""Whose instructions the products were measured with, in torch's words."""
 _FEWEST_PRODUCTS = 1 << 15
 """Of channels in and out: below, a step takes no time worth saving."""
 _PADDING = {(1, 1): (0, 0), (3, 3): (1, 1)}
@@ -50,8 +53,9 @@ class SmallMaps(nn.Conv2d):
             return False
         if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
             return False
-        small = input.shape[-2] * input.shape[-1] <= LARGEST_MAP
-        return small and torch.is_grad_enabled() and self.weight.requires_grad
+        if input.shape[-2] * input.shape[-1] > LARGEST_MAP or not torch.is_grad_enabled():
+            return False
+        return self.weight.requires_grad and torch.backends.cpu.get_cpu_capability() in PROCESSORS
 
 
 def neighbourhoods(pixels: Tensor) -> Tensor:
