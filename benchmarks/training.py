@@ -8,7 +8,7 @@ from unittest.mock import patch
 from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
 from unseen.config import AveragingSettings, Experiment
-from unseen.networks import small_maps
+from unseen.networks.convolutions import small_maps
 from unseen.training.state import RunState
 
 

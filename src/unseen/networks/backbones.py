@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from unseen import catalog
 from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, nearest
-from unseen.networks import depthwise, imagenet, layers, small_maps
+from unseen.networks import imagenet, layers
+from unseen.networks.convolutions import depthwise, small_maps
 from unseen.networks.stages import ImageInput, Network
 from unseen.networks.weights import load_file, load_state
 

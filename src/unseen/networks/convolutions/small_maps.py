@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.networks.replacing import pair, replace_convolutions
+from unseen.networks.convolutions.replacing import pair, replace_convolutions
 
 LARGEST_MAP = 64
 """Pixels. Larger maps would be copied nine times over for little gain."""

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unseen.config import NetworkSettings
 from unseen.networks.backbones import build_network
-from unseen.networks.depthwise import WideDepthwise, quickened
+from unseen.networks.convolutions.depthwise import WideDepthwise, quickened
 
 CHANNELS = 8
 

@@ -8,9 +8,9 @@ from timm.layers.std_conv import StdConv2d
 from torch import Tensor, nn
 
 from unseen.config import NetworkSettings
-from unseen.networks import small_maps
 from unseen.networks.backbones import build_network
-from unseen.networks.small_maps import SmallMaps, neighbourhoods
+from unseen.networks.convolutions import small_maps
+from unseen.networks.convolutions.small_maps import SmallMaps, neighbourhoods
 
 CHANNELS = 192
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional
 
-from unseen.networks.replacing import pair, replace_convolutions
+from unseen.networks.convolutions.replacing import pair, replace_convolutions
 
 PART = 3
 
