@@ -1,5 +1,6 @@
 """The curve of DMG against aggregate, over the share of the images and the length of training:
-docs/results/dmg_curve.csv, .svg and .png, from the folders of finished runs.
+docs/results/dmg_curve.csv, .svg and .png, from the folders of finished runs. Points that the file has
+already and that these runs do not measure again stay, so that a long curve can grow day by day.
 
 python docs/generators/dmg_curve.py --runs DIR
 """
@@ -58,6 +59,21 @@ def read_points(runs: Path, rule: str = "source") -> list[Point]:
             "images, steps, unseen domains and seeds"
         )
     return found
+
+
+def with_earlier(points: Iterable[Point], folder: Path) -> list[Point]:
+    """And those that an earlier call has written there, unless they were measured again."""
+    found: dict[tuple[float, int], Point] = {}
+    table = folder / f"{NAME}.csv"
+    if table.is_file():
+        with table.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                numbers = (float(row[name]) for name in (REFERENCE, METHOD, "difference"))
+                half = float(row["half_width"]) if row["half_width"] else None
+                share, steps = float(row["share"]), int(row["steps"])
+                found[share, steps] = Point(share, steps, *numbers, half, int(row["seeds"]))
+    found |= {(point.share, point.steps): point for point in points}
+    return [found[key] for key in sorted(found)]
 
 
 def _point(
@@ -141,7 +157,8 @@ def main() -> None:
     default = Path(__file__).resolve().parents[1] / "results"
     parser.add_argument("--into", type=Path, default=default, help="folder (default: docs/results)")
     given = parser.parse_args()
-    for path in write_curve(read_points(given.runs, given.rule), given.into):
+    points = with_earlier(read_points(given.runs, given.rule), given.into)
+    for path in write_curve(points, given.into):
         sys.stdout.write(f"{path}\n")
 
 

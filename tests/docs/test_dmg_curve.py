@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from docs.generators.dmg_curve import figure, read_points, write_curve
+from docs.generators.dmg_curve import Point, figure, read_points, with_earlier, write_curve
 from tests.made_results import made_result
 
 from unseen.errors import UnseenError
@@ -117,3 +117,15 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path, "dmg", "sketch", 0.5, share=1, steps=300, seed=0)
     with pytest.raises(UnseenError, match="no finished runs of aggregate and dmg"):
         read_points(tmp_path)
+
+
+def test_points_that_are_not_measured_again_stay(tmp_path: Path) -> None:
+    short, long = (
+        Point(0.1, 300, 50.0, 52.0, 2.0, None, 1),
+        Point(0.1, 2500, 51.0, 54.0, 3.0, 0.5, 3),
+    )
+    write_curve([short], tmp_path)
+    assert with_earlier([long], tmp_path) == [short, long]
+    again = short._replace(method=53.5, difference=3.5)
+    assert with_earlier([again, long], tmp_path) == [again, long]
+    assert with_earlier([long], tmp_path / "elsewhere") == [long]
