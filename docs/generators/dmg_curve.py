@@ -1,6 +1,6 @@
 """The curve of DMG against aggregate, over the share of the images and the length of training:
-docs/results/dmg_curve.csv, .svg and .png, from the folders of finished runs. Points that the file has
-already and that these runs do not measure again stay, so that a long curve can grow day by day.
+docs/results/dmg_curve.csv, .svg and .png, from the folders of finished runs. Points that the file
+has already and that these runs do not measure again stay: a long curve can grow day by day.
 
 python docs/generators/dmg_curve.py --runs DIR
 """
