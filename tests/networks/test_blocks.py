@@ -57,6 +57,13 @@ def test_tensors_are_found_by_their_original_names_after_it(network: Network) ->
     assert torch.equal(network.stage("layer.2")[0].running_mean, torch.full((4,), 3.0))  # type: ignore[index]
 
 
+def test_a_network_is_divided_after_stages_were_cut_off(network: Network) -> None:
+    network.cut("head")
+    network.divide("layer.2")
+    assert network.names == ("layer", "layer.2", "pool")
+    assert "fc.1.weight" not in network.original_names
+
+
 @pytest.mark.parametrize("names", [("layer.1", "layer.3"), ("layer.3", "layer.1")])
 def test_a_stage_is_divided_more_than_once_in_any_order(
     network: Network, names: tuple[str, ...]

@@ -114,10 +114,11 @@ class Network(nn.Module):
         stages = {stage: self.stage(stage) for stage in self.names}
         block = None if name in stages else blocks.find(stages, name)
         if block is not None:
-            original = self.state_dict(keep_vars=True)
-            original = {there: original[here] for there, here in self.original_names.items()}
+            tensors, names = self.state_dict(keep_vars=True), self.original_names
             self._lay_out(blocks.divided(stages, block, name))
-            self.original_names = self._names_in(original)
+            self.original_names = self._names_in(  # without those of stages that were cut off
+                {there: tensors[here] for there, here in names.items() if here in tensors}
+            )
             self.input_shapes = self._dry_run()
 
     def freeze(self, until: str) -> None:
