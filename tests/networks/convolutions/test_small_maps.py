@@ -19,6 +19,7 @@ CHANNELS = 192
 def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     here = torch.backends.cpu.get_cpu_capability()
     monkeypatch.setattr(small_maps, "PROCESSORS", (here,))
+    monkeypatch.setattr(small_maps, "BFLOAT16", True)
 
 
 LAYERS = {
@@ -84,6 +85,22 @@ def test_answers_and_gradients_are_the_plain_layers(kind: str) -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in LAYERS if kind.startswith("1 x 1")])
+def test_in_bfloat16_they_are_as_near_as_rounding_allows(kind: str) -> None:
+    plain = LAYERS[kind]()
+    quick = replaced(plain)
+    x = maps().requires_grad_()
+    inputs = [x, *plain.parameters()]
+    expected = [plain(x), *torch.autograd.grad(uneven_sum(plain(x)), inputs)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        answer = quick(x)
+    assert answer.dtype == torch.bfloat16
+    found = [answer, *torch.autograd.grad(uneven_sum(answer.float()), inputs)]
+    assert [each.dtype for each in found[1:]] == [torch.float32] * len(inputs)
+    for each, wanted in zip(found, expected, strict=True):
+        assert (each - wanted).norm() < 0.02 * wanted.norm()
+
+
 def test_gradients_of_gradients_are_the_plain_layers() -> None:
     plain = LAYERS["3 x 3"]()
     found: list[Tensor] = []
@@ -104,14 +121,26 @@ def test_a_product_stands_in_only_for_steps_on_small_maps(monkeypatch: pytest.Mo
             assert products_of(quick, x, patch) == 0, name
     with monkeypatch.context() as patch, torch.no_grad():
         assert products_of(quick, maps(), patch) == 0
-    with monkeypatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16):
-        assert products_of(quick, maps(), patch) == 0
     with monkeypatch.context() as patch:
         patch.setattr(small_maps, "PROCESSORS", ("another",))
         assert products_of(quick, maps(), patch) == 0
     quick.requires_grad_(False)
     with monkeypatch.context() as patch:
         assert products_of(quick, maps(), patch) == 0
+
+
+def test_in_bfloat16_a_product_stands_in_where_pixels_have_no_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = {"1 x 1": 1, "3 x 3": 0}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for kind, products in expected.items():
+            with monkeypatch.context() as patch:
+                assert products_of(replaced(LAYERS[kind]()), maps(), patch) == products, kind
+        monkeypatch.setattr(small_maps, "BFLOAT16", False)
+        for kind in expected:
+            with monkeypatch.context() as patch:
+                assert products_of(replaced(LAYERS[kind]()), maps(), patch) == 0, kind
 
 
 @pytest.mark.parametrize(
