@@ -80,6 +80,12 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
     assert "an upper bound" in results.tables["oracle"][0].notes[0]
 
 
+def test_a_table_of_one_draw_speaks_of_no_best_one(tmp_path: Path) -> None:
+    table = swept(small_plan(draws=1), tmp_path).tables["source"][0]
+    assert table.title.endswith(", one draw by rule source")
+    assert table.notes[0].startswith("One draw for each column and seed; rule source: ")
+
+
 def test_a_table_holds_the_results_of_the_chosen_draws(tmp_path: Path) -> None:
     plan = small_plan()
     results = swept(plan, tmp_path)

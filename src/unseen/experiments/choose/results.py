@@ -215,7 +215,7 @@ def _meaning(plan: Plan, rule: str) -> str:
 
 def _best_of(plan: Plan) -> str:
     numbers = sorted({len(draws) for draws in plan.draws.values()})
-    return f"Best of {' or '.join(map(str, numbers))} draw{'' if numbers == [1] else 's'}"
+    return "One draw" if numbers == [1] else f"Best of {' or '.join(map(str, numbers))} draws"
 
 
 def _describe(
