@@ -55,12 +55,14 @@ def test_search_finds_settings_commands_and_functions(site: Path) -> None:
 
 
 def test_tables_and_code_are_rendered(site: Path) -> None:
-    """No Markdown shows through: tables without a blank line before them, unclosed fences."""
+    """No Markdown shows through: tables without a blank line before them, lists without one behind
+    a table, unclosed fences."""
     for page in site.rglob("*.html"):
         body = page.read_text(encoding="utf-8")
         text = re.sub(r"<(pre|code)\b.*?</\1>", "", body, flags=re.DOTALL)
         assert "|---" not in text, page.name
         assert "```" not in text, page.name
+        assert not re.search(r"<td[^>]*>- ", text), page.name
         assert "](" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), page.name
 
 
