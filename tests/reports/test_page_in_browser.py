@@ -15,6 +15,7 @@ from unseen.reports.page.write import write_report
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 HOSTILE = "<script>document.title='broken'</script>"
 
@@ -157,7 +158,8 @@ def test_pointing_at_a_curve_reads_its_values(opened, browser) -> None:
         "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", curves
     )
     webdriver.ActionChains(browser).move_to_element_with_offset(curves, 0, 0).perform()
-    tip = browser.find_element(By.ID, "tip").text.split("\n")
+    shown = WebDriverWait(browser, 10).until(lambda page: page.find_element(By.ID, "tip").text)
+    tip = shown.split("\n")
     step = int(tip[0].removeprefix("at "))
     assert tip[1] == f"aggregate, seed 0: {float(f'{1 / step:.4g}'):g}"
 
