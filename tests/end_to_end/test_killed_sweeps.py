@@ -57,7 +57,7 @@ def test_stopped_and_killed(tmp_path: Path) -> None:
     assert "everything is saved" in said
     assert "Continue with the same command" in said
     assert "Traceback" not in said
-    assert any(folder.checkpoint.is_file() for folder in find_runs(runs))
+    assert any(folder.checkpoint.is_file() or folder.finished for folder in find_runs(runs))
     assert len(_results(runs)) < 4
 
     mark = tmp_path / "worker killed"

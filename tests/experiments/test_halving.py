@@ -162,14 +162,16 @@ class InProcess:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file but those that tell the time or the command; of a checkpoint the tensors."""
+    """Every file but those that tell the time or the command; of a stopped run's checkpoint the
+    tensors."""
     unlike = {"timing.json", "environment.json", "lock", "checkpoint.safetensors"}
     found = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and path.name not in unlike
     }
-    tensors = load_file(folder / "checkpoint.safetensors")
+    checkpoint = RunFolder(folder).checkpoint
+    tensors = load_file(checkpoint) if checkpoint.is_file() else {}
     return found | {name: tensor.tobytes() for name, tensor in tensors.items()}
 
 
@@ -197,6 +199,7 @@ def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
         name = run_name(run.experiment)
         assert content(killed / name) == content(halved / name)
         assert is_stopped(RunFolder(killed / name)) == (run != survivor)
+        assert RunFolder(killed / name).checkpoint.is_file() == (run != survivor)
 
 
 def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(

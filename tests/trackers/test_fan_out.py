@@ -60,7 +60,7 @@ def contents(folder: RunFolder) -> dict[str, bytes]:
     return {
         path.relative_to(folder.path).as_posix(): path.read_bytes()
         for path in folder.path.rglob("*")
-        if path.is_file() and path.name not in apart | {"checkpoint.safetensors"}
+        if path.is_file() and path.name not in apart
     }
 
 

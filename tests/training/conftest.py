@@ -101,13 +101,13 @@ def tiny() -> Callable[..., Experiment]:
 
 
 @pytest.fixture
-def run_tiny() -> Callable[[Experiment, Path], RunFolder]:
-    """Carry out a run, in silence."""
+def run_tiny() -> Callable[..., RunFolder]:
+    """Carry out a run, in silence; `until` is a step to pause at."""
 
-    def run(experiment: Experiment, path: Path) -> RunFolder:
+    def run(experiment: Experiment, path: Path, until: int | None = None) -> RunFolder:
         folder = RunFolder(path)
         with Display(Console(quiet=True), 1, "") as display:
-            execute(experiment, folder, display)
+            execute(experiment, folder, display, until=until)
         return folder
 
     return run

@@ -210,8 +210,7 @@ def test_bf16(
 
 def test_a_damaged_checkpoint_stops_with_its_name(tiny, run_tiny, tmp_path: Path) -> None:
     experiment = tiny(steps=2)
-    folder = run_tiny(experiment, tmp_path / "run")
-    folder.result.unlink()
+    folder = run_tiny(experiment, tmp_path / "run", until=1)
     folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:-10])
     with pytest.raises(UnseenError, match=r"checkpoint\.safetensors is damaged"):
         run_tiny(experiment, folder.path)
@@ -219,8 +218,7 @@ def test_a_damaged_checkpoint_stops_with_its_name(tiny, run_tiny, tmp_path: Path
 
 def test_lost_records_are_noticed(tiny, run_tiny, tmp_path: Path) -> None:
     experiment = tiny(steps=2)
-    folder = run_tiny(experiment, tmp_path / "run")
-    folder.result.unlink()
+    folder = run_tiny(experiment, tmp_path / "run", until=1)
     folder.metrics.unlink()
     with pytest.raises(UnseenError, match=r"metrics\.jsonl is shorter than"):
         run_tiny(experiment, folder.path)
@@ -229,9 +227,10 @@ def test_lost_records_are_noticed(tiny, run_tiny, tmp_path: Path) -> None:
 def test_a_run_moved_elsewhere_goes_on(tiny, run_tiny, tmp_path: Path) -> None:
     """Nothing in a run folder names the place where it was made."""
     experiment = tiny(steps=2)
-    folder = run_tiny(experiment, tmp_path / "run")
+    whole = run_tiny(experiment, tmp_path / "whole")
+    folder = run_tiny(experiment, tmp_path / "run", until=1)
     moved = Path(shutil.move(folder.path, tmp_path / "elsewhere"))
-    result = (moved / "result.json").read_bytes()
-    (moved / "result.json").unlink()
-    run_tiny(build_experiment(complete_settings(experiment)), moved)
-    assert (moved / "result.json").read_bytes() == result
+    continued = run_tiny(build_experiment(complete_settings(experiment)), moved)
+    assert [record["step"] for record in continued.read_metrics()] == [1, 2, 2]
+    assert continued.weights("last").read_bytes() == whole.weights("last").read_bytes()
+    assert continued.result.read_bytes() == whole.result.read_bytes()

@@ -26,6 +26,7 @@ def test_pausing_changes_nothing(tiny, run_tiny, tmp_path: Path) -> None:
         assert paused.checkpoint.stat().st_mtime_ns == written
         execute(experiment, paused, display, until=99)
     assert_same_run(paused.path, whole.path)
+    assert not paused.checkpoint.exists()  # the largest file, of no use to a finished run
 
 
 def test_settings_without_effect_on_the_result_may_change_on_the_way(

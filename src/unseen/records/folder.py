@@ -86,6 +86,13 @@ class RunFolder:
                     leftover.unlink(missing_ok=True)
             yield
 
+    def clear_up(self) -> None:
+        """Remove what only an unfinished run needs: its checkpoint, which is the largest file by
+        far, and the error of an earlier attempt."""
+        if self.finished:
+            self.checkpoint.unlink(missing_ok=True)
+            self.failure.unlink(missing_ok=True)
+
     def create(self, experiment: Experiment) -> None:
         """Make the folder with settings and environment; one that is there already keeps them."""
         self.path.mkdir(parents=True, exist_ok=True)

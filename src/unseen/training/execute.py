@@ -50,8 +50,8 @@ def execute(
             if first:  # what another process is writing would be taken for a leftover
                 folder.create(experiment)
             _launch(experiment, folder, display, log, until, datasets)
-            if folder.finished:
-                folder.failure.unlink(missing_ok=True)
+            if first:
+                folder.clear_up()
 
 
 def _launch(

@@ -48,7 +48,7 @@ def train_together(
     display: Display,
     datasets: OpenDatasets | None = None,
 ) -> None:
-    """Train all runs to their end, with the files that `execute` would write but for checkpoints.
+    """Train all runs to their end, with the files that `execute` would leave.
 
     Finished runs are skipped, ones with a checkpoint are resumed alone. A stack that is killed
     leaves nothing that would hinder the next attempt. Runs that diverge fail alone: `RunsFailed`
@@ -88,8 +88,7 @@ def _train_fresh(
         if unfinished:
             failed = launch(members[0][0], train_stack, unfinished, display, datasets)
         for _, folder in unfinished:
-            if folder.finished:
-                folder.failure.unlink(missing_ok=True)
+            folder.clear_up()
         return failed
 
 
