@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from torchvision.io import decode_jpeg
 
-from unseen.config import DataSettings
+from unseen.data.dataset import open_dataset
 from unseen.data.images import to_square
-from unseen.data.opening import open_dataset
+from unseen.settings.experiment import DataSettings
 
 Encode = Callable[[np.ndarray], bytes]
 Decode = Callable[[bytes], np.ndarray]

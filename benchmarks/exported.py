@@ -8,9 +8,9 @@ import numpy as np
 from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import CLASSES, DOMAINS, settings
 from unseen.data.batch import Task
-from unseen.serving.export.write import export
-from unseen.serving.model import Model
-from unseen.serving.onnx_model import OnnxModel
+from unseen.serve.export import export
+from unseen.serve.model import Model
+from unseen.serve.onnx import OnnxModel
 from unseen.training.build import build_method
 
 BATCH_SIZE = 16

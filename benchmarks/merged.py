@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 import unseen
 from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import CLASSES, generated, settings, workspace
-from unseen.config import complete_settings
 from unseen.networks.backbones import build_network
+from unseen.settings.experiment import complete_settings
 
 BATCH_SIZE = 16
 SIZE = 128

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
-from unseen.config import Experiment, complete_settings
-from unseen.recipe_files import build_experiment, merge
+from unseen.settings.experiment import Experiment, complete_settings
+from unseen.settings.recipes import build_experiment, merge
 
 LIMITS = {
     "multihead": 1.2,

@@ -22,7 +22,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.figures import Figure, Outcome, write_results
-from unseen.records.provenance import processor_name
+from unseen.results.folder import processor_name
 
 FIGURES: list[Figure] = [
     *training.FIGURES,

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import DOMAINS, generated, workspace
-from unseen.config import Experiment
-from unseen.recipe_files import build_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import build_experiment
 from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import execute

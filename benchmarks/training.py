@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
-from unseen.config import AveragingSettings, Experiment
-from unseen.networks.convolutions import small_maps
+from unseen.networks import quick_cpu
+from unseen.settings.experiment import AveragingSettings, Experiment
 from unseen.training.state import RunState
 
 
@@ -90,12 +90,12 @@ def products_over_convolutions(precision: str, repeats: int) -> Measurement:
 
         def step(largest_map: int) -> Clock:
             def work() -> None:
-                with patch.object(small_maps, "LARGEST_MAP", largest_map):
+                with patch.object(quick_cpu, "LARGEST_MAP", largest_map):
                     step_on(state, batch)
 
             return clock(work, time.process_time)
 
-        products, convolutions = step(small_maps.LARGEST_MAP), step(1)
+        products, convolutions = step(quick_cpu.LARGEST_MAP), step(1)
         return median_ratio(alternate(products, convolutions, repeats, warm_up=3))
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from unseen.config import Experiment
 from unseen.data.batch import DomainBatch
-from unseen.recipe_files import build_experiment
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import build_experiment
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
 from unseen.training.loop import train_step

@@ -10,8 +10,8 @@ import argparse
 import csv
 from pathlib import Path
 
-from unseen.config import DataSettings
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
+from unseen.settings.experiment import DataSettings
 
 HOSPITALS = {"plain": "north", "coloured": "south", "outlines": "east", "blended": "west"}
 """By the style of the digits that stands for each of them."""

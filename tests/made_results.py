@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.records.result import Calibration, DomainResult, RuleResult, RunResult
+from unseen.results.result import Calibration, DomainResult, RuleResult, RunResult
 
 
 def counted(confusion: Any, error: float = 0.0) -> DomainResult:

@@ -20,7 +20,7 @@ from benchmarks.imports import imported
 from benchmarks.plain_pytorch import with_losses
 from rich.console import Console
 
-from unseen import catalog
+from unseen.settings import catalog
 
 
 def figure(name: str, goal: str, ratio: float, sound: bool = True) -> Figure:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
 from unseen.data.roles import choose_roles
-from unseen.recipe_files import load_experiment
+from unseen.settings.recipes import load_experiment
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "long_tail.py"
 

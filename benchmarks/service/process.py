@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from benchmarks.workload import CLASSES, DOMAINS, settings
 from unseen.data.batch import Task
-from unseen.serving.export.write import export
-from unseen.serving.model import Model
+from unseen.serve.export import export
+from unseen.serve.model import Model
 from unseen.training.build import build_method
 
 SIZE = 32

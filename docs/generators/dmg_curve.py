@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.records.result import RunResult
-from unseen.records.run_list import find_runs
 from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
 from unseen.reports.figures.paper import write_figures
 from unseen.reports.figures.scales import apart, spanning
 from unseen.reports.gather import Expected, check_results, gather, lay_out
-from unseen.reports.statistics import paired_difference
 from unseen.reports.tables import overall_by_seed
+from unseen.results.folder import find_runs
+from unseen.results.result import RunResult
+from unseen.results.statistics import paired_difference
 
 NAME = "dmg_curve"
 REFERENCE, METHOD = "aggregate", "dmg"

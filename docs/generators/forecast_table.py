@@ -19,13 +19,10 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from unseen.forecast.combine import Combined, Reference, combine
-from unseen.forecast.estimates import NAMES, gaps
-from unseen.records.folder import RunFolder
-from unseen.records.run_list import find_runs
+from unseen.forecast.estimate import NAMES, Combined, Reference, combine, gaps
 from unseen.reports.formats import MISSING
-from unseen.serving.forecast.references import Known, find_candidates
-from unseen.serving.forecast.run_images import RunImages
+from unseen.results.folder import RunFolder, find_runs
+from unseen.serve.forecast import Known, RunImages, find_candidates
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- forecast table -->\n).*?(<!-- end of forecast table -->)", re.DOTALL)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unseen.markdown import aligned_table, escaped
+from unseen.reports.markdown import aligned_table, escaped
 from unseen.reports.published import FILE, PublishedNumber, by_source, published_numbers
 
 _INTRODUCTION = """# Published numbers

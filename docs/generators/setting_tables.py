@@ -8,9 +8,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from unseen import catalog
-from unseen.config import DataSettings, Experiment, MethodSettings, Settings
-from unseen.search import declared
+from unseen.settings import catalog
+from unseen.settings.base import declared
+from unseen.settings.experiment import DataSettings, Experiment, MethodSettings, Settings
 
 MARK = "<!-- settings -->"
 HEADER = "| setting | meaning | default | values | search range |\n|---|---|---|---|---|"

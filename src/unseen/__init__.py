@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unseen.api import Run, fit, forecast_accuracy, load_run, merge
-    from unseen.config import Settings
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
-    from unseen.experiments.compare import compare
-    from unseen.experiments.sweep import sweep
     from unseen.methods.base import Method
-    from unseen.serving.load import load
-    from unseen.serving.model import Model
+    from unseen.serve.load import load
+    from unseen.serve.model import Model
+    from unseen.settings.experiment import Settings
+    from unseen.sweeps.compare import compare
+    from unseen.sweeps.sweep import sweep
 
 __all__ = [
     "DomainBatch",
@@ -34,18 +34,18 @@ __all__ = [
 _HOME = {
     "DomainBatch": "unseen.data.batch",
     "Method": "unseen.methods.base",
-    "Model": "unseen.serving.model",
+    "Model": "unseen.serve.model",
     "Run": "unseen.api",
-    "Settings": "unseen.config",
+    "Settings": "unseen.settings.experiment",
     "Task": "unseen.data.batch",
     "UnseenError": "unseen.errors",
-    "compare": "unseen.experiments.compare",
+    "compare": "unseen.sweeps.compare",
     "fit": "unseen.api",
     "forecast_accuracy": "unseen.api",
-    "load": "unseen.serving.load",
+    "load": "unseen.serve.load",
     "load_run": "unseen.api",
     "merge": "unseen.api",
-    "sweep": "unseen.experiments.sweep",
+    "sweep": "unseen.sweeps.sweep",
 }
 
 

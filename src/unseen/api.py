@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from unseen.config import Experiment
+from unseen.data.dataset import OpenDatasets
 from unseen.data.images import find_images
-from unseen.data.opening import OpenDatasets
-from unseen.forecast.file_forecast import FileForecast
-from unseen.merging.merge import Choice, merge_runs
-from unseen.recipe_files import build_experiment, load_experiment
-from unseen.records.folder import RunFolder, run_name
-from unseen.records.result import RunResult, Views
-from unseen.records.views import View
-from unseen.serving.evaluate import evaluate
-from unseen.serving.export.write import FORMATS, Target, export
-from unseen.serving.forecast.forecast_files import forecast_files
-from unseen.serving.images import ImageLike
-from unseen.serving.model import Model
-from unseen.settings.metrics import Metric
-from unseen.trackers.fan_out import choose_trackers
+from unseen.forecast.forecast import FileForecast
+from unseen.reports.trackers.fan_out import choose_trackers
+from unseen.results.folder import RunFolder, run_name
+from unseen.results.result import RunResult, View, Views
+from unseen.serve.evaluate import evaluate
+from unseen.serve.export import FORMATS, Target, export
+from unseen.serve.forecast import forecast_files
+from unseen.serve.model import Model
+from unseen.serve.predictor import ImageLike
+from unseen.settings.experiment import Experiment, Metric
+from unseen.settings.recipes import build_experiment, load_experiment
+from unseen.sweeps.merge import Choice, merge_runs
 from unseen.training.devices import is_first_process
 from unseen.training.display import Display
 from unseen.training.execute import execute, length, remarks_before

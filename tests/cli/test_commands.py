@@ -7,12 +7,12 @@ import pytest
 import yaml
 from tests.commands import commands_in
 
-from unseen import catalog
 from unseen.cli.main import COMMANDS, parse
-from unseen.config import complete_settings, parse_seeds
 from unseen.errors import SettingsError
-from unseen.recipe_files import load_experiment, recipe_names
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import complete_settings, parse_seeds
+from unseen.settings.recipes import load_experiment, recipe_names
 
 
 @pytest.fixture

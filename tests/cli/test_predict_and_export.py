@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.commands import commands_in
-from tests.serving.models import CLASSES, DOMAINS, make_model
+from tests.serve.models import CLASSES, DOMAINS, make_model
 
-from unseen.serving.model import Model
+from unseen.serve.model import Model
 
 
 @pytest.fixture(scope="module")

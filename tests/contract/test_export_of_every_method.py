@@ -10,10 +10,9 @@ from tests.contract.test_methods_contract import FORMS, batch, looks_at_target, 
 
 from unseen.data.images import to_square
 from unseen.methods.base import Progress
-from unseen.recipe_files import build_experiment
-from unseen.serving.export.graph import trace
-from unseen.serving.export.write import export
-from unseen.serving.model import Model
+from unseen.serve.export import export, trace
+from unseen.serve.model import Model
+from unseen.settings.recipes import build_experiment
 
 
 def in_use(form: str) -> Model:

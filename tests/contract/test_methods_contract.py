@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen import catalog
-from unseen.config import NetworkSettings, OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
-from unseen.methods.base import Method, Progress
-from unseen.methods.kinds import DomainAware, SurveyingMethod, TrainingImages
+from unseen.methods.base import DomainAware, Method, Progress, SurveyingMethod, TrainingImages
 from unseen.networks.backbones import build_network
+from unseen.settings import catalog
+from unseen.settings.experiment import NetworkSettings, OptimizerSettings
 from unseen.training.checkpoints import (
     Checkpoint,
     load_checkpoint,

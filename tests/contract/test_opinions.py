@@ -4,11 +4,10 @@ import pytest
 import torch
 from tests.contract.test_methods_contract import TASK, batch
 
-from unseen import catalog
-from unseen.config import NetworkSettings
-from unseen.methods.base import Progress
-from unseen.methods.kinds import DomainAware
+from unseen.methods.base import DomainAware, Progress
 from unseen.networks.backbones import build_network
+from unseen.settings import catalog
+from unseen.settings.experiment import NetworkSettings
 
 FORMS = [
     ("dmg", {}),

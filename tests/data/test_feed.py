@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen.data.augment import PixelScale
 from unseen.data.dataset import Index
-from unseen.data.features.stored import StoredFeatures
+from unseen.data.features import StoredFeatures
 from unseen.data.feed import BATCH, Feed, Process
 
 

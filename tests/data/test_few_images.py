@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unseen.config import Experiment
 from unseen.data.dataset import Index, LabelledImage, Split
-from unseen.data.few_images import remarks_on_images
-from unseen.data.roles import choose_roles
-from unseen.recipe_files import load_experiment
+from unseen.data.roles import choose_roles, remarks_on_images
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import load_experiment
 
 TRAIN, VALIDATION, TEST = Split.TRAIN, Split.VALIDATION, Split.TEST
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.config import DataSettings
 from unseen.data import prepare as preparing
+from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.digits import Digits
 from unseen.data.datasets.folder import Folder
 from unseen.data.datasets.pacs import PACS
 from unseen.data.images import to_square
-from unseen.data.opening import open_dataset, remember_root
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 
 class CountingFolder(Folder):

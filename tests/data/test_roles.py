@@ -4,10 +4,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unseen.config import DataSettings
 from unseen.data.dataset import UNLABELLED, Index, Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError, SettingsError
+from unseen.settings.experiment import DataSettings
 
 T, V, E, U = Split.TRAIN, Split.VALIDATION, Split.TEST, Split.UNSEEN
 

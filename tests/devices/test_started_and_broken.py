@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from unseen.cli.main import main
 from unseen.errors import DataError, SettingsError
-from unseen.recipe_files import load_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings.recipes import load_experiment
 from unseen.training.devices import _started_processes, launch
 from unseen.training.display import Display
 from unseen.training.execute import execute

@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from tests.double_precision import double_precision
 from torch import Tensor
 
-from unseen import catalog
-from unseen.config import Experiment, complete_settings
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.recipe_files import build_experiment, load_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, complete_settings
+from unseen.settings.recipes import build_experiment, load_experiment
 from unseen.training import loop
 from unseen.training.build import build_sampler
 from unseen.training.devices import launch

@@ -11,12 +11,12 @@ import pytest
 from tests.docs.markdown_files import FILES, ROOT, Command, blocks, commands, text_of
 
 import unseen
-from unseen import catalog
 from unseen.cli import main as cli
 from unseen.cli.main import parse
-from unseen.config import Experiment, parse_seeds
-from unseen.experiments.sweep_file import load_sweep
-from unseen.recipe_files import load_experiment, merge, parse_overrides, recipe_names
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, parse_seeds
+from unseen.settings.recipes import load_experiment, merge, parse_overrides, recipe_names
+from unseen.sweeps.draws import load_sweep
 
 COMMANDS = [command for command in commands("unseen") if "[" not in " ".join(command.words)]
 
@@ -72,7 +72,7 @@ def test_python_compiles_and_its_names_exist(file: Path) -> None:
 
 
 def test_names_of_modules_and_files_exist() -> None:
-    """`unseen.records.folder`, `tests/devices`: what pages name is there."""
+    """`unseen.results.folder`, `tests/devices`: what pages name is there."""
     made_up = re.compile(r"yours|unseen\.run$")  # a contributor's own file; a tag in MLflow
     missing = []
     for file in FILES:

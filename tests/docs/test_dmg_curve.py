@@ -10,10 +10,10 @@ from docs.generators.dmg_curve import Point, figure, read_points, with_earlier, 
 from tests.made_results import made_result
 
 from unseen.errors import UnseenError
-from unseen.records.folder import RunFolder
-from unseen.records.format import FORMAT
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.svg import to_svg
+from unseen.results.files import FORMAT
+from unseen.results.folder import RunFolder
 
 DOMAINS = {"sketch": 0.5, "cartoon": 0.7}
 GAINS = {(0.1, 300): (0.02, 0.04), (0.1, 600): (0.06, 0.06), (1.0, 300): (-0.03, -0.01)}

@@ -7,7 +7,7 @@ import pytest
 from docs.generators.write_pages import DOCS, ROOT, generated_pages
 
 import unseen
-from unseen import catalog
+from unseen.settings import catalog
 
 
 def test_generated_pages_are_current() -> None:

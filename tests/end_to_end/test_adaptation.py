@@ -14,9 +14,9 @@ from unseen.atomic import read_json
 from unseen.data.dataset import Index, Split
 from unseen.data.datasets.digits import Digits
 from unseen.errors import SettingsError
-from unseen.experiments.compare import plan_comparison
-from unseen.recipe_files import load_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings.recipes import load_experiment
+from unseen.sweeps.compare import plan_comparison
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

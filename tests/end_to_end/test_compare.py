@@ -11,20 +11,19 @@ from typing import Any
 import pytest
 from PIL import Image
 from rich.console import Console
-from tests.experiments.tiny_sweep import assert_same_run
 from tests.stopping import start
+from tests.sweeps.tiny_sweep import assert_same_run
 
 import unseen
-from unseen import catalog
 from unseen.atomic import read_json
 from unseen.cli.main import main
 from unseen.errors import SettingsError
-from unseen.experiments import compare as module
-from unseen.experiments.compare import Comparison, plan_comparison, run_comparison
-from unseen.experiments.run.jobs import Resources
 from unseen.methods.aggregate import Aggregate
-from unseen.records.folder import RunFolder
-from unseen.records.run_list import find_runs
+from unseen.results.folder import RunFolder, find_runs
+from unseen.settings import catalog
+from unseen.sweeps import compare as module
+from unseen.sweeps.compare import Comparison, plan_comparison, run_comparison
+from unseen.sweeps.jobs import Resources
 
 METHODS = ("aggregate", "dmg")
 DOMAINS = ("plain", "blended", "coloured", "outlines")
@@ -292,7 +291,7 @@ def test_several_devices_are_driven_from_this_process(
     seen: list[Resources] = []
     monkeypatch.setattr(module, "is_launched", lambda: launched)
     monkeypatch.setattr(
-        "unseen.experiments.train_plan.run_jobs",
+        "unseen.sweeps.train_plan.run_jobs",
         lambda jobs, resources, watcher: seen.append(resources) or [],
     )
     devices = {"devices.number": number, "images_per_domain": 4}

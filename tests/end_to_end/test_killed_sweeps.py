@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.experiments.tiny_sweep import assert_same_records
 from tests.stopping import start
+from tests.sweeps.tiny_sweep import assert_same_records
 from tests.tiny import TINY
 
 from unseen.cli.main import main
-from unseen.recipe_files import build_experiment
-from unseen.records.folder import RunFolder
-from unseen.records.run_list import find_runs
+from unseen.results.folder import RunFolder, find_runs
+from unseen.settings.recipes import build_experiment
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

@@ -12,8 +12,7 @@ from tests.stopping import start
 
 from unseen.atomic import read_json
 from unseen.cli.main import main
-from unseen.records.folder import RunFolder
-from unseen.records.run_list import find_runs
+from unseen.results.folder import RunFolder, find_runs
 
 SETTINGS = [
     "data.unseen_domain=outlines",

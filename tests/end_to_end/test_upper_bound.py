@@ -8,18 +8,18 @@ from rich.console import Console
 import unseen
 from unseen.cli.main import parse
 from unseen.errors import SettingsError
-from unseen.experiments.compare import Comparison, plan_comparison
-from unseen.experiments.plan import plan_sweep
-from unseen.experiments.run.jobs import Resources
-from unseen.experiments.sweep_file import load_sweep
-from unseen.experiments.train_plan import run_plan
-from unseen.records.folder import RunFolder
-from unseen.records.result import UPPER_BOUND
 from unseen.reports.page.conclusion import conclude, ranking
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables
+from unseen.results.folder import RunFolder
+from unseen.results.result import UPPER_BOUND
+from unseen.sweeps.compare import Comparison, plan_comparison
+from unseen.sweeps.draws import load_sweep
+from unseen.sweeps.jobs import Resources
+from unseen.sweeps.plan import plan_sweep
+from unseen.sweeps.train_plan import run_plan
 
 TINY = {
     "steps": 40,

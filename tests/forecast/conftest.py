@@ -8,8 +8,8 @@ from rich.console import Console
 from tests.tiny import TINY
 
 import unseen
-from unseen.config import DataSettings
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
+from unseen.settings.experiment import DataSettings
 
 UNSEEN = "outlines"
 KNOWN = ("plain", "blended", "coloured")

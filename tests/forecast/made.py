@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from unseen.forecast.image_statistics import STATISTICS
-from unseen.forecast.profile import Observed, Profile
+from unseen.forecast.profile import STATISTICS, Observed, Profile
 
 CLASSES = ("cat", "dog", "owl")
 

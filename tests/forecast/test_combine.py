@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from unseen.forecast.combine import (
-    USUAL_ERROR,
-    Curve,
-    Reference,
-    combine,
-    fit_curve,
-)
+from unseen.forecast.estimate import USUAL_ERROR, Curve, Reference, combine, fit_curve
 
 
 def reference(domain: str, drop: float, **gaps: float) -> Reference:

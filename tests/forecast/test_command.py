@@ -10,9 +10,8 @@ from tests.forecast.conftest import KNOWN, UNSEEN, Story
 import unseen
 from unseen.cli.main import main
 from unseen.errors import UnseenError
-from unseen.records.folder import RunFolder
-from unseen.serving.forecast.references import Known, find_candidates, read_references
-from unseen.serving.forecast.run_images import RunImages
+from unseen.results.folder import RunFolder
+from unseen.serve.forecast import Known, RunImages, find_candidates, read_references
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from unseen.forecast.disagreement import disagreement
+from unseen.forecast.profile import disagreement
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unseen.forecast.estimates import (
+from unseen.forecast.estimate import (
     DIRECT,
     NAMES,
     certainty,
@@ -17,8 +17,7 @@ from unseen.forecast.estimates import (
     transport_cost,
     transported_confidence,
 )
-from unseen.forecast.image_statistics import STATISTICS
-from unseen.forecast.profile import Observed, Profile
+from unseen.forecast.profile import STATISTICS, Observed, Profile
 
 RIGHT = np.array([True, True, True, False])
 

@@ -7,19 +7,15 @@ import pytest
 from tests.forecast.made import CLASSES, observed, profile
 
 from unseen.errors import DataError
-from unseen.forecast.advice import Advice, advise
-from unseen.forecast.combine import Reference
 from unseen.forecast.differences import (
     LARGEST,
     find_differences,
     standardised_difference,
     tell_apart,
 )
-from unseen.forecast.estimates import DIRECT, NAMES
-from unseen.forecast.forecast import Forecast, forecast
-from unseen.forecast.image_statistics import STATISTICS
-from unseen.forecast.profile import Observed
-from unseen.forecast.shares import ClassShare, share_shift
+from unseen.forecast.estimate import DIRECT, NAMES, ClassShare, Reference, share_shift
+from unseen.forecast.forecast import Advice, Forecast, advise, forecast
+from unseen.forecast.profile import STATISTICS, Observed
 
 
 def references() -> list[Reference]:

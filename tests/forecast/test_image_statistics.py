@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from unseen.forecast.image_statistics import MEANINGS, STATISTICS, image_statistics
+from unseen.forecast.profile import MEANINGS, STATISTICS, image_statistics
 
 
 def measured(pixels: np.ndarray | Image.Image, size: int | None = None) -> dict[str, float]:

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.serving.models import make_model
+from tests.serve.models import make_model
 
 from unseen.errors import UnseenError
-from unseen.forecast.image_statistics import STATISTICS
-from unseen.forecast.profile import Profile
-from unseen.forecast.projection import project
-from unseen.records.arrays import write_arrays
-from unseen.serving.export.write import export
-from unseen.serving.load import load
+from unseen.forecast.profile import STATISTICS, Profile, project
+from unseen.results.files import write_arrays
+from unseen.serve.export import export
+from unseen.serve.load import load
 
 
 def made(n: int = 60, opinions: bool = True) -> Profile:

@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.tiny import TINY
 
 from unseen.forecast.profile import Profile
-from unseen.recipe_files import load_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings.recipes import load_experiment
 from unseen.training.display import Display
 from unseen.training.execute import execute
 

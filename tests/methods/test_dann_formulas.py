@@ -9,7 +9,6 @@ from tests.methods.batches import gradients
 from torch import nn
 from torch.nn import functional
 
-from unseen.config import OptimizerSettings, ScheduleSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys
 from unseen.errors import SettingsError
@@ -17,6 +16,7 @@ from unseen.methods.base import Progress
 from unseen.methods.dann import DANN, mean_entropy
 from unseen.networks.layers import reversal_strength, reverse_gradient
 from unseen.networks.stages import ImageInput, Network
+from unseen.settings.experiment import OptimizerSettings, ScheduleSettings
 from unseen.training.optimizers import build_optimizer, schedule_factor
 
 HALF = Progress(5, 10)

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from unseen.data.batch import Task
 from unseen.data.randomness import image_keys, uniform
 from unseen.methods.base import Progress
-from unseen.methods.dmg import DMG
-from unseen.methods.masking import mask_statistics, soft_iou, straight_through
-from unseen.methods.routing import DomainStatistics
+from unseen.methods.dmg import DMG, DomainStatistics, mask_statistics, soft_iou, straight_through
 from unseen.networks.stages import ImageInput, Network
 
 LN3 = math.log(3)  # σ(ln 3) = 3/4, σ(−ln 3) = 1/4

@@ -15,7 +15,6 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.methods.building_blocks import joint_images
 from unseen.methods.dsn import (
     BANDWIDTHS,
     DSN,
@@ -24,6 +23,7 @@ from unseen.methods.dsn import (
     mmd_loss,
     reconstruction_loss,
 )
+from unseen.methods.shared import joint_images
 from unseen.networks.stages import ImageInput, Network
 
 SOURCES = Task(("a", "b", "c"), ("k", "l", "m"))

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unseen.config import NetworkSettings, OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.importance import Importance, normalised, top_share, unimportant_rate
 from unseen.networks.backbones import build_network
+from unseen.settings.experiment import NetworkSettings, OptimizerSettings
 from unseen.training.checkpoints import (
     Checkpoint,
     load_checkpoint,

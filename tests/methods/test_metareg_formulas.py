@@ -11,12 +11,12 @@ from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.config import OptimizerSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.metareg import MetaReg
 from unseen.networks.stages import ImageInput, Network
+from unseen.settings.experiment import OptimizerSettings
 from unseen.training.checkpoints import (
     Checkpoint,
     load_checkpoint,

@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unseen.config import NetworkSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods import reweighting
-from unseen.methods.base import Progress
-from unseen.methods.kinds import TrainingImages
+from unseen.methods.base import Progress, TrainingImages
 from unseen.methods.reweighting import (
     Reweighting,
     effective_sample_size,
@@ -24,6 +22,7 @@ from unseen.methods.reweighting import (
 )
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import ImageInput, Network
+from unseen.settings.experiment import NetworkSettings
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch"), target="cartoon")
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.methods.building_blocks import group_means, mean_of_present
+from unseen.methods.shared import group_means, mean_of_present
 from unseen.methods.vrex import VREx
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")

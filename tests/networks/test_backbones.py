@@ -10,10 +10,10 @@ import torch
 import torchvision
 from torch import nn
 
-from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, UnseenError
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
+from unseen.settings.experiment import NetworkSettings
 
 N_CLASSES = 7
 SIZES = {

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from unseen.config import NetworkSettings
 from unseen.errors import SettingsError
 from unseen.networks.backbones import build_network
+from unseen.networks.pretrained import load_state
 from unseen.networks.stages import ImageInput, Network
-from unseen.networks.weights import load_state
+from unseen.settings.experiment import NetworkSettings
 
 EXPECTS = ImageInput(8, (0.5,) * 3, (0.5,) * 3)
 

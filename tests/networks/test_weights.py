@@ -9,11 +9,11 @@ import timm
 import torch
 import torchvision
 
-from unseen.config import NetworkSettings
 from unseen.errors import UnseenError
 from unseen.networks.backbones import build_network
+from unseen.networks.pretrained import read_state
 from unseen.networks.stages import Network
-from unseen.networks.weights import read_state
+from unseen.settings.experiment import NetworkSettings
 
 VIT = "vit_tiny_patch16_224"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.made_results import made_result
 
-from unseen.records.folder import RunFolder
-from unseen.records.format import FORMAT
-from unseen.records.result import RunResult
+from unseen.results.files import FORMAT
+from unseen.results.folder import RunFolder
+from unseen.results.result import RunResult
 
 MakeResult = Callable[..., RunResult]
 MakeRun = Callable[..., Path]

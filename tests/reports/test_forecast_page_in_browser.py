@@ -8,10 +8,8 @@ import pytest
 from tests.browser import asked_for
 from tests.forecast.made import observed, profile
 
-from unseen.forecast.combine import Reference
-from unseen.forecast.estimates import NAMES
-from unseen.forecast.file_forecast import FileForecast, Strange
-from unseen.forecast.forecast import forecast
+from unseen.forecast.estimate import NAMES, Reference
+from unseen.forecast.forecast import FileForecast, Strange, forecast
 from unseen.reports.forecast.page import write_page
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")

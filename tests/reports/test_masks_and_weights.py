@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.records.arrays import write_arrays
 from unseen.reports.figures.layout import draw
 from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
 from unseen.reports.figures.scales import Scale, apart, ticks
@@ -17,6 +16,7 @@ from unseen.reports.page.methods.masks import kept_units, sorted_units
 from unseen.reports.page.pictures import feature_map
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.write import write_report
+from unseen.results.files import write_arrays
 
 SHARES = {"soft": 0.55, "hard": 0.75}
 

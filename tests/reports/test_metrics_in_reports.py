@@ -7,10 +7,10 @@ from tests.made_results import counted, made_result
 from tests.reports.conftest import write_run
 
 from unseen.errors import UnseenError
-from unseen.records.result import RuleResult, RunResult
 from unseen.reports.formats import to_csv
 from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables
+from unseen.results.result import RuleResult, RunResult
 
 # 80 dogs and 20 houses: recall 70/80 and 2/20; 72 % are right, balanced accuracy 48.75 %
 BLIND = counted([[70, 10], [18, 2]])

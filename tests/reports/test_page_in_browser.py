@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.browser import asked_for
 
-from unseen.records.arrays import write_arrays
-from unseen.records.result import Calibration, DomainResult, RuleResult
 from unseen.reports.page.write import write_report
+from unseen.results.files import write_arrays
+from unseen.results.result import Calibration, DomainResult, RuleResult
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver  # noqa: E402

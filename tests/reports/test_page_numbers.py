@@ -9,13 +9,13 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from unseen.records.result import Calibration, DomainResult, RuleResult
 from unseen.reports.confusions import shares
 from unseen.reports.page.calibration import pooled_bins, reliability
 from unseen.reports.page.classes import pool
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report
+from unseen.results.result import Calibration, DomainResult, RuleResult
 
 AGGREGATE = {"sketch": (0.60, 0.62, 0.64), "photo": (0.80, 0.80, 0.80)}
 DMG = {"sketch": (0.64, 0.66, 0.68), "photo": (0.81, 0.82, 0.83)}

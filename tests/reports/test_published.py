@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from unseen import catalog
 from unseen.reports.page.published import published_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.write import write_report
 from unseen.reports.published import published_numbers, published_on
-from unseen.selection import DRAW_RULES
+from unseen.results.rules import DRAW_RULES
+from unseen.settings import catalog
 
 
 def test_every_number_has_its_source() -> None:

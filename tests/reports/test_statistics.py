@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from unseen.reports.statistics import (
+from unseen.results.statistics import (
     Estimate,
     estimate,
     macro_mean,
@@ -63,7 +63,7 @@ def test_worst_domain_is_the_first_of_equals():
 
 def test_reports_load_neither_torch_nor_scipy_on_import():
     code = (
-        "import sys, unseen.reports.formats, unseen.selection;"
+        "import sys, unseen.reports.formats, unseen.results.rules;"
         "print([m for m in ('torch', 'scipy', 'matplotlib', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from tests.tiny import TINY
 
-from unseen.config import Experiment
-from unseen.recipe_files import load_experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import load_experiment
 from unseen.training.display import Display
 from unseen.training.execute import execute
 
@@ -20,7 +20,7 @@ WATCHED = '''
 import torch
 from torch import nn
 from unseen.methods.aggregate import Aggregate
-from unseen.methods.building_blocks import with_gradients
+from unseen.methods.shared import with_gradients
 from unseen.networks.stages import ImageInput, Network
 
 calls = []

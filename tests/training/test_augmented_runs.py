@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from unseen import api, catalog
-from unseen.config import Experiment
-from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen import api
+from unseen.data.augment import PixelScale
+from unseen.data.dataset import open_dataset
 from unseen.data.feed import Feed, Process
-from unseen.data.opening import open_dataset
 from unseen.errors import SettingsError
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment
 from unseen.training import loop
 from unseen.training.build import build_images, build_method, build_sampler, build_task
 from unseen.training.interruptions import Interrupted

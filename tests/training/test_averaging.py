@@ -9,16 +9,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from unseen import catalog
-from unseen.config import AveragingSettings, Experiment
-from unseen.data.opening import OpenDatasets
+from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import AveragingSettings, Experiment
 from unseen.training import loop
-from unseen.training.averaging.average import StepAverage
-from unseen.training.averaging.build import averaged_tensors
-from unseen.training.averaging.swad import ValleyAverage
+from unseen.training.average import StepAverage, ValleyAverage
 from unseen.training.build import build_method, build_task
+from unseen.training.build_average import averaged_tensors
 from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, save
 

@@ -14,15 +14,15 @@ import unseen
 from unseen.cli.main import main
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
-from unseen.recipe_files import load_experiment
-from unseen.records.folder import RunFolder
-from unseen.selection import WITHOUT_LABELS, Evaluation, choose
+from unseen.results.folder import RunFolder
+from unseen.results.rules import WITHOUT_LABELS, Evaluation, choose
+from unseen.settings.recipes import load_experiment
+from unseen.training import without_labels
 from unseen.training.build import build_method
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.pictures import penultimate
-from unseen.training.selection import without_labels
-from unseen.training.selection.without_labels import scores_and_features
+from unseen.training.without_labels import scores_and_features
 
 SETTINGS: dict[str, Any] = {
     "data.unseen_domain": "outlines",

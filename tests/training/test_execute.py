@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import unseen
+from unseen.data.dataset import OpenDatasets
 from unseen.data.datasets.digits import Digits
-from unseen.data.opening import OpenDatasets
-from unseen.recipe_files import load_experiment
+from unseen.settings.recipes import load_experiment
 from unseen.training.execute import length
 
 SHORT = {"epochs": 0.05, "images_per_domain": 4, "network": {"image_size": 16}}

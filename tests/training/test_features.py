@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 
 from unseen import api
-from unseen.config import Experiment
 from unseen.data.cache import cache_folder
-from unseen.data.features.stored import StoredFeatures
+from unseen.data.features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
 from unseen.networks.backbones import build_network
-from unseen.records.folder import RunFolder
-from unseen.training.first_pass import features
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.training import features
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unseen.config import complete_settings
 from unseen.data.prepare import PreparedImages
 from unseen.errors import UnseenError
-from unseen.recipe_files import build_experiment
+from unseen.settings.experiment import complete_settings
+from unseen.settings.recipes import build_experiment
 from unseen.training import loop
 from unseen.training.checkpoints import load_checkpoint
 
@@ -105,7 +105,7 @@ def test_a_misspelt_domain_leaves_no_folder(tiny, run_tiny, tmp_path: Path) -> N
 
 
 def _fresh(experiment):
-    from unseen.data.opening import open_dataset
+    from unseen.data.dataset import open_dataset
     from unseen.training.build import build_method, build_task
     from unseen.training.optimizers import build_optimizer
 

@@ -7,17 +7,17 @@ from statistics import fmean
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.experiments.tiny_sweep import assert_same_run
+from tests.sweeps.tiny_sweep import assert_same_run
 
-from unseen.config import identity
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
 from unseen.data.roles import choose_roles
-from unseen.records.folder import RunFolder
-from unseen.selection import Evaluation, choose, recorded_validation
+from unseen.results.folder import RunFolder
+from unseen.results.rules import Evaluation, choose, recorded_validation
+from unseen.settings.experiment import identity
 from unseen.training.build import build_sampler
 from unseen.training.display import Display
 from unseen.training.execute import execute
-from unseen.training.first_pass.head import shares
+from unseen.training.head import shares
 
 RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
 

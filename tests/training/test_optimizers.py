@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from unseen import catalog
-from unseen.config import NetworkSettings, OptimizerSettings, ScheduleSettings
 from unseen.data.batch import Task
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
+from unseen.settings import catalog
+from unseen.settings.experiment import NetworkSettings, OptimizerSettings, ScheduleSettings
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 TASK = Task(("one", "two"), ("photo", "sketch"))

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from rich.console import Console
-from tests.experiments.tiny_sweep import assert_same_run
+from tests.sweeps.tiny_sweep import assert_same_run
 
-from unseen.records.folder import RunFolder, run_name
+from unseen.results.folder import RunFolder, run_name
 from unseen.training.checkpoints import steps_saved
 from unseen.training.display import Display
 from unseen.training.execute import execute

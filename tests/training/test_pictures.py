@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen.data.augment import PixelScale
+from unseen.data.dataset import open_dataset
 from unseen.data.feed import Feed, Process
-from unseen.data.opening import open_dataset
-from unseen.recipe_files import load_experiment
-from unseen.records.arrays import write_arrays
+from unseen.results.files import write_arrays
+from unseen.settings.recipes import load_experiment
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.pictures import draw, evenly, penultimate, principal_components
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from unseen import catalog
-from unseen.config import Experiment
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment
 from unseen.training import loop
 from unseen.training.interruptions import Interrupted
 from unseen.training.state import RunState, save

@@ -14,13 +14,13 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from unseen.atomic import read_json
-from unseen.config import Experiment, NetworkSettings
 from unseen.data.batch import Task
 from unseen.errors import UnseenError
-from unseen.evaluation.metrics import Counts
 from unseen.methods.base import Method
 from unseen.networks.digits import small_cnn
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.results.measure import Counts
+from unseen.settings.experiment import Experiment, NetworkSettings
 from unseen.training.build import build_method
 from unseen.training.checkpoints import save_weights
 from unseen.training.display import Display

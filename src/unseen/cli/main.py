@@ -84,7 +84,7 @@ def _name_other_formats(chosen: argparse.Namespace) -> None:
     """Say so where runs of another version lie in the folder that a command works in."""
     if not hasattr(chosen, "runs"):
         return
-    from unseen.records.run_list import about_other_formats
+    from unseen.results.folder import about_other_formats
 
     if said := about_other_formats(chosen.runs):
         from unseen.training.devices import is_first_process

@@ -11,10 +11,10 @@ from rich.console import Console
 from unseen.errors import SettingsError
 
 if TYPE_CHECKING:
-    from unseen.config import Experiment
-    from unseen.experiments.plan import Plan
-    from unseen.experiments.run.jobs import Resources
-    from unseen.experiments.sweep_file import Sweep
+    from unseen.settings.experiment import Experiment
+    from unseen.sweeps.draws import Sweep
+    from unseen.sweeps.jobs import Resources
+    from unseen.sweeps.plan import Plan
     from unseen.training.timing import ImageTimes, RunTimes
 
 
@@ -67,8 +67,8 @@ def add_merge_options(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def chosen_resources(chosen: argparse.Namespace, retries: int) -> "Resources":
-    from unseen.experiments.run.jobs import Resources
-    from unseen.experiments.run.resources import default_gpus
+    from unseen.sweeps.jobs import Resources
+    from unseen.sweeps.resources import default_gpus
 
     if chosen.address and chosen.on != "ray":
         raise SettingsError("--address is that of a Ray cluster; add --on ray")
@@ -81,9 +81,8 @@ def chosen_resources(chosen: argparse.Namespace, retries: int) -> "Resources":
 
 def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
     """What would be trained, and how long that would take."""
-    from unseen.experiments.cost import estimate
-    from unseen.experiments.overview import cost_summary, cost_table, runs_table
-    from unseen.experiments.run.resources import count_workers
+    from unseen.sweeps.cost import cost_summary, cost_table, estimate, runs_table
+    from unseen.sweeps.resources import count_workers
     from unseen.training.timing import time_run
 
     console = Console()
@@ -116,9 +115,9 @@ def show_plan(plan: "Plan", runs: Path, resources: "Resources") -> None:
 def show_large(sweep: "Sweep", name: str, resources: "Resources") -> bool:
     """What a sweep would cost whose runs are too many to list, or whose datasets are not all at
     hand; false where every run can be looked at."""
-    from unseen.experiments.large_plans import LARGE, estimate_parts, outline
-    from unseen.experiments.overview import absent_summary, cost_summary, cost_table
-    from unseen.experiments.run.resources import count_workers
+    from unseen.sweeps.cost import absent_summary, cost_summary, cost_table
+    from unseen.sweeps.large_plans import LARGE, estimate_parts, outline
+    from unseen.sweeps.resources import count_workers
     from unseen.training.timing import time_method
 
     found = outline(sweep, name)

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.config import AugmentSettings
-from unseen.data.augmentation.augment import augment
-from unseen.data.augmentation.pixel_scale import PixelScale, to_input
+from unseen.data.augment import PixelScale, augment, to_input
 from unseen.data.batch import DomainBatch
-from unseen.data.features.stored import StoredFeatures
+from unseen.data.features import StoredFeatures
 from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
+from unseen.settings.experiment import AugmentSettings
 
 BATCH = 128
 

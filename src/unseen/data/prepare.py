@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from unseen.atomic import write_json
-from unseen.config import DataSettings
 from unseen.data.cache import (
     PREPARATION_VERSION,
     Builder,
@@ -27,6 +26,7 @@ from unseen.data.cache import (
 from unseen.data.dataset import Dataset, Index
 from unseen.data.images import to_square
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 ProgressCallback = Callable[[str, int, int], None]
 """Gets what is being done, how many images are done, and how many there are."""

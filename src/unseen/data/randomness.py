@@ -1,7 +1,7 @@
-"""Random numbers as a pure function of (seed, step, image): nothing to save, nothing to replay.
+"""Which random numbers of an image's key belong to what: no two uses share a stream.
 
-A draw depends on the image's key alone, so a resumed run and a run on another number of devices
-see exactly the same augmentations and masks. The mixing function is SplitMix64's finaliser.
+Stream 0 is that of crop and colour, streams from 1 on are those of methods (masks, splits), and
+augmentations that came later count from 1000 on.
 """
 
 import math
@@ -54,3 +54,14 @@ def normal(keys: Tensor, width: int, stream: int = 0) -> Tensor:
     """`[len(keys), width]` numbers of mean 0 and deviation 1 (Box and Muller)."""
     first, second = uniform(keys, 2 * width, stream).chunk(2, dim=1)
     return (-2 * (1 - first).log()).sqrt() * (2 * math.pi * second).cos()
+
+
+CROP_AND_COLOUR = 0
+RANDAUGMENT = 1000
+RANDOM_CONVOLUTION = 1001
+RANDOM_FILTERS = 1002
+AMPLITUDE_MIX = 1003
+PARTNERS = 1004
+ERASING = 1005
+VIEWS = 1006
+FIRST_MIXSTYLE = 1007  # one for each stage

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 from torch import Tensor
 
-from unseen.data.augmentation.amplitude_mix import partner_rows
+from unseen.data.styles import partner_rows
 
 _STEPS = 64
 """Steps whose places are shuffled by one generator."""

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.forecast.image_statistics import STATISTICS
-from unseen.forecast.profile import Observed, Profile
+from unseen.forecast.profile import STATISTICS, Observed, Profile
 
 LARGEST = 10.0
 """Standardised differences are cut here: two constants that differ would be infinitely apart."""

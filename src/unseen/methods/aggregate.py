@@ -6,7 +6,7 @@ cross-entropy over all images of the batch.
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import classification
+from unseen.methods.shared import classification
 
 
 class Aggregate(Method):

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import (
+from unseen.methods.shared import (
     accuracy,
     check_domains,
     classification,
@@ -31,7 +31,7 @@ from unseen.methods.building_blocks import (
 )
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
-from unseen.search import Choice, LogUniform
+from unseen.settings.base import Choice, LogUniform
 
 
 class CDANN(Method):

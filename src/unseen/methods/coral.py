@@ -17,10 +17,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from unseen.methods.base import Traits
-from unseen.methods.building_blocks import mean_of_pairs
-from unseen.methods.kinds import AligningMethod
-from unseen.search import LogUniform
+from unseen.methods.base import AligningMethod, Traits
+from unseen.methods.shared import mean_of_pairs
+from unseen.settings.base import LogUniform
 
 
 class CORAL(AligningMethod):

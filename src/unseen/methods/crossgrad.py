@@ -22,10 +22,10 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import accuracy, losses_of_images
-from unseen.networks.batch_norm import statistics_kept
+from unseen.methods.shared import accuracy, losses_of_images
+from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
 
 
 class CrossGrad(Method):

@@ -21,10 +21,10 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import check_domains, classification, joint_images
+from unseen.methods.shared import check_domains, classification, joint_images
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
-from unseen.search import Choice, LogUniform
+from unseen.settings.base import Choice, LogUniform
 
 
 class DANN(Method):

@@ -23,15 +23,10 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import (
-    by_own_group,
-    check_domains,
-    classification,
-    joint_images,
-)
+from unseen.methods.shared import by_own_group, check_domains, classification, joint_images
 from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 BANDWIDTHS = (
     *(10.0**power for power in range(-6, 1)),

@@ -25,10 +25,10 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import by_own_group, check_domains, classification
-from unseen.networks.batch_norm import statistics_kept
+from unseen.methods.shared import by_own_group, check_domains, classification
+from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 _PAIR_STREAM = 1
 

@@ -24,7 +24,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import (
+from unseen.methods.shared import (
     annealed,
     check_domains,
     classification,
@@ -32,7 +32,7 @@ from unseen.methods.building_blocks import (
     targets,
 )
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
 
 
 class Fishr(Method):

@@ -19,11 +19,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import classification
-from unseen.methods.kinds import DomainAware
+from unseen.methods.base import (
+    DomainAware,
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    Traits,
+    new_layers,
+)
+from unseen.methods.shared import classification
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
 
 
 class Fusion(DomainAware):

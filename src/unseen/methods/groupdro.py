@@ -16,9 +16,9 @@ from torch import nn
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import accuracy, check_domains, group_means, losses_of_images
+from unseen.methods.shared import accuracy, check_domains, group_means, losses_of_images
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 
 class GroupDRO(Method):

@@ -18,15 +18,22 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.config import as_list
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import classification
-from unseen.methods.kinds import TwoPhases
+from unseen.methods.base import (
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    Traits,
+    TwoPhases,
+    new_layers,
+)
+from unseen.methods.shared import classification
 from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.experiment import as_list
 
 
 class Importance(TwoPhases):

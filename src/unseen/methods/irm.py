@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import (
+from unseen.methods.shared import (
     accuracy,
     annealed,
     group_means,
@@ -27,7 +27,7 @@ from unseen.methods.building_blocks import (
     mean_of_present,
     targets,
 )
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 
 class IRM(Method):

@@ -19,8 +19,16 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import (
+from unseen.methods.base import (
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    Traits,
+    TwoPhases,
+    new_layers,
+)
+from unseen.methods.shared import (
     by_own_group,
     check_domains,
     classification,
@@ -28,9 +36,8 @@ from unseen.methods.building_blocks import (
     inactive,
     with_gradients,
 )
-from unseen.methods.kinds import TwoPhases
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
 
 _PAIR_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 

@@ -20,9 +20,9 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.building_blocks import check_domains, losses_of_images
+from unseen.methods.shared import check_domains, losses_of_images
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 _CIRCLE_STREAM, _SHARE_STREAM = 1, 2  # stream 0 of the random numbers belongs to augmentation
 

@@ -22,9 +22,9 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.building_blocks import check_domains, gradient_step
+from unseen.methods.shared import check_domains, gradient_step
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 _SPLIT_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 

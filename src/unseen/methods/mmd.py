@@ -18,10 +18,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from unseen.methods.base import Traits
-from unseen.methods.building_blocks import mean_of_pairs
-from unseen.methods.kinds import AligningMethod
-from unseen.search import LogUniform
+from unseen.methods.base import AligningMethod, Traits
+from unseen.methods.shared import mean_of_pairs
+from unseen.settings.base import LogUniform
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
 """One over the squared widths of the kernels, from very wide to very narrow."""

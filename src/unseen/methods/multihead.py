@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import by_own_group, classification
-from unseen.methods.kinds import DomainAware
+from unseen.methods.base import (
+    DomainAware,
+    Losses,
+    Method,
+    ParameterGroup,
+    Progress,
+    Traits,
+    new_layers,
+)
+from unseen.methods.shared import by_own_group, classification
 from unseen.networks.stages import Network
 
 

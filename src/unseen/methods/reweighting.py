@@ -23,11 +23,10 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import accuracy, losses_of_images
-from unseen.methods.kinds import SurveyingMethod, TrainingImages
+from unseen.methods.base import Losses, Method, Progress, SurveyingMethod, TrainingImages, Traits
+from unseen.methods.shared import accuracy, losses_of_images
 from unseen.networks.stages import Network
-from unseen.search import LogUniform, Uniform
+from unseen.settings.base import LogUniform, Uniform
 
 _GRID = 8  # pixels are averaged down to this side
 _TREES = 100

@@ -20,9 +20,9 @@ from torch import Tensor
 from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.building_blocks import accuracy, classification
-from unseen.networks.batch_norm import statistics_kept
-from unseen.search import Uniform
+from unseen.methods.shared import accuracy, classification
+from unseen.networks.layers import statistics_kept
+from unseen.settings.base import Uniform
 
 
 class RSC(Method):

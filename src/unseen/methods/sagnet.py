@@ -25,10 +25,10 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.building_blocks import accuracy, classification, frozen_features
-from unseen.networks.batch_norm import statistics_kept
+from unseen.methods.shared import accuracy, classification, frozen_features
+from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 _MIX_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 _SMALLEST_VARIANCE = 1e-5

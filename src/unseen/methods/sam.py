@@ -23,9 +23,9 @@ from torch.func import functional_call
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.building_blocks import classification, gradient_of_batch, with_gradients
-from unseen.networks.batch_norm import statistics_kept
-from unseen.search import LogUniform
+from unseen.methods.shared import classification, gradient_of_batch, with_gradients
+from unseen.networks.layers import statistics_kept
+from unseen.settings.base import LogUniform
 
 _SMALLEST_NORM = 1e-12
 

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import classification
-from unseen.search import LogUniform
+from unseen.methods.shared import classification
+from unseen.settings.base import LogUniform
 
 
 class SD(Method):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.building_blocks import (
+from unseen.methods.shared import (
     accuracy,
     annealed,
     check_domains,
@@ -24,7 +24,7 @@ from unseen.methods.building_blocks import (
     mean_of_present,
 )
 from unseen.networks.stages import Network
-from unseen.search import LogUniform
+from unseen.settings.base import LogUniform
 
 
 class VREx(Method):

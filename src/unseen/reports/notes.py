@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from unseen.records.result import RunResult
-from unseen.reports.statistics import CONFIDENCE, worst_domain
-from unseen.selection import rule_note
-from unseen.settings.metrics import METRICS, Metric
+from unseen.results.result import RunResult
+from unseen.results.rules import rule_note
+from unseen.results.statistics import CONFIDENCE, worst_domain
+from unseen.settings.experiment import METRICS, Metric
 
 
 def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> tuple[str, ...]:

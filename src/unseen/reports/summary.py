@@ -4,11 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
-from unseen.records.result import RunResult
-from unseen.records.views import VIEWS
 from unseen.reports import notes
 from unseen.reports.gather import Expected, common_metric, gather, lay_out
-from unseen.reports.statistics import Estimate
 from unseen.reports.tables import (
     Cell,
     Column,
@@ -18,6 +15,8 @@ from unseen.reports.tables import (
     overall_by_seed,
     rows_apart,
 )
+from unseen.results.result import VIEWS, RunResult
+from unseen.results.statistics import Estimate
 
 BySeed = dict[int, float]
 _AVERAGE = Column("average", "overall")

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from unseen.records.result import RunResult
-from unseen.records.views import VIEWS, View
 from unseen.reports import notes
 from unseen.reports.gather import (
     BySeed,
@@ -20,9 +18,10 @@ from unseen.reports.gather import (
     gather_always_largest,
     lay_out,
 )
-from unseen.reports.statistics import Estimate, estimate, paired_difference
-from unseen.selection import check_rule
-from unseen.settings.metrics import Metric
+from unseen.results.result import VIEWS, RunResult, View
+from unseen.results.rules import check_rule
+from unseen.results.statistics import Estimate, estimate, paired_difference
+from unseen.settings.experiment import Metric
 
 Quantity = Metric | Literal["overall", "difference"]
 LARGEST_CLASS = "largest class"

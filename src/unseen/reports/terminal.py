@@ -9,14 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from unseen.markdown import one_line
-from unseen.records.result import DomainResult, RunResult, Views
-from unseen.records.views import VIEWS
 from unseen.reports.formats import cell_text
 from unseen.reports.long_names import words, wrapped
+from unseen.reports.markdown import one_line
 from unseen.reports.tables import Column, Table
-from unseen.selection import RULES
-from unseen.settings.metrics import METRICS, Metric
+from unseen.results.result import VIEWS, DomainResult, RunResult, Views
+from unseen.results.rules import RULES
+from unseen.settings.experiment import METRICS, Metric
 
 _GAP, _EDGES = 3, 4  # between two columns, and left and right of them all
 _SHORT, _LONGEST_WORD = 12, 14  # letters of a header that is not broken, and of a word of others

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unseen import catalog
-from unseen.config import Experiment
 from unseen.data.batch import Task
 from unseen.data.dataset import Dataset, Index
 from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
@@ -16,8 +14,9 @@ from unseen.data.sampling import Sampler
 from unseen.errors import SettingsError, unknown_name
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
-from unseen.networks.classifier import linear_classifier, set_classifier
-from unseen.networks.stages import Network
+from unseen.networks.stages import Network, linear_classifier, set_classifier
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment
 
 CHANGES_OF_PIXELS = ("randaugment", "random_convolution", "amplitude_mix", "erasing")
 """Strengths in `AugmentSettings` that are off unless somebody asks for them."""

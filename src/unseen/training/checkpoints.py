@@ -13,7 +13,7 @@ from torch import Tensor
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
-from unseen.training.averaging.average import Average, part_of
+from unseen.training.average import Average, part_of
 
 
 class Checkpoint(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from unseen.config import Experiment
 from unseen.errors import SettingsError, UnseenError
+from unseen.settings.experiment import Experiment
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 

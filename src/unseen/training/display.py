@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from unseen.settings.metrics import METRICS, Metric
+from unseen.settings.experiment import METRICS, Metric
 
 _SECONDS_BETWEEN_LINES = 15.0
 

@@ -10,15 +10,14 @@ from typing import Any
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from unseen.config import Experiment, complete_settings
-from unseen.data.few_images import remarks_on_images
-from unseen.data.opening import OpenDatasets
-from unseen.data.roles import Roles, choose_roles
+from unseen.data.dataset import OpenDatasets
+from unseen.data.roles import Roles, choose_roles, remarks_on_images
 from unseen.errors import SettingsError, UnseenError
-from unseen.recipe_files import build_experiment
-from unseen.records.folder import RunFolder
-from unseen.training.averaging.build import check_averaging
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment, complete_settings
+from unseen.settings.recipes import build_experiment
 from unseen.training.build import build_sampler, check_augmentation, count_steps, looks_at_target
+from unseen.training.build_average import check_averaging
 from unseen.training.devices import ProcessLost, is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.loop import train

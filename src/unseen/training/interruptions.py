@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from unseen.config import Experiment
 from unseen.errors import UnseenError
+from unseen.settings.experiment import Experiment
 
 
 class Interrupted(UnseenError):

@@ -8,11 +8,11 @@ import torch
 from lightning_fabric import Fabric
 
 from unseen import across_devices
-from unseen.config import Experiment
-from unseen.data.augmentation.mixstyle import style_changes
 from unseen.data.batch import DomainBatch
-from unseen.data.opening import OpenDatasets
+from unseen.data.dataset import OpenDatasets
+from unseen.data.styles import style_changes
 from unseen.methods.base import Losses, Progress
+from unseen.settings.experiment import Experiment
 from unseen.training.devices import keep_freed_memory
 from unseen.training.display import Display
 from unseen.training.interruptions import (

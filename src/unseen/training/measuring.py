@@ -9,29 +9,23 @@ import numpy as np
 from torch import Tensor
 
 from unseen.atomic import link_file, write_json
-from unseen.cards.card import write_card
-from unseen.config import Experiment, complete_settings, identity
-from unseen.data.few_images import remarks_on_images
-from unseen.data.roles import Roles
-from unseen.evaluation.checkpoint import Measurement, measure_checkpoint
-from unseen.evaluation.protocol import Evaluator, Predict, Scores
+from unseen.data.roles import Roles, remarks_on_images
 from unseen.forecast.profile import Profile
-from unseen.methods.base import Method
-from unseen.methods.kinds import DomainAware
-from unseen.records.arrays import write_arrays
-from unseen.records.folder import RunFolder
-from unseen.records.merged import Merged
-from unseen.records.result import RuleResult, RunResult
-from unseen.selection import WITHOUT_LABELS, Evaluation, SelectBy, choose
-from unseen.settings.metrics import Metric
-from unseen.training.averaging.average import Average
-from unseen.training.averaging.swad import ValleyAverage
+from unseen.methods.base import DomainAware, Method
+from unseen.reports.card import write_card
+from unseen.results.files import write_arrays
+from unseen.results.folder import RunFolder
+from unseen.results.measure import Evaluator, Measurement, Predict, Scores, measure_checkpoint
+from unseen.results.result import Merged, RuleResult, RunResult
+from unseen.results.rules import WITHOUT_LABELS, Evaluation, SelectBy, choose
+from unseen.settings.experiment import Experiment, Metric, complete_settings, identity
+from unseen.training.average import Average, ValleyAverage
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_weights, save_weights
-from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.pictures import draw
-from unseen.training.selection.without_labels import judge_without_labels
+from unseen.training.profile import Answerer, make_profile
 from unseen.training.state import RunState
+from unseen.training.without_labels import judge_without_labels
 
 
 def validate(state: RunState) -> None:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from unseen.config import OptimizerSettings, ScheduleSettings
 from unseen.methods.base import Method, ParameterGroup
-from unseen.networks.depth import stage_distances
+from unseen.networks.stages import stage_distances
+from unseen.settings.experiment import OptimizerSettings, ScheduleSettings
 
 _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 

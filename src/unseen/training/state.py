@@ -11,21 +11,19 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from unseen.atomic import read_json, write_json
-from unseen.config import Experiment
-from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch, Task
+from unseen.data.dataset import OpenDatasets
 from unseen.data.feed import Feed, Process
-from unseen.data.opening import OpenDatasets
 from unseen.data.sampling import Sampler
 from unseen.errors import DataError
-from unseen.evaluation.protocol import Evaluator
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
-from unseen.records.folder import RunFolder
-from unseen.records.log import MetricsLog
-from unseen.selection import Evaluation
-from unseen.training.averaging.average import Average
-from unseen.training.averaging.build import build_average
+from unseen.results.folder import MetricsLog, RunFolder
+from unseen.results.measure import Evaluator
+from unseen.results.rules import Evaluation
+from unseen.settings.experiment import Experiment
+from unseen.training.average import Average
 from unseen.training.build import (
     Images,
     build_images,
@@ -36,11 +34,11 @@ from unseen.training.build import (
     describe_images,
     trains_from_features,
 )
+from unseen.training.build_average import build_average
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
-from unseen.training.first_pass.features import stored_features
-from unseen.training.first_pass.head import Start, first_head
-from unseen.training.first_pass.survey import run_survey
+from unseen.training.features import stored_features
+from unseen.training.head import Start, first_head, run_survey
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 

@@ -10,12 +10,11 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from unseen.config import Experiment
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
-from unseen.methods.base import Progress
-from unseen.methods.kinds import DomainAware
+from unseen.methods.base import DomainAware, Progress
+from unseen.settings.experiment import Experiment
 from unseen.training.build import build_method, trains_from_features
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from unseen.config import complete_settings, identity
-from unseen.trackers.base import Subject
-from unseen.trackers.fan_out import Trackers
+from unseen.reports.trackers.base import Subject
+from unseen.reports.trackers.fan_out import Trackers
+from unseen.settings.experiment import complete_settings, identity
 from unseen.training.state import RunState
 
 

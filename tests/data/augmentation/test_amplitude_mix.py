@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.data.augmentation import amplitude_mix as module
-from unseen.data.augmentation.amplitude_mix import amplitude_mix, partner_rows
+from unseen.data import styles as module
 from unseen.data.randomness import image_keys
 from unseen.data.sampling import Sampler
+from unseen.data.styles import amplitude_mix, partner_rows
 
 ROWS = [np.arange(0, 10), np.arange(20, 25), np.arange(40, 47)]
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.config import AugmentSettings
-from unseen.data.augmentation.augment import augment
-from unseen.data.augmentation.pixel_scale import PixelScale, to_input
+from unseen.data.augment import PixelScale, augment, to_input
 from unseen.data.randomness import image_keys, uniform
+from unseen.settings.experiment import AugmentSettings
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)  # leaves 0..255 as it is
 OFF = {"crop_scale": 1.0, "flip": 0.0, "jitter": 0.0, "grayscale": 0.0}

@@ -2,8 +2,8 @@
 
 import torch
 
-from unseen.data.augmentation.erasing import AREAS, erase
 from unseen.data.randomness import image_keys
+from unseen.data.transforms import AREAS, erase
 
 
 def test_one_rectangle_becomes_the_mean_and_the_rest_stays() -> None:

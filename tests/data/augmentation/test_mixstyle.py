@@ -4,16 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.config import AugmentSettings
-from unseen.data.augmentation.mixstyle import (
-    Change,
-    nth_allowed,
-    statistics,
-    style_changes,
-    symmetric_beta,
-)
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import image_keys, step_key, uniform
+from unseen.data.styles import Change, nth_allowed, statistics, style_changes, symmetric_beta
+from unseen.settings.experiment import AugmentSettings
 
 N = 12
 ALWAYS = AugmentSettings(mixstyle=1.0, mixstyle_stages=("conv2",), mixstyle_alpha=1.0)

@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unseen.config import AugmentSettings
-from unseen.data.augmentation.augment import augment
-from unseen.data.augmentation.geometry import resample
-from unseen.data.augmentation.pixel_scale import PixelScale
-from unseen.data.augmentation.randaugment import OPERATIONS, Choice, affine, change_values, choose
+from unseen.data.augment import PixelScale, augment
 from unseen.data.randomness import image_keys
+from unseen.data.transforms import OPERATIONS, Choice, affine, change_values, choose, resample
+from unseen.settings.experiment import AugmentSettings
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)
 OFF = {"crop_scale": 1.0, "flip": 0.0, "jitter": 0.0, "grayscale": 0.0}

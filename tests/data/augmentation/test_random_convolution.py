@@ -5,12 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unseen.config import AugmentSettings
-from unseen.data.augmentation import random_convolution as module
-from unseen.data.augmentation.augment import augment
-from unseen.data.augmentation.pixel_scale import PixelScale
-from unseen.data.augmentation.random_convolution import SIZES, random_convolution, random_filters
+from unseen.data import transforms as module
+from unseen.data.augment import PixelScale, augment
 from unseen.data.randomness import image_keys, normal
+from unseen.data.transforms import SIZES, random_convolution, random_filters
+from unseen.settings.experiment import AugmentSettings
 
 MEAN = torch.tensor([120.0, 110.0, 100.0])
 

@@ -16,7 +16,7 @@ from unseen.data.dataset import Split
 from unseen.data.datasets.digits_5 import Digits5
 from unseen.data.prepare import prepare
 from unseen.errors import DataError, SettingsError
-from unseen.recipe_files import load_experiment
+from unseen.settings.recipes import load_experiment
 
 N = {"train": 20, "test": 10}
 DOMAINS = ("mnist", "mnist_m", "usps", "svhn", "syn")

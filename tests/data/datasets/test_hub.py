@@ -16,14 +16,13 @@ import pytest
 from PIL import Image
 from tests.data.hub_server import HubServer, hub_server  # noqa: F401, a fixture
 
-from unseen.config import Experiment, identity
 from unseen.data.cache import cache_folder
-from unseen.data.dataset import Split
+from unseen.data.dataset import Split, open_dataset, remember_root
 from unseen.data.datasets.hub import Hub
-from unseen.data.opening import open_dataset, remember_root
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
-from unseen.recipe_files import load_experiment
+from unseen.settings.experiment import Experiment, identity
+from unseen.settings.recipes import load_experiment
 
 CLASSES = ("zebra", "ant")
 NOTE = {
@@ -259,7 +258,7 @@ READ_ALL = """
 import re, sys
 from pathlib import Path
 from unseen.data.datasets.hub import Hub
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
 from unseen.data.prepare import prepare
 
 def peak():

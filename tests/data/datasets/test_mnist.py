@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from tests.data.datasets.idx_files import idx
 
-from unseen.config import DataSettings
-from unseen.data.dataset import Split
+from unseen.data.dataset import Split, open_dataset
 from unseen.data.datasets.mnist import MNIST
-from unseen.data.opening import open_dataset
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 TRAIN, TEST = 40, 10
 LABELS = np.arange(TRAIN + TEST, dtype=np.uint8) % 10

@@ -9,11 +9,10 @@ from tests.data.conftest import real_data
 from tests.data.datasets.idx_files import idx
 from torchvision.transforms.functional import InterpolationMode, rotate
 
-from unseen.config import DataSettings
-from unseen.data.dataset import Dataset
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import Dataset, open_dataset
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 TRAIN, TEST, SIDE = 4000, 2000, 12
 N = TRAIN + TEST

@@ -6,13 +6,12 @@ import pytest
 from PIL import Image
 from tests.data.datasets.idx_files import idx
 
-from unseen.config import DataSettings
-from unseen.data.dataset import Split
-from unseen.data.datasets.mnist_m import MNISTM
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import Split, open_dataset
+from unseen.data.datasets.mnist import MNISTM
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 TRAIN, TEST, SIDE = 40, 10, 4
 N = TRAIN + TEST

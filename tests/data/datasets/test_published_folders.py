@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import Writer
 
-from unseen.config import DataSettings
-from unseen.data.dataset import Dataset, Split
+from unseen.data.dataset import Dataset, Split, open_dataset
 from unseen.data.datasets.published_folders import PublishedFolders
-from unseen.data.opening import open_dataset
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
+from unseen.settings.experiment import DataSettings
 
 NAMES = ("vlcs", "office_home", "terra_incognita", "office_31")
 PUBLISHED = {"vlcs": (4, 5), "office_home": (4, 65), "terra_incognita": (4, 10)}

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import Writer
 
-from unseen import catalog
-from unseen.data.dataset import Split
+from unseen.data.dataset import Split, open_dataset
 from unseen.data.datasets.wilds import Wilds
-from unseen.data.opening import open_dataset
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
+from unseen.settings import catalog
 
 NAMES = ("camelyon17", "iwildcam", "fmow")
 FOLDERS = {"camelyon17": "camelyon17_v1.0", "iwildcam": "iwildcam_v2.0", "fmow": "fmow_v1.1"}

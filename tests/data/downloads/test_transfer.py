@@ -16,11 +16,11 @@ import pytest
 from tests.commands import commands_in
 from tests.data.datasets.idx_files import idx
 
-from unseen import catalog
+from unseen.data import downloads
 from unseen.data.datasets.mnist import MNIST
-from unseen.data.downloads import addresses, fetching
-from unseen.data.downloads.transfer import Download, transfer
+from unseen.data.downloads import Download, transfer
 from unseen.errors import DataError
+from unseen.settings import catalog
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 
@@ -211,11 +211,11 @@ def test_archives(
     server: Server, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Download(f"{server.address}/file", f"file.{kind}", unpack_to="inner")
-    monkeypatch.setitem(addresses.DOWNLOADS, "mnist", (wanted,))
+    monkeypatch.setitem(downloads.DOWNLOADS, "mnist", (wanted,))
     server.files["/file"] = archive_of(kind)
 
     def fetch() -> Path:
-        return fetching.fetch_dataset("mnist", MNIST, tmp_path, lambda *_: None)
+        return downloads.fetch_dataset("mnist", MNIST, tmp_path, lambda *_: None)
 
     assert (fetch() / "inner/images/a.txt").read_text() == "content"
     assert not (tmp_path / f"file.{kind}").exists()
@@ -251,7 +251,7 @@ def test_the_command(
             server.files[f"/{name}"] = idx(values.astype(np.uint8))
             checksum = hashlib.md5(server.files[f"/{name}"]).hexdigest()
             files.append(Download(f"{server.address}/{name}", name, f"md5:{checksum}"))
-    monkeypatch.setitem(addresses.DOWNLOADS, "mnist", tuple(files))
+    monkeypatch.setitem(downloads.DOWNLOADS, "mnist", tuple(files))
     run = commands_in(tmp_path, capsys, monkeypatch)
     for words in (("mnist", "--download"), ("mnist",), ("mnist", "--download")):
         answer = run("prepare", *words)
@@ -263,7 +263,7 @@ def test_the_command(
 
 
 def test_every_address_belongs_to_a_dataset() -> None:
-    for name, files in addresses.DOWNLOADS.items():
+    for name, files in downloads.DOWNLOADS.items():
         assert name in catalog.DATASETS
         assert len({file.file for file in files}) == len(files)
         for file in files:

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 import torch
 
+from unseen.data import features
 from unseen.data.cache import cache_folder
 from unseen.data.dataset import Index
-from unseen.data.features import files
-from unseen.data.features.files import COMPACT, FULL, FeatureFile
-from unseen.data.features.stored import StoredFeatures, StoredViews, as_stored, chosen_versions
+from unseen.data.features import (
+    COMPACT,
+    FULL,
+    FeatureFile,
+    StoredFeatures,
+    StoredViews,
+    as_stored,
+    chosen_versions,
+)
 from unseen.data.randomness import image_keys
 from unseen.errors import DataError
 
@@ -96,7 +103,7 @@ def test_a_file_that_is_being_made_is_left_to_its_maker() -> None:
     with file.claimed() as first:
         assert first
         with file.claimed() as second, other.claimed() as third:
-            assert (second, third) == (files.fcntl is None, True)
+            assert (second, third) == (features.fcntl is None, True)
     with file.claimed() as again:
         assert again
 
@@ -110,7 +117,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
         leftover.touch()
     with file.claimed() as mine:
         assert mine
-    assert [leftover.exists() for leftover in leftovers] == [files.fcntl is None, True]
+    assert [leftover.exists() for leftover in leftovers] == [features.fcntl is None, True]
 
 
 @pytest.mark.usefixtures("cache")

@@ -11,9 +11,9 @@ from timm.layers.std_conv import StdConv2d
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unseen.config import NetworkSettings
 from unseen.networks.backbones import build_network
-from unseen.networks.convolutions.depthwise import WideDepthwise, quickened
+from unseen.networks.quick_cpu import WideDepthwise, quickened
+from unseen.settings.experiment import NetworkSettings
 
 CHANNELS = 8
 

@@ -7,10 +7,10 @@ import torch
 from timm.layers.std_conv import StdConv2d
 from torch import Tensor, nn
 
-from unseen.config import NetworkSettings
+from unseen.networks import quick_cpu
 from unseen.networks.backbones import build_network
-from unseen.networks.convolutions import small_maps
-from unseen.networks.convolutions.small_maps import SmallMaps, neighbourhoods
+from unseen.networks.quick_cpu import SmallMaps, neighbourhoods
+from unseen.settings.experiment import NetworkSettings
 
 CHANNELS = 192
 
@@ -18,8 +18,8 @@ CHANNELS = 192
 @pytest.fixture(autouse=True)
 def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     here = torch.backends.cpu.get_cpu_capability()
-    monkeypatch.setattr(small_maps, "PROCESSORS", (here,))
-    monkeypatch.setattr(small_maps, "BFLOAT16", True)
+    monkeypatch.setattr(quick_cpu, "PROCESSORS", (here,))
+    monkeypatch.setattr(quick_cpu, "BFLOAT16", True)
 
 
 LAYERS = {
@@ -38,7 +38,7 @@ def maps(size: tuple[int, int] = (4, 3)) -> Tensor:
 
 def replaced(layer: nn.Conv2d) -> nn.Module:
     holder = nn.Sequential(layer)
-    small_maps.quicken(holder)
+    quick_cpu.quicken(holder)
     return holder[0]
 
 
@@ -122,7 +122,7 @@ def test_a_product_stands_in_only_for_steps_on_small_maps(monkeypatch: pytest.Mo
     with monkeypatch.context() as patch, torch.no_grad():
         assert products_of(quick, maps(), patch) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(small_maps, "PROCESSORS", ("another",))
+        patch.setattr(quick_cpu, "PROCESSORS", ("another",))
         assert products_of(quick, maps(), patch) == 0
     quick.requires_grad_(False)
     with monkeypatch.context() as patch:
@@ -137,7 +137,7 @@ def test_in_bfloat16_a_product_stands_in_where_pixels_have_no_neighbours(
         for kind, products in expected.items():
             with monkeypatch.context() as patch:
                 assert products_of(replaced(LAYERS[kind]()), maps(), patch) == products, kind
-        monkeypatch.setattr(small_maps, "BFLOAT16", False)
+        monkeypatch.setattr(quick_cpu, "BFLOAT16", False)
         for kind in expected:
             with monkeypatch.context() as patch:
                 assert products_of(replaced(LAYERS[kind]()), maps(), patch) == 0, kind

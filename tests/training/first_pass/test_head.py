@@ -8,17 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unseen import catalog
-from unseen.config import Experiment, NetworkSettings, identity
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
-from unseen.networks.classifier import classifier_inputs, linear_classifier, set_classifier
 from unseen.networks.digits import small_cnn
-from unseen.records.folder import RunFolder
+from unseen.networks.stages import classifier_inputs, linear_classifier, set_classifier
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, NetworkSettings, identity
+from unseen.training import head
 from unseen.training.build import build_method
 from unseen.training.display import SilentDisplay
-from unseen.training.first_pass import head
-from unseen.training.first_pass.head import Examples
+from unseen.training.head import Examples
 from unseen.training.stacked.train import train_together
 
 Build = Callable[..., Experiment]

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from unseen import catalog
-from unseen.config import Experiment, identity
 from unseen.data.cache import cache_folder
-from unseen.data.features.files import FeatureFile
-from unseen.data.opening import open_dataset
+from unseen.data.dataset import open_dataset
+from unseen.data.features import FeatureFile
 from unseen.errors import SettingsError
-from unseen.records.folder import RunFolder
+from unseen.results.folder import RunFolder
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, identity
+from unseen.training import features
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.display import SilentDisplay
 from unseen.training.execute import execute
-from unseen.training.first_pass import features, views
-from unseen.training.first_pass.features import stored_features
+from unseen.training.features import stored_features
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -124,8 +124,8 @@ def trunk_file(tmp_path: Path) -> str:
     """Weights that do not depend on a run's seed."""
     from safetensors.torch import save_file
 
-    from unseen.config import NetworkSettings
     from unseen.networks.digits import small_cnn
+    from unseen.settings.experiment import NetworkSettings
 
     torch.manual_seed(5)
     network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
@@ -141,13 +141,13 @@ def test_views_that_mix_images_belong_to_the_training_domains(
 ) -> None:
     """Partners are training images of the run's own training domains, and of no other one."""
     partners: list[np.ndarray] = []
-    original = views.partner_rows
+    original = features.partner_rows
 
     def watched(*arguments: Any) -> np.ndarray:
         partners.append(original(*arguments))
         return partners[-1]
 
-    monkeypatch.setattr(views, "partner_rows", watched)
+    monkeypatch.setattr(features, "partner_rows", watched)
     mixing = {"network__pretrained": trunk_file, "augment__amplitude_mix": 0.5}
     stored = store(viewed(**mixing, network__views=1))
     index = stored.index

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from unseen.config import OptimizerSettings
+from unseen.settings.experiment import OptimizerSettings
 from unseen.training.stacked import optimizer as stacked_optimizer
 from unseen.training.stacked.optimizer import Rates, StackedOptimizer, clip
 

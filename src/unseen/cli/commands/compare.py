@@ -23,8 +23,8 @@ from unseen.cli.run_options import (
     chosen_resources,
     show_plan,
 )
-from unseen.config import parse_seeds
-from unseen.recipe_files import parse_overrides
+from unseen.settings.experiment import parse_seeds
+from unseen.settings.recipes import parse_overrides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    from unseen.experiments.compare import plan_comparison, run_comparison
-    from unseen.experiments.merged_rows import check_mergeable
     from unseen.reports.terminal import to_rich
-    from unseen.trackers.fan_out import choose_trackers
+    from unseen.reports.trackers.fan_out import choose_trackers
+    from unseen.sweeps.compare import plan_comparison, run_comparison
+    from unseen.sweeps.merged_rows import check_mergeable
     from unseen.training.devices import is_first_process
 
     trackers = choose_trackers(chosen.log)

@@ -7,7 +7,7 @@ import yaml
 from rich.console import Console
 
 from unseen.errors import UnseenError
-from unseen.recipe_files import read_recipe, recipe_header
+from unseen.settings.recipes import read_recipe, recipe_header
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

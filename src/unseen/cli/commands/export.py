@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.errors import UnseenError
-    from unseen.serving.export.write import FORMATS, export
-    from unseen.serving.load import load
-    from unseen.serving.model import Model
+    from unseen.serve.export import FORMATS, export
+    from unseen.serve.load import load
+    from unseen.serve.model import Model
 
     model = load(chosen.run, "cpu")
     if not isinstance(model, Model):

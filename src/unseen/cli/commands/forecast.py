@@ -37,7 +37,7 @@ def run(chosen: argparse.Namespace) -> int:
     from unseen.atomic import write_json
     from unseen.data.images import find_images
     from unseen.reports.forecast.terminal import print_forecast
-    from unseen.serving.forecast.forecast_files import forecast_files
+    from unseen.serve.forecast import forecast_files
 
     files = list(find_images(chosen.images))
     aside = Console(stderr=True)

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unseen import catalog
-from unseen.experiments.sweep_file import find_sweep, sweep_names
-from unseen.recipe_files import file_header, recipe_header, recipe_names
+from unseen.settings import catalog
+from unseen.settings.recipes import file_header, recipe_header, recipe_names
+from unseen.sweeps.draws import find_sweep, sweep_names
 
 KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
 

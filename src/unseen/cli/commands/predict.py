@@ -24,7 +24,7 @@ from unseen.errors import SettingsError
 
 if TYPE_CHECKING:
     from unseen.reports.predictions import Columns, Guess, Row
-    from unseen.serving.predictor import Prediction, Predictor
+    from unseen.serve.predictor import Prediction, Predictor
 
 _WIDEST_NAME = 60
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     from unseen.data.images import find_images
     from unseen.reports.predictions import WRITERS
-    from unseen.serving.load import load
+    from unseen.serve.load import load
 
     for name in ("top", "batch"):
         if getattr(chosen, name) < 1:

@@ -25,13 +25,13 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from unseen import catalog
 from unseen.errors import SettingsError, UnseenError, unknown_name
-from unseen.recipe_files import build_experiment, merge, parse_overrides, read_recipe
+from unseen.settings import catalog
+from unseen.settings.recipes import build_experiment, merge, parse_overrides, read_recipe
 
 if TYPE_CHECKING:
-    from unseen.config import Experiment
     from unseen.data.prepare import PreparedImages
+    from unseen.settings.experiment import Experiment
 
 
 _MOST_CLASSES_SHOWN = 30
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from unseen.data.opening import open_dataset, remember_root
+    from unseen.data.dataset import open_dataset, remember_root
     from unseen.data.prepare import prepare
     from unseen.networks.backbones import build_network
 
@@ -77,7 +77,7 @@ def run(chosen: argparse.Namespace) -> None:
 
 
 def _download(name: str, root: Path | None) -> Path:
-    from unseen.data.downloads.fetching import fetch_dataset
+    from unseen.data.downloads import fetch_dataset
 
     with _bars(DownloadColumn()) as report:
         return fetch_dataset(name, catalog.load("dataset", name), root, report)
@@ -115,8 +115,7 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
 
 def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
     """As if all domains trained; which classes a domain lacks is among the dataset's own."""
-    from unseen.data.few_images import few_to_choose_by, skewed_classes
-    from unseen.data.roles import choose_roles
+    from unseen.data.roles import choose_roles, few_to_choose_by, skewed_classes
 
     data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
     try:

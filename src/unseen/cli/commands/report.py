@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from unseen.settings.metrics import METRICS
+from unseen.settings.experiment import METRICS
 
 _SECONDS = 10
 

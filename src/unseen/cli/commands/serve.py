@@ -20,8 +20,8 @@ from rich.console import Console
 from unseen.errors import SettingsError
 
 if TYPE_CHECKING:
-    from unseen.service.service import Service
-    from unseen.serving.predictor import Predictor
+    from unseen.serve.predictor import Predictor
+    from unseen.serve.service import Service
 
 _NUMBERS: dict[str, tuple[float, str]] = {
     "--max-bytes": (20_000_000, "of the body of a request"),
@@ -74,9 +74,9 @@ def run(chosen: argparse.Namespace) -> int:
 
     for package in ("fastapi", "uvicorn", "python_multipart"):
         require(package, "serve")
-    from unseen.service.app import build_app
-    from unseen.service.server import is_local, open_socket, run_server
-    from unseen.serving.load import load
+    from unseen.serve.app import build_app
+    from unseen.serve.load import load
+    from unseen.serve.server import is_local, open_socket, run_server
 
     for name in ("window", "keep_images", "keep_bytes"):
         if getattr(chosen, name) < 1:
@@ -103,10 +103,10 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
-    from unseen.service.drift.watch import DriftWatch
-    from unseen.service.keeping import Keeper
-    from unseen.service.limits import Limits
-    from unseen.service.service import Facts, Service
+    from unseen.serve.answers import Keeper
+    from unseen.serve.drift import DriftWatch
+    from unseen.serve.limits import Limits
+    from unseen.serve.service import Facts, Service
 
     limits = Limits(
         chosen.max_bytes,
@@ -123,8 +123,7 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
     facts = Facts(chosen.model.resolve().name, _card(model, chosen.model))
     known = []
     if chosen.reference is not None:
-        from unseen.serving.forecast.forecast_files import known_of
-        from unseen.serving.forecast.references import read_references
+        from unseen.serve.forecast import known_of, read_references
 
         say = Console(stderr=True).print
         known = read_references(chosen.reference, known_of(model), say, chosen.device)

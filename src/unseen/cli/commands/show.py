@@ -11,10 +11,10 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from unseen.config import complete_settings
-from unseen.recipe_files import find_recipe, load_experiment, parse_overrides
-from unseen.records.folder import RunFolder
 from unseen.reports.terminal import rules_table, run_table
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import complete_settings
+from unseen.settings.recipes import find_recipe, load_experiment, parse_overrides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,12 +25,12 @@ from unseen.cli.run_options import (
     show_large,
     show_plan,
 )
-from unseen.recipe_files import parse_overrides
+from unseen.settings.recipes import parse_overrides
 
 if TYPE_CHECKING:
-    from unseen.experiments.choose.results import SweepResults
-    from unseen.experiments.plan import Plan
     from unseen.reports.tables import Table
+    from unseen.sweeps.plan import Plan
+    from unseen.sweeps.tables import SweepResults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    from unseen.experiments.choose.results import write_results
-    from unseen.experiments.merged_rows import check_mergeable, merge_plan
-    from unseen.experiments.plan import plan_sweep
-    from unseen.experiments.sweep_file import load_sweep
-    from unseen.experiments.train_plan import run_plan
+    from unseen.sweeps.draws import load_sweep
+    from unseen.sweeps.merged_rows import check_mergeable, merge_plan
+    from unseen.sweeps.plan import plan_sweep
+    from unseen.sweeps.tables import write_results
+    from unseen.sweeps.train_plan import run_plan
 
     sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
     resources = chosen_resources(chosen, sweep.retries)

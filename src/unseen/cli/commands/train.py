@@ -15,10 +15,10 @@ from typing import Any
 from rich.console import Console
 
 from unseen.cli.run_options import add_log_option
-from unseen.config import Experiment, identity
 from unseen.errors import UnseenError
-from unseen.recipe_files import build_experiment, load_experiment, merge, parse_overrides
-from unseen.records.folder import RunFolder, run_name
+from unseen.results.folder import RunFolder, run_name
+from unseen.settings.experiment import Experiment, identity
+from unseen.settings.recipes import build_experiment, load_experiment, merge, parse_overrides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

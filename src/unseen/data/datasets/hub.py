@@ -1,9 +1,15 @@
 """Any image dataset of the Hugging Face Hub, or a folder of Parquet files in that form."""
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -11,12 +17,220 @@ import numpy as np
 from PIL import Image
 from pydantic import BeforeValidator
 
+from unseen.atomic import write_json
+from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.dataset import Dataset, Index, LabelledImage, Split, held_out
 from unseen.data.files import first_few, missing_classes
-from unseen.data.hub.parquet_rows import OpenShards, Shard
-from unseen.data.hub.snapshot import fetch, fetch_more, matching
 from unseen.data.images import open_image
-from unseen.errors import DataError
+from unseen.errors import DataError, nearest
+from unseen.optional import require
+
+BATCH = 32
+WINDOW = 4
+"""Batches kept, so that threads that lag behind find their image."""
+BUFFER = 2**20
+
+
+class Shard:
+    """One Parquet file. Rows are asked for nearly in order: memory is that of a few row groups."""
+
+    def __init__(self, file: Path, name: str) -> None:
+        self.name = name
+        self.path = file
+        self._parquet = require("pyarrow.parquet", "hub")
+        self._lock = threading.Lock()
+        self._window: deque[list[Any]] = deque(maxlen=WINDOW)
+        self._end = 0
+        self._stream: Iterator[list[Any]] | None = None
+        try:
+            with self._opened() as opened:
+                self.count = int(opened.metadata.num_rows)
+                self.columns = [str(column) for column in opened.schema_arrow.names]
+                self.features = _features(opened.schema_arrow.metadata)
+        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+            raise self._damaged(error) from error
+        state = file.stat()
+        self.state = f"{state.st_size} {state.st_mtime_ns}"
+
+    def values(self, column: str, setting: str) -> list[Any]:
+        """A whole column, or one field of it: `image.path`."""
+        self.check_column(column.partition(".")[0], setting)
+        try:
+            with self._opened() as opened:
+                table = opened.read(columns=[column])
+        except (OSError, ValueError) as error:
+            raise self._damaged(error) from error
+        found = table.column(0).to_pylist()
+        field = column.partition(".")[2]
+        return [None if value is None else value[field] for value in found] if field else found
+
+    def check_column(self, column: str, setting: str) -> None:
+        if column not in self.columns:
+            raise DataError(
+                f"{self.name} has no column '{column}'{nearest(column, self.columns)} "
+                f"(found: {', '.join(self.columns)}); set data.{setting}"
+            )
+
+    def class_names(self, column: str) -> tuple[str, ...] | None:
+        """Names of a column of class numbers, where the file has them."""
+        names = self.features.get(column, {}).get("names")
+        return tuple(map(str, names)) if names else None
+
+    def at(self, row: int, column: str) -> Any:
+        """One value of a column that is too large to be read at once."""
+        with self._lock:
+            if self._stream is None or row < self._end - sum(map(len, self._window)):
+                self._window.clear()
+                self._end = 0
+                self._stream = self._batches(column)
+            while row >= self._end:
+                batch = next(self._stream)
+                self._window.append(batch)
+                self._end += len(batch)
+            values = [value for batch in self._window for value in batch]
+            return values[row - self._end]
+
+    def close(self) -> None:
+        with self._lock:
+            self._stream = None
+            self._window.clear()
+            self._end = 0
+
+    def _batches(self, column: str) -> Iterator[list[Any]]:
+        try:
+            with self._opened() as opened:
+                for batch in opened.iter_batches(batch_size=BATCH, columns=[column]):
+                    yield batch.column(0).to_pylist()
+        except (OSError, ValueError) as error:
+            raise self._damaged(error) from error
+
+    def _opened(self) -> Any:
+        return self._parquet.ParquetFile(self.path, buffer_size=BUFFER, pre_buffer=False)
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(f"{self.path} is not a readable Parquet file: {error}")
+
+
+class OpenShards:
+    """Streams of the shards that were used last; older ones are closed."""
+
+    def __init__(self, most: int = 2) -> None:
+        self.most = most
+        self._recent: OrderedDict[str, Shard] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def use(self, shard: Shard) -> Shard:
+        with self._lock:
+            self._recent[shard.name] = shard
+            self._recent.move_to_end(shard.name)
+            old = self._recent.popitem(last=False)[1] if len(self._recent) > self.most else None
+        if old is not None:
+            old.close()
+        return shard
+
+
+def _features(metadata: dict[bytes, bytes] | None) -> dict[str, dict[str, Any]]:
+    """What the library `datasets` notes about columns; nothing where another program wrote it."""
+    try:
+        noted = json.loads((metadata or {})[b"huggingface"])
+        features: dict[str, Any] = noted["info"]["features"]
+        return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+CONVERTED = "refs/convert/parquet"
+
+
+def fetch(name: str, revision: str, pattern: str) -> Path:
+    """A folder with the files of one commit that match. Only files are read: nothing that the
+    repository holds is executed. What was fetched before an interruption is not fetched again."""
+    listing = _listing(name, revision)
+    wanted = matching(listing["files"], pattern)
+    if not wanted:
+        raise DataError(
+            f"{name} has no files that match {pattern} at the revision {revision} (found: "
+            f"{first_few(sorted(listing['files']))}); the Hub's own conversion of many datasets is "
+            f"at data.revision={CONVERTED}"
+        )
+    return _download(name, listing["commit"], wanted)
+
+
+def fetch_more(name: str, revision: str, wanted: list[str]) -> Path:
+    """The same commit with more of its files."""
+    return _download(name, _listing(name, revision)["commit"], wanted)
+
+
+def matching(files: Iterable[str], pattern: str) -> list[str]:
+    return sorted(file for file in files if fnmatch(file, pattern))
+
+
+def _listing(name: str, revision: str) -> dict[str, Any]:
+    """Commit and names of all files; what was seen last, while the Hub cannot be reached."""
+    hub = require("huggingface_hub", "hub")
+    key = hashlib.sha256(f"{name}\0{revision}".encode()).hexdigest()[:32]
+    remembered = cache_folder() / "hub" / f"{key}.json"
+    try:
+        info = _asked(name, lambda: hub.HfApi().dataset_info(name, revision=revision))
+    except _NotReachedError as error:
+        if listing := read_if_whole(remembered):
+            return listing
+        raise DataError(
+            f"the Hub cannot be reached ({error}), and {name} is not here yet; connect this "
+            "machine once, or copy the Parquet files and set data.root to their folder"
+        ) from error
+    files = [str(file.rfilename) for file in info.siblings or ()]
+    listing = {"commit": str(info.sha), "files": files}
+    write_json(remembered, listing)
+    return listing
+
+
+def _download(name: str, commit: str, wanted: list[str]) -> Path:
+    hub = require("huggingface_hub", "hub")
+
+    def download() -> str:
+        return hub.snapshot_download(
+            name, repo_type="dataset", revision=commit, allow_patterns=[*map(escape, wanted)]
+        )
+
+    try:
+        folder = Path(_asked(name, download))
+    except _NotReachedError as error:
+        raise DataError(
+            f"{name} did not arrive ({error}); the same command continues where it stopped"
+        ) from error
+    missing = [file for file in wanted if not (folder / file).is_file()]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(wanted)} files of {name} are not here yet: "
+            f"{first_few(missing)}; the same command fetches them once the Hub can be reached"
+        )
+    return folder
+
+
+class _NotReachedError(Exception):
+    pass
+
+
+def _asked(name: str, ask: Callable[[], Any]) -> Any:
+    errors = require("huggingface_hub.errors", "hub")
+    try:
+        return ask()
+    except errors.GatedRepoError as error:
+        raise DataError(
+            f"{name} asks for an account that accepted its terms: do so on its page, then "
+            "run `hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise DataError(f"{name} has no such revision; check data.revision") from error
+    except errors.RepositoryNotFoundError as error:
+        raise DataError(
+            f"there is no folder {name}, and no dataset of that name on the Hub; expected a folder "
+            "of Parquet files, or owner/name"
+        ) from error
+    except Exception as error:  # those of whichever HTTP client the library uses
+        raise _NotReachedError(str(error) or type(error).__name__) from error
+
 
 SPLITS = {
     "train": Split.TRAIN,

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from unseen.config import NEUTRAL_AT_DEFAULT
 from unseen.data.dataset import Dataset, Index, LabelledImage, Split, held_out
 from unseen.data.files import FileDataset, existing_folder, first_few
 from unseen.errors import DataError, nearest
+from unseen.settings.experiment import NEUTRAL_AT_DEFAULT
 
 IN_DOMAIN = {"train": Split.TRAIN, "id_val": Split.VALIDATION, "id_test": Split.TEST}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unseen.forecast.file_forecast import FileForecast
+from unseen.forecast.forecast import FileForecast
 from unseen.reports.forecast.sections import (
     classes_section,
     differences_section,

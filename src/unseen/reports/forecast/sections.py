@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from unseen.forecast.combine import Estimate
 from unseen.forecast.differences import Differences
-from unseen.forecast.estimates import NAMES
-from unseen.forecast.file_forecast import FileForecast, Strange
-from unseen.forecast.forecast import Forecast
-from unseen.forecast.image_statistics import MEANINGS, STATISTICS
+from unseen.forecast.estimate import NAMES, Estimate
+from unseen.forecast.forecast import FileForecast, Forecast, Strange
+from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.panels import (
     Axis,
     DotPanel,

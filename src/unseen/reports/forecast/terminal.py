@@ -3,9 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from unseen.forecast.estimates import NAMES
-from unseen.forecast.file_forecast import FileForecast
-from unseen.forecast.forecast import Forecast
+from unseen.forecast.estimate import NAMES
+from unseen.forecast.forecast import FileForecast, Forecast
 from unseen.reports.forecast.words import (
     about_closest,
     about_interval,

@@ -1,7 +1,7 @@
 """Sentences about a forecast, the same ones in the terminal and on the page."""
 
-from unseen.forecast.combine import LEVEL
 from unseen.forecast.differences import Differences
+from unseen.forecast.estimate import LEVEL
 from unseen.forecast.forecast import Forecast
 from unseen.reports.formats import MISSING
 

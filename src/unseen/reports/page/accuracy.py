@@ -10,8 +10,8 @@ from unseen.reports.page.conclusion import Ranked, over_domains, ranking
 from unseen.reports.page.look import capital, method_row, number, percent
 from unseen.reports.page.parts import Note, PageCell, PageTable, Part, Section, result_table
 from unseen.reports.page.studies import Study
-from unseen.reports.statistics import Estimate, paired_difference, worst_domain
 from unseen.reports.tables import Cell, Column, Table, overall_by_seed
+from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
 Gaps = Mapping[MethodKey, Estimate | None]
 Differences = dict[str, list[tuple[MethodKey, Estimate]]]

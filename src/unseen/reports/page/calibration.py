@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.records.result import Calibration, DomainResult, RunResult
 from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.look import method_legend, method_row, number
 from unseen.reports.page.parts import PageTable, Part
 from unseen.reports.page.studies import Study
+from unseen.results.result import Calibration, DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 

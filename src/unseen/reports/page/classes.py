@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.records.folder import safe_name
-from unseen.records.result import DomainResult
 from unseen.reports.confusions import (
     MOST_CLASSES,
     confusion_panel,
@@ -21,6 +19,8 @@ from unseen.reports.page.look import method_row
 from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
+from unseen.results.folder import safe_name
+from unseen.results.result import DomainResult
 
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
 

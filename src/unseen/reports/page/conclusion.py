@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from unseen.reports.formats import estimate_text
 from unseen.reports.gather import BySeed, MethodKey, gather_always_largest
 from unseen.reports.page.studies import Study
-from unseen.reports.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 from unseen.reports.tables import overall_by_seed
+from unseen.results.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 Verdict = Literal["clear", "unclear", "untold"]
 

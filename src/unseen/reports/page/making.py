@@ -5,11 +5,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.nested import flattened
 from unseen.reports.page.look import method_row, number, page_cells
 from unseen.reports.page.parts import Code, Fold, PageRow, PageTable, Part, Section
 from unseen.reports.page.runs import Problem, Run
 from unseen.reports.page.studies import Study
+from unseen.settings.recipes import flattened
 
 
 def making_section(study: Study) -> Section:

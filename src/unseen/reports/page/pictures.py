@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from unseen.records.arrays import read_arrays_if_whole
-from unseen.records.folder import safe_name
 from unseen.reports.figures.panels import Cloud, Figure, Key, Picture, ScatterPanel, SheetPanel
 from unseen.reports.page.look import domain_color
 from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
+from unseen.results.files import read_arrays_if_whole
+from unseen.results.folder import safe_name
 
 MOST_SHEETS = 40  # a page with more would be slow to open
 MOST_MAPS = 24

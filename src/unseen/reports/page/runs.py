@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 from unseen.atomic import read_json
 from unseen.errors import UnseenError
-from unseen.nested import flattened
-from unseen.records.folder import RunFolder
-from unseen.records.merged import Merged
-from unseen.records.result import RunResult, labelled_bound
-from unseen.records.run_list import find_runs, read_run_list
 from unseen.reports.gather import MethodKey, column_name
-from unseen.settings.metrics import Metric
+from unseen.results.folder import RunFolder, find_runs, read_run_list
+from unseen.results.result import Merged, RunResult, labelled_bound
+from unseen.settings.experiment import Metric
+from unseen.settings.recipes import flattened
 
 _ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
 """Settings in which the runs of one method may differ and still fill one row of a table."""

@@ -7,14 +7,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from unseen import catalog
-from unseen.records.result import RunResult
-from unseen.records.views import View
 from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
-from unseen.selection import RULES, meaning
-from unseen.settings.metrics import METRICS, Metric
+from unseen.results.result import RunResult, View
+from unseen.results.rules import RULES, meaning
+from unseen.settings import catalog
+from unseen.settings.experiment import METRICS, Metric
 
 
 @dataclass(frozen=True)

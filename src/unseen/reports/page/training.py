@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unseen.records.folder import safe_name
 from unseen.reports.figures.panels import CurvePanel, Figure, Line
 from unseen.reports.page.look import Points, capital, curve_axes, method_legend, thinned
 from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
-from unseen.settings.metrics import METRICS
+from unseen.results.folder import safe_name
+from unseen.settings.experiment import METRICS
 
 _NOT_CURVES = {"step", "lr"}
 _BY_DOMAIN = ("validation ", "oracle's look at ")

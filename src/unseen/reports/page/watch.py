@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unseen.records.run_list import find_runs
+from unseen.results.folder import find_runs
 
 
 def watch(

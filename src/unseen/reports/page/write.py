@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.records.folder import safe_name
-from unseen.records.run_list import read_run_list
 from unseen.reports.figures.panels import Figure
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
@@ -23,8 +21,9 @@ from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import training_section
 from unseen.reports.rendering import TEMPLATES, render_page, write_whole
-from unseen.selection import RULES, check_rule, meaning
-from unseen.settings.metrics import Metric
+from unseen.results.folder import read_run_list, safe_name
+from unseen.results.rules import RULES, check_rule, meaning
+from unseen.settings.experiment import Metric
 
 PAGE = "report.html"
 SUMMARY = "summary_report.txt"

@@ -7,16 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from unseen import catalog
-from unseen.config import Experiment, complete_settings
-from unseen.data.dataset import Index
-from unseen.data.opening import OpenDatasets
+from unseen.data.dataset import Index, OpenDatasets
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
-from unseen.methods.base import Method
-from unseen.methods.kinds import SurveyingMethod
-from unseen.networks.batch_norm import BATCH_NORMS
+from unseen.methods.base import Method, SurveyingMethod
+from unseen.networks.layers import BATCH_NORMS
 from unseen.networks.stages import DROPOUTS
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, complete_settings
 from unseen.training.build import (
     build_method,
     build_sampler,

@@ -12,10 +12,10 @@ from torch.autograd.function import Function
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from unseen.config import MethodSettings
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress
 from unseen.networks.stages import Network
+from unseen.settings.experiment import MethodSettings
 
 Tensors = dict[str, Tensor]
 

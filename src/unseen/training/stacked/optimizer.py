@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseen.config import OptimizerSettings
 from unseen.methods.base import Method
+from unseen.settings.experiment import OptimizerSettings
 from unseen.training.optimizers import complete_groups
 
 BETAS = (0.9, 0.999)

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from unseen.atomic import atomic_file, link_file
 from unseen.data.roles import Roles
-from unseen.evaluation.checkpoint import Measurement
-from unseen.evaluation.protocol import Evaluator, Predict
 from unseen.methods.base import Method
-from unseen.records.log import MetricsLog
-from unseen.selection import choose
+from unseen.results.folder import MetricsLog
+from unseen.results.measure import Evaluator, Measurement, Predict
+from unseen.results.rules import choose
 from unseen.training.checkpoints import for_prediction
-from unseen.training.last_pass.profile import Answerer, make_profile
 from unseen.training.measuring import (
     Times,
     Trained,
@@ -32,6 +30,7 @@ from unseen.training.measuring import (
     write_files,
 )
 from unseen.training.pictures import draw
+from unseen.training.profile import Answerer, make_profile
 from unseen.training.stacked.method import Tensors
 from unseen.training.stacked.stack import Stack, StackedRun
 

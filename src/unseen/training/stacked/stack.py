@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from unseen.config import Experiment
-from unseen.data.augmentation.pixel_scale import PixelScale
+from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.features.stored import StoredFeatures
+from unseen.data.dataset import OpenDatasets
+from unseen.data.features import StoredFeatures
 from unseen.data.feed import Feed, Process
-from unseen.data.opening import OpenDatasets
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import choose_roles
@@ -27,15 +26,16 @@ from unseen.errors import UnseenError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
-from unseen.records.folder import RunFolder
-from unseen.selection import Evaluation
-from unseen.training.averaging.average import StepAverage
-from unseen.training.averaging.build import average_of_steps
+from unseen.results.folder import RunFolder
+from unseen.results.rules import Evaluation
+from unseen.settings.experiment import Experiment
+from unseen.training.average import StepAverage
 from unseen.training.build import Images, build_method_on, build_sampler, build_task, count_steps
+from unseen.training.build_average import average_of_steps
 from unseen.training.checkpoints import save_tensors
 from unseen.training.display import Display
-from unseen.training.first_pass.features import features_key, stored_features
-from unseen.training.first_pass.head import Start, first_head
+from unseen.training.features import features_key, stored_features
+from unseen.training.head import Start, first_head
 from unseen.training.stacked.method import StackedMethod, Tensors, copy_of
 from unseen.training.stacked.optimizer import Rates, rates_of
 from unseen.training.state import remember_images

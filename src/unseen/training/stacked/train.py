@@ -8,11 +8,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from unseen.config import Experiment
-from unseen.data.opening import OpenDatasets
+from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
-from unseen.records.folder import RunBusy, RunFolder
+from unseen.results.folder import RunBusy, RunFolder
+from unseen.settings.experiment import Experiment
 from unseen.training.devices import keep_freed_memory, launch
 from unseen.training.display import Display
 from unseen.training.execute import execute

@@ -4,9 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from unseen.records.arrays import read_arrays_if_whole
-from unseen.records.folder import safe_name
-from unseen.records.views import VIEWS
 from unseen.reports.figures.panels import Bar, BarPanel, CirclePanel, CurvePanel, Figure, Key, Line
 from unseen.reports.formats import estimate_text
 from unseen.reports.page.look import capital, curve_axes, percent
@@ -14,7 +11,10 @@ from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.reports.page.training import run_curves
-from unseen.reports.statistics import estimate
+from unseen.results.files import read_arrays_if_whole
+from unseen.results.folder import safe_name
+from unseen.results.result import VIEWS
+from unseen.results.statistics import estimate
 
 LARGEST = 16  # rows and columns of a grid; of a larger layer the first ones are shown
 Arrays = Mapping[str, np.ndarray]

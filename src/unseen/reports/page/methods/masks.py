@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from unseen.records.arrays import read_arrays_if_whole
-from unseen.records.folder import safe_name
 from unseen.reports.figures import panels
 from unseen.reports.figures.scales import apart, spanning
 from unseen.reports.gather import MethodKey
@@ -21,6 +19,8 @@ from unseen.reports.page.look import domain_color, domain_legend, thinned
 from unseen.reports.page.parts import Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
+from unseen.results.files import read_arrays_if_whole
+from unseen.results.folder import safe_name
 
 _SITE = "mask."
 

@@ -1,11 +1,11 @@
 """Re-weighted source images: how the weights are spread, and how well domains were told apart."""
 
-from unseen.records.arrays import read_arrays_if_whole
 from unseen.reports.figures.panels import Axis, Bar, BarPanel, Figure
 from unseen.reports.page.look import method_row, number
 from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
+from unseen.results.files import read_arrays_if_whole
 
 
 def reweighting_section(study: Study) -> Section | None:

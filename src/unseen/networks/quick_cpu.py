@@ -1,0 +1,242 @@
+"""Convolutions over maps of a few pixels, as matrix products: quicker training steps on a CPU.
+
+Where the last stages learn, maps are 4 x 4 or 7 x 7 pixels and have hundreds of channels. oneDNN's
+gradients of such a convolution take up to a half more time than the matrix products that it
+consists of: in 32 bits on processors with AVX2, in bfloat16 on those with AVX-512 BF16, and there
+only without neighbours (1 x 1). Others were slower or not measured and are left alone. The answers
+are the same, so nothing else need know: weights, names and the exported file stay what they were.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function
+from torch.nn import functional
+
+
+def replace_convolutions(
+    network: nn.Module,
+    fits: Callable[[nn.Module], TypeGuard[nn.Conv2d]],
+    by: Callable[[nn.Conv2d], nn.Module],
+) -> None:
+    """In place, wherever they stand; a replacement takes over the parameters."""
+    for parent in list(network.modules()):
+        for name, module in list(parent.named_children()):
+            if fits(module):
+                setattr(parent, name, by(module))
+
+
+def pair(values: Any) -> tuple[int, int]:
+    """Height and width of a kernel, a stride or a border."""
+    return int(values[0]), int(values[1])
+
+
+PART = 3
+
+
+class WideDepthwise(nn.Conv2d):
+    """Takes the place of `original` and keeps its parameters."""
+
+    def __init__(self, original: nn.Conv2d) -> None:
+        from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
+
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            original.in_channels,
+            original.out_channels,
+            pair(original.kernel_size),
+            pair(original.stride),
+            pair(original.padding),
+            groups=original.groups,
+            bias=original.bias is not None,
+            device="meta",  # draws no random numbers
+        )
+        self.weight, self.bias = original.weight, original.bias
+        self.pads_itself = isinstance(original, Conv2dSame)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.pads_itself:
+            input = _padded(input, pair(self.kernel_size), pair(self.stride))
+        if not self._learns_in_bfloat16(input):
+            return super().forward(input)
+        weight = self.weight.to(torch.bfloat16)
+        stride, padding = pair(self.stride), pair(self.padding)
+        output: Tensor = _Wide.apply(input.to(torch.bfloat16), weight, stride, padding)  # pyright: ignore[reportAssignmentType]
+        return output if self.bias is None else output + self.bias.to(output.dtype)[:, None, None]
+
+    def _learns_in_bfloat16(self, input: Tensor) -> bool:
+        if input.device.type != "cpu" or torch.compiler.is_compiling():
+            return False
+        if not (torch.is_grad_enabled() and self.weight.requires_grad):
+            return False
+        mixed = torch.is_autocast_enabled("cpu")
+        return (torch.get_autocast_dtype("cpu") if mixed else input.dtype) == torch.bfloat16
+
+
+def quickened(network: nn.Module) -> nn.Module:
+    """The network itself; its depthwise convolutions wider than 3 x 3 are replaced."""
+    replace_convolutions(network, _wide_depthwise, WideDepthwise)
+    return network
+
+
+def _wide_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Plain ones alone: other kinds of convolutions do something else to their weights."""
+    from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
+
+    if type(module) is not nn.Conv2d and type(module) is not Conv2dSame:
+        return False
+    assert isinstance(module, nn.Conv2d)
+    depthwise = module.groups == module.in_channels == module.out_channels
+    plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
+    known = not isinstance(module.padding, str)
+    return depthwise and plain and known and min(module.kernel_size) > PART
+
+
+def _padded(x: Tensor, widths: tuple[int, int], stride: tuple[int, int]) -> Tensor:
+    """As TensorFlow pads, so that every pixel of the stride's grid is a centre."""
+    from timm.layers import padding
+
+    pad: Any = padding.pad_same  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return pad(x, widths, stride)
+
+
+class _Wide(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.stride, ctx.padding = stride, padding
+        return functional.conv2d(x, weight, None, stride, padding, 1, x.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, weight = ctx.saved_tensors
+        gradient, stride, padding = gradients[0], ctx.stride, ctx.padding
+        of_x, of_weight = ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled():  # gradients of gradients are wanted: the kernel that has them
+            both = _gradients(gradient, x, weight, stride, padding, (of_x, of_weight))
+            return both[0], both[1], None, None
+        return (
+            _of_images(gradient, x, weight, stride, padding) if of_x else None,
+            _of_weight(gradient, x, weight, stride, padding) if of_weight else None,
+            None,
+            None,
+        )
+
+
+def _gradients(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    wanted: tuple[bool, bool],
+) -> tuple[Tensor, Tensor]:
+    return torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, stride, padding, (1, 1), False, (0, 0), x.shape[1],
+        (*wanted, False),
+    )[:2]  # fmt: skip
+
+
+def _of_images(
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
+) -> Tensor:
+    if stride == (1, 1):
+        return _gradients(gradient, x, weight, stride, padding, (True, False))[0]
+    wide = (gradient.float(), x.float(), weight.float())
+    return _gradients(*wide, stride, padding, (True, False))[0].to(x.dtype)
+
+
+def _of_weight(
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
+) -> Tensor:
+    found = torch.empty_like(weight)
+    part = weight[:, :, :PART, :PART]
+    padded = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+    high, wide = ((n - 1) * s + PART for n, s in zip(gradient.shape[2:], stride, strict=True))
+    for top in _starts(weight.shape[2]):
+        for left in _starts(weight.shape[3]):
+            window = padded[:, :, top : top + high, left : left + wide]
+            window = window.contiguous(memory_format=torch.channels_last)
+            found[:, :, top : top + PART, left : left + PART] = _gradients(
+                gradient, window, part, stride, (0, 0), (False, True)
+            )[1]
+    return found
+
+
+def _starts(width: int) -> list[int]:
+    """Where parts begin that cover the width, the last one at its end: 0 and 2 for 5."""
+    return sorted({min(start, width - PART) for start in range(0, width, PART)})
+
+
+LARGEST_MAP = 64
+"""Pixels. Larger maps would be copied nine times over for little gain."""
+PROCESSORS = ("AVX2",)
+"""Whose instructions the products in 32 bits were measured with, in torch's words."""
+BFLOAT16 = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+"""Whether the processor has the instructions that products in bfloat16 were measured with."""
+_FEWEST_PRODUCTS = 1 << 15
+"""Of channels in and out: below, a step takes no time worth saving."""
+_PADDING = {(1, 1): (0, 0), (3, 3): (1, 1)}
+"""By width of the kernel: the output is as large as the input."""
+
+
+class SmallMaps(nn.Conv2d):
+    """Takes the place of `original` and keeps its parameters."""
+
+    def __init__(self, original: nn.Conv2d) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            original.in_channels,
+            original.out_channels,
+            pair(original.kernel_size),
+            padding=pair(original.padding),
+            bias=original.bias is not None,
+            device="meta",  # draws no random numbers
+        )
+        self.weight, self.bias = original.weight, original.bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self._learns_here(input) and self._is_quicker()):
+            return super().forward(input)
+        pixels = input.permute(0, 2, 3, 1)
+        if self.kernel_size != (1, 1):
+            pixels = neighbourhoods(pixels)
+        weight = self.weight.permute(0, 2, 3, 1).flatten(1)
+        return functional.linear(pixels, weight, self.bias).permute(0, 3, 1, 2)
+
+    def _learns_here(self, input: Tensor) -> bool:
+        """A training step on a CPU that meets a small map."""
+        if input.device.type != "cpu" or input.ndim != 4 or torch.compiler.is_compiling():
+            return False
+        small = input.shape[-2] * input.shape[-1] <= LARGEST_MAP
+        return small and torch.is_grad_enabled() and self.weight.requires_grad
+
+    def _is_quicker(self) -> bool:
+        if torch.is_autocast_enabled("cpu"):
+            return BFLOAT16 and self.kernel_size == (1, 1)
+        if self.weight.dtype != torch.float32:
+            return False
+        return torch.backends.cpu.get_cpu_capability() in PROCESSORS
+
+
+def neighbourhoods(pixels: Tensor) -> Tensor:
+    """From `[images, height, width, channels]`: the 3 x 3 pixels around each one, one after the
+    other, with zeros beyond the border."""
+    padded = functional.pad(pixels, (0, 0, 1, 1, 1, 1))
+    return padded.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3).flatten(3)
+
+
+def quicken(network: nn.Module) -> None:
+    """Replace the convolutions that may meet small maps."""
+    replace_convolutions(network, _replaceable, SmallMaps)
+
+
+def _replaceable(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Plain ones alone: other kinds of convolutions do something else to their weights."""
+    if type(module) is not nn.Conv2d or module.padding_mode != "zeros":
+        return False
+    same_size = module.padding == _PADDING.get(pair(module.kernel_size))
+    plain = module.groups == 1 and module.stride == module.dilation == (1, 1)
+    return same_size and plain and module.in_channels * module.out_channels >= _FEWEST_PRODUCTS

@@ -1,0 +1,116 @@
+"""MLflow: the server that MLFLOW_TRACKING_URI names, else the SQLite file `mlflow.db`."""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL import Image
+
+from unseen.optional import require
+from unseen.reports.trackers.base import Subject, to_markdown
+from unseen.settings.recipes import flattened
+
+_TAG = "unseen.run"
+_DEFAULTS = {
+    # MLflow's own values let a run wait four minutes for a server that does not answer
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+_LONGEST_NAME = 250
+_AT_ONCE = 100  # settings or numbers in one request
+
+
+class MlflowTracker:
+    packages = ("mlflow", "sqlalchemy", "alembic")
+
+    def start(self, subject: Subject) -> None:
+        for name, value in _DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        self._mlflow: Any = require("mlflow", extra="mlflow")
+        for name in ("mlflow", "alembic"):  # they tell of every table that they make
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._held: dict[str, int] | None = None
+        address = os.environ.get("MLFLOW_TRACKING_URI") or _local_file(subject)
+        self._client = self._mlflow.MlflowClient(address)
+        experiment = self._experiment(subject)
+        found = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{subject.identity}'")
+        if found:
+            self._run: str = found[0].info.run_id
+            self._held = {}
+            self._client.update_run(self._run, status="RUNNING")
+        else:
+            tags = {_TAG: subject.identity}
+            made = self._client.create_run(experiment, tags=tags, run_name=subject.name)
+            self._run = made.info.run_id
+            self._send_settings(subject.settings)
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        metric = self._mlflow.entities.Metric
+        now = int(time.time() * 1000)
+        named = {allowed_name(name): float(value) for name, value in values.items()}
+        new = [
+            metric(name, value, now, step)
+            for name, value in named.items()
+            if step > self._last_step(name)
+        ]
+        for start in range(0, len(new), _AT_ONCE):
+            self._client.log_batch(self._run, metrics=new[start : start + _AT_ONCE])
+
+    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        self._client.log_text(self._run, to_markdown(header, rows), f"{name}.md")
+
+    def figure(self, name: str, image: Image.Image) -> None:
+        self._client.log_image(self._run, image, artifact_file=f"{name}.png")
+
+    def close(self, finished: bool) -> None:
+        self._client.set_terminated(self._run, status="FINISHED" if finished else "KILLED")
+
+    def _experiment(self, subject: Subject) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "unseen"
+        found = self._client.get_experiment_by_name(name)
+        if found is not None:
+            return found.experiment_id
+        place = None
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            place = (subject.home / "mlflow").resolve().as_uri()
+        try:
+            return self._client.create_experiment(name, artifact_location=place)
+        except self._mlflow.MlflowException:  # another run was quicker
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                raise
+            return found.experiment_id
+
+    def _send_settings(self, settings: Mapping[str, Any]) -> None:
+        """Only once: MLflow lets nobody change them, and a resumed run may use other devices."""
+        param = self._mlflow.entities.Param
+        leaves = [
+            param(allowed_name(name), str(value))
+            for name, value in flattened(settings, "/").items()
+        ]
+        for start in range(0, len(leaves), _AT_ONCE):
+            self._client.log_batch(self._run, params=leaves[start : start + _AT_ONCE])
+
+    def _last_step(self, name: str) -> int:
+        """The last step that this run has of a number from before an interruption, or -1."""
+        if self._held is None:
+            return -1
+        if name not in self._held:
+            history = self._client.get_metric_history(self._run, name)
+            self._held[name] = max((metric.step for metric in history), default=-1)
+        return self._held[name]
+
+
+def allowed_name(name: str) -> str:
+    """MLflow takes letters, digits and a few signs, and nothing that looks like a path upwards."""
+    parts = (re.sub(r"[^\w.\- ]", "_", part) for part in name.split("/"))
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)[:_LONGEST_NAME]
+
+
+def _local_file(subject: Subject) -> str:
+    subject.home.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{(subject.home / 'mlflow.db').resolve()}"

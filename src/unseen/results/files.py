@@ -1,0 +1,85 @@
+"""Named arrays in a file. No torch."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from unseen.atomic import atomic_file
+from unseen.errors import UnseenError
+
+FORMAT = 2
+"""Of run folders, lists of runs, the choices of a sweep, saved models and exported files. It is
+raised by one with every change that older code, or newer code, would misread. Prepared images have
+a version of their own (`data.cache.PREPARATION_VERSION`): they are made again by themselves."""
+
+
+class FormatError(UnseenError):
+    """Written by another version of unseen."""
+
+
+def check_format(content: Any, path: Path, remedy: str) -> None:
+    """Raise unless `content`, read from `path`, says that it has today's format.
+
+    What says nothing is of the first format, which did not always name itself.
+    """
+    if not isinstance(content, dict):
+        raise UnseenError(f"{path} is damaged: it should hold names and values")
+    found = cast(dict[str, Any], content).get("format", 1)
+    if found == FORMAT:
+        return
+    if isinstance(found, int) and found > FORMAT:
+        remedy = "install a newer version of unseen to read it"
+    raise FormatError(
+        f"{path} was written in format {found}, and this version of unseen reads format {FORMAT}; "
+        f"{remedy}"
+    )
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = False) -> None:
+    """As numpy's savez, without the time of day: equal arrays make equal files."""
+    with atomic_file(path) as temporary:
+        _write(temporary, arrays, compress)
+
+
+def array_bytes(arrays: Mapping[str, Array], *, compress: bool = False) -> bytes:
+    """The content of the file that `write_arrays` makes."""
+    buffer = io.BytesIO()
+    _write(buffer, arrays, compress)
+    return buffer.getvalue()
+
+
+def _write(file: Path | io.BytesIO, arrays: Mapping[str, Array], compress: bool) -> None:
+    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name, array in arrays.items():
+            about = zipfile.ZipInfo(f"{name}.npy")
+            about.compress_type = kind
+            with archive.open(about, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def read_array(path: Path, name: str) -> Array:
+    """One of the arrays; the others are not loaded."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return arrays[name]
+    except FileNotFoundError as error:
+        raise UnseenError(f"there is no {path}") from error
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UnseenError(f"{path} is damaged: array '{name}' cannot be read ({error})") from error
+
+
+def read_arrays_if_whole(path: Path) -> dict[str, Array]:
+    """All arrays; none where there is no file, or a damaged one, as figures can do without."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}

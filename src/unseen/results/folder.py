@@ -1,0 +1,338 @@
+"""Runs that belong together: those below a folder, or those that a folder of tables lists."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unseen.atomic import read_json, write_json
+from unseen.errors import UnseenError
+from unseen.results.files import FORMAT, FormatError, check_format
+from unseen.results.result import RunResult, merged_identity, read_result, write_result
+from unseen.settings.experiment import Experiment, complete_settings, identity
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All records up to now; a line that a crash cut short is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        return [json.loads(line) for line in lines[:-1]]
+    except json.JSONDecodeError as error:
+        raise UnseenError(f"{path} is damaged: {error}") from error
+
+
+class MetricsLog:
+    """Appends records; `size` at a checkpoint lets a resumed run cut off what came after it."""
+
+    listener: Callable[[dict[str, Any]], None] | None = None
+    """Gets every record once it is written."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        path.touch()
+        if path.stat().st_size < size:
+            raise UnseenError(
+                f"{path} is shorter than at the run's last checkpoint; put it back, or remove "
+                f"{path.parent} to start again"
+            )
+        os.truncate(path, size)
+        self._file = path.open("ab")
+
+    def write(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        if self.listener is not None:
+            self.listener(record)
+
+    def sync(self) -> int:
+        """Make sure that everything is on disk; the number of bytes there are."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+_PLACE = "src/unseen/results/folder.py"
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, commit and hardware: what a reader needs to repeat the run."""
+    packages = ("unseen", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+    return {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "commit": source_commit(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+    }
+
+
+def processor_name() -> str:
+    """Such as `AMD EPYC 9654`, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def source_commit(module: Path = Path(__file__)) -> str | None:
+    """The commit of the source tree that runs; None where this module is not tracked at its place
+    in a repository: an environment may lie inside the repository of another project."""
+    place = _git(module, "ls-files", "--full-name", "--error-unmatch", module.name)
+    return _git(module, "rev-parse", "HEAD") if place == _PLACE else None
+
+
+def _git(module: Path, *words: str) -> str | None:
+    """What git answers in the module's folder; None where it fails or is not there."""
+    command = ["git", *words]
+    try:
+        answer = subprocess.run(
+            command, cwd=module.parent, capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+_LONGEST_NAME = 200
+
+
+class RunBusy(UnseenError):
+    """Another process is training the run."""
+
+
+class Failure(NamedTuple):
+    """Why a run could not be finished."""
+
+    error: str
+    attempts: int
+    """How often it was tried, over all commands."""
+    traceback: str
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "settings.json"
+        self.environment = path / "environment.json"
+        self.data = path / "data.json"
+        self.metrics = path / "metrics.jsonl"
+        self.timing = path / "timing.json"
+        self.survey = path / "survey.safetensors"
+        self.head = path / "head.safetensors"
+        self.arrays = path / "arrays.npz"
+        self.pictures = path / "pictures.npz"
+        self.profile = path / "profile.npz"
+        self.result = path / "result.json"
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.failure = path / "failure.json"
+        self.card = path / "README.md"
+
+    def weights(self, rule: str) -> Path:
+        """The weights that a selection rule chose."""
+        return self.path / "weights" / f"{rule}.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        return self.result.is_file()
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """One process at a time trains a run. The lock ends with its process, however that ends.
+
+        What an earlier process was writing when it was killed is removed.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RunBusy(
+                        f"another process is training the run in {self.path}; wait until it is "
+                        "done and run the same command again"
+                    ) from None
+                for leftover in self.path.rglob(".*.partial"):
+                    leftover.unlink(missing_ok=True)
+            yield
+
+    def clear_up(self) -> None:
+        """Remove what only an unfinished run needs: its checkpoint, which is the largest file by
+        far, and the error of an earlier attempt."""
+        if self.finished:
+            self.checkpoint.unlink(missing_ok=True)
+            self.failure.unlink(missing_ok=True)
+
+    def create(self, experiment: Experiment) -> None:
+        """Make the folder with settings and environment; one that is there already keeps them."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.settings.is_file():
+            self.read_settings()  # a run of another version is not resumed
+            return
+        write_json(self.environment, describe_environment())
+        write_json(self.settings, {"format": FORMAT, **complete_settings(experiment)})
+
+    def read_settings(self) -> dict[str, Any]:
+        """The settings that the run was started with."""
+        if not self.settings.is_file():
+            raise UnseenError(
+                f"{self.path} is not a run folder: it holds no settings.json; "
+                "'unseen train RECIPE' makes one"
+            )
+        settings = read_json(self.settings)
+        check_format(
+            settings,
+            self.path,
+            "train it again in another folder of runs (--runs DIR), or open it with the version of "
+            "unseen that wrote it",
+        )
+        return {key: value for key, value in settings.items() if key != "format"}
+
+    def read_result(self) -> RunResult:
+        if not self.finished:
+            raise UnseenError(
+                f"the run in {self.path} is not finished; resume it with: unseen train {self.path}"
+            )
+        return read_result(self.result)
+
+    def write_result(self, result: RunResult) -> None:
+        """The mark of a finished run."""
+        write_result(self.result, result)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return read_log(self.metrics)
+
+    def read_failure(self) -> Failure | None:
+        """Why the last attempt failed; None where none did, or where the run has finished since."""
+        if self.finished or not self.failure.is_file():
+            return None
+        return Failure(**read_json(self.failure))
+
+    def write_failure(self, error: str, traceback: str) -> None:
+        """One more attempt has failed."""
+        before = self.read_failure()
+        attempts = 1 + (before.attempts if before else 0)
+        write_json(self.failure, Failure(error, attempts, traceback)._asdict())
+
+
+def run_name(experiment: Experiment) -> str:
+    """A folder name a person can read, made unique by the identity of the settings."""
+    return _folder_name(experiment, f"seed{experiment.seed}", identity(experiment))
+
+
+def merged_name(experiment: Experiment, choose: str, runs: Collection[str]) -> str:
+    """As `run_name`, of a model merged from the runs with these identities."""
+    return _folder_name(experiment, f"merged{len(runs)}", merged_identity(choose, runs))
+
+
+def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
+    unseen = "+".join(experiment.data.unseen_domain) or "none"
+    parts = (
+        experiment.data.name,
+        experiment.network.name,
+        experiment.method.name,
+        unseen,
+        which,
+        unique,
+    )
+    *readable, unique = (safe_name(part) for part in parts)
+    # file systems allow 255 bytes; a letter may take four
+    shortened = "-".join(readable).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{shortened}-{unique}"
+
+
+def safe_name(text: str) -> str:
+    """A name from settings as part of a folder's name."""
+    return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]
+
+
+_RUN_LIST = "runs.json"
+
+
+class RunList(NamedTuple):
+    """Runs that belong together, wherever they lie, and what a reader should know of the choice."""
+
+    runs: tuple[Path, ...]
+    note: str = ""
+    rows: tuple[str, ...] = ()
+    """What the tables call each run's method; empty: the methods' own names."""
+
+
+def write_run_list(folder: Path, chosen: RunList) -> None:
+    """`runs.json` beside the tables made of them; the folder then stands for these runs."""
+    names = [Path(os.path.relpath(run, folder)).as_posix() for run in chosen.runs]
+    content = {"format": FORMAT, "runs": names, "note": chosen.note, "rows": list(chosen.rows)}
+    write_json(folder / _RUN_LIST, content)
+
+
+def read_run_list(folder: Path) -> RunList | None:
+    """The runs that a folder of tables was made of; None for any other folder."""
+    path = folder / _RUN_LIST
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    check_format(content, path, "make the tables again: unseen compare, or unseen sweep")
+    try:
+        runs = tuple(folder / name for name in content["runs"])
+        return RunList(runs, str(content["note"]), tuple(content.get("rows", ())))
+    except (KeyError, TypeError) as error:
+        raise UnseenError(f"{path} is damaged: it should hold 'runs' and 'note'") from error
+
+
+def find_runs(folder: Path) -> Iterator[RunFolder]:
+    """Every run below a folder, in order of name; or those that a folder of tables lists."""
+    listed = read_run_list(folder)
+    if listed is not None:
+        yield from (RunFolder(run) for run in listed.runs)
+        return
+    for settings in sorted(folder.rglob("settings.json")):
+        yield RunFolder(settings.parent)
+
+
+def about_other_formats(runs: Path) -> str:
+    """What to say where runs of another version lie among those to come; they are not touched."""
+    others: list[str] = []
+    for settings in sorted(runs.glob("*/settings.json")):
+        try:
+            RunFolder(settings.parent).read_settings()
+        except FormatError:
+            others.append(settings.parent.name)
+        except UnseenError:
+            continue
+    if not others:
+        return ""
+    one = len(others) == 1
+    return (
+        f"{runs} holds {len(others)} run{'' if one else 's'} that another version of unseen wrote "
+        f"(this one writes format {FORMAT}), for example {others[0]}; "
+        f"{'it is' if one else 'they are'} left alone and not counted. Move "
+        f"{'it' if one else 'them'} away, or choose another folder with --runs DIR"
+    )

@@ -1,0 +1,275 @@
+"""What is measured of a checkpoint that a selection rule chose: temperature, then all views."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.data.feed import Process
+from unseen.data.roles import Roles
+from unseen.results.files import Array
+from unseen.results.result import MEASURES, Calibration, DomainResult, Measured, Views, accuracy
+from unseen.results.statistics import fit_temperature
+from unseen.settings.experiment import Metric
+
+N_BINS = 15
+
+
+class Score(NamedTuple):
+    """How well a model answers some images, in short."""
+
+    accuracy: float
+    loss: float
+    """Mean cross-entropy."""
+    confusion: Array
+
+    def measure(self, metric: Metric) -> float:
+        return MEASURES[metric](self.confusion)
+
+
+class Counts:
+    """Confusion (true class by predicted class), confidence bins and summed cross-entropy of models
+    that answer the same images, as one tensor `[models, values]`. With `temperatures`, one for each
+    model, there are bins for the confidence at these, too."""
+
+    def __init__(
+        self,
+        n_models: int,
+        n_classes: int,
+        device: torch.device,
+        temperatures: Sequence[float] | None = None,
+    ) -> None:
+        self.n_models, self.n_classes = n_models, n_classes
+        self._divisors = [torch.ones((), device=device)]
+        if temperatures is not None:
+            each = torch.tensor(temperatures, dtype=torch.float32, device=device)
+            self._divisors.append(each.view(n_models, 1, 1))
+        size = n_classes**2 + 3 * N_BINS * len(self._divisors) + 1
+        self.values = torch.zeros(n_models, size, dtype=torch.float64, device=device)
+
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """Count one batch of class scores (logits), `[models, images, classes]`; without the first
+        dimension for one model."""
+        scores = scores.reshape(self.n_models, -1, self.n_classes).float()
+        predicted = scores.argmax(dim=2)
+        parts = [self._count(labels * self.n_classes + predicted, self.n_classes**2)]
+        for divisor in self._divisors:
+            confidence = (scores / divisor).softmax(dim=2).amax(dim=2)
+            bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
+            parts += [
+                self._count(bins, N_BINS),
+                self._count(bins, N_BINS, confidence),
+                self._count(bins, N_BINS, predicted == labels),
+            ]
+        own = _at(scores.log_softmax(dim=2), labels)
+        parts.append(-own.double().sum(dim=1, keepdim=True))
+        self.values += torch.cat(parts, dim=1)
+
+    def _count(self, cells: Tensor, number: int, weights: Tensor | None = None) -> Tensor:
+        apart = cells + number * torch.arange(self.n_models, device=cells.device).unsqueeze(1)
+        flat = None if weights is None else weights.double().flatten()
+        found = torch.bincount(apart.flatten(), flat, minlength=self.n_models * number)
+        return found.double().view(self.n_models, number)
+
+    def scores(self) -> list[Score]:
+        """Of each model."""
+        return [self._score(values) for values in self.values.cpu().numpy()]
+
+    def _score(self, values: Array) -> Score:
+        confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
+        return Score(accuracy(confusion), float(values[-1] / confusion.sum()), confusion)
+
+    def results(self) -> list[DomainResult]:
+        """Of each model."""
+        return [self._result(values) for values in self.values.cpu().numpy()]
+
+    def _result(self, values: Array) -> DomainResult:
+        square = self.n_classes**2
+        bins = values[square:-1].reshape(len(self._divisors), 3, N_BINS)
+        confusion = values[:square].astype(np.int64).reshape(self.n_classes, self.n_classes)
+        return DomainResult.counted(confusion, *map(_calibration, bins))
+
+
+def _calibration(bins: Array) -> Calibration:
+    images, confidence, correct = bins
+    return Calibration(
+        images=tuple(map(int, images)),
+        confidence=tuple(round(float(each), 6) for each in confidence),
+        correct=tuple(map(int, correct)),
+    )
+
+
+def _at(values: Tensor, labels: Tensor) -> Tensor:
+    """`[models, images]`: of all classes, the true one."""
+    return values.gather(2, labels.expand(len(values), -1).unsqueeze(2)).squeeze(2)
+
+
+Batches = Callable[[Array], Iterable[tuple[Tensor, Tensor]]]
+"""Image positions to batches of (images, labels)."""
+Predict = Callable[[Tensor, int | None], Tensor]
+Scores = dict[str, Score]
+"""By domain."""
+Add = Callable[[Tensor], Tensor]
+"""Sum of a tensor over all devices."""
+
+
+class DomainScores(NamedTuple):
+    """What models say about images of one domain that is not told to them."""
+
+    rows: Array
+    """Positions of the images in the index."""
+    scores: Tensor
+    """Raw class scores (logits), float32 on the CPU: `[models, images, classes]`."""
+    labels: Tensor
+
+    def of(self, model: int) -> tuple[Array, Array]:
+        """Scores of one of the models, and labels."""
+        return self.scores[model].numpy(), self.labels.numpy()
+
+
+class Evaluator:
+    """Measures a prediction function; it never sees a method, an optimizer or a loss.
+
+    With several models, the function answers for all of them at once, `[models, images, classes]`;
+    whatever is measured is a list with an entry for each model.
+    """
+
+    def __init__(
+        self, batches: Batches, n_classes: int, process: Process, add: Add, n_models: int = 1
+    ) -> None:
+        """`batches` gives this process's share of the images: every `world_size`-th one."""
+        self._batches = batches
+        self._n_classes = n_classes
+        self._process = process
+        self._add = add
+        self.n_models = n_models
+
+    def measure(
+        self,
+        predict: Predict,
+        images: Mapping[str, Array],
+        known: bool = False,
+        temperatures: Sequence[float] | None = None,
+        answered: Mapping[str, DomainScores] | None = None,
+    ) -> list[Measured]:
+        """With `known`, the n-th domain of `images` is told to the model as n. Domains without
+        images are left out, and images that were `answered` are not asked about again."""
+        each: list[Measured] = [{} for _ in range(self.n_models)]
+        for position, (domain, rows) in enumerate(images.items()):
+            if not len(rows):
+                continue
+            counts = Counts(self.n_models, self._n_classes, self._process.device, temperatures)
+            given = (answered or {}).get(domain)
+            if given is not None and np.array_equal(given.rows, rows):
+                device = self._process.device
+                counts.add(given.scores.to(device), given.labels.to(device))
+            else:
+                self._count(counts, predict, rows, position if known else None)
+            for measured, result in zip(each, counts.results(), strict=True):
+                measured[domain] = result
+        return each
+
+    def score(self, predict: Predict, images: Mapping[str, Array]) -> list[Scores]:
+        """What a checkpoint is chosen by, where the domain is not told."""
+        each: list[Scores] = [{} for _ in range(self.n_models)]
+        for domain, rows in images.items():
+            if not len(rows):
+                continue
+            counts = Counts(self.n_models, self._n_classes, self._process.device)
+            self._count(counts, predict, rows, None)
+            for scores, score in zip(each, counts.scores(), strict=True):
+                scores[domain] = score
+        return each
+
+    @torch.no_grad()
+    def answers(self, predict: Predict, images: Mapping[str, Array]) -> dict[str, DomainScores]:
+        """All scores themselves, the same on every device; domains without images are left out."""
+        found: dict[str, DomainScores] = {}
+        rank, processes = self._process.rank, self._process.world_size
+        for domain, rows in images.items():
+            if not len(rows):
+                continue
+            shape, device = (self.n_models, len(rows), self._n_classes), self._process.device
+            scores = torch.zeros(shape, device=device)
+            labels = torch.zeros(len(rows), dtype=torch.int64, device=device)
+            place = rank
+            for batch, own_labels in self._batches(rows):
+                end = place + processes * len(own_labels)
+                own = slice(place, end, processes)
+                given = predict(batch, None).reshape(self.n_models, -1, self._n_classes)
+                scores[:, own], labels[own] = given.float(), own_labels
+                place = end
+            found[domain] = DomainScores(rows, self._add(scores).cpu(), self._add(labels).cpu())
+        return found
+
+    @torch.no_grad()
+    def _count(self, counts: Counts, predict: Predict, rows: Array, domain: int | None) -> None:
+        for images, labels in self._batches(rows):
+            counts.add(predict(images, domain), labels)
+        counts.values = self._add(counts.values)
+
+
+def three_views(
+    evaluator: Evaluator,
+    predict: Predict,
+    uses_domain: bool,
+    out_of_domain: Mapping[str, Array],
+    in_domain: Mapping[str, Array],
+    temperatures: Sequence[float] | None = None,
+    answered: Mapping[str, DomainScores] | None = None,
+) -> list[Views]:
+    """Of each model; one that makes no use of the domain answers the third as the second. Images of
+    training domains that were `answered` without a domain are not asked about again."""
+    unseen = evaluator.measure(predict, out_of_domain, False, temperatures)
+    seen = evaluator.measure(predict, in_domain, False, temperatures, answered)
+    known = seen
+    if uses_domain:
+        known = evaluator.measure(predict, in_domain, True, temperatures)
+    return [
+        {"out_of_domain": out, "in_domain": within, "known_domain": told}
+        for out, within, told in zip(unseen, seen, known, strict=True)
+    ]
+
+
+MOST_VALIDATION_IMAGES = 5_000
+"""Of a domain, that the temperature is fitted on; more would only cost memory."""
+
+
+class Measurement(NamedTuple):
+    """Of one model."""
+
+    views: Views
+    temperature: float
+    """Fitted on the validation images; 1 where it could not be fitted."""
+
+
+def measure_checkpoint(
+    evaluator: Evaluator, predict: Predict, roles: Roles, uses_domain: bool
+) -> list[Measurement]:
+    """Of each model. Validation images are answered first, and only once: where they also measure
+    the in-domain view, these answers count."""
+    validation = evaluator.answers(predict, _at_most(roles.validation))
+    temperatures = [_fit(validation, model) for model in range(evaluator.n_models)]
+    views = three_views(
+        evaluator, predict, uses_domain, roles.out_of_domain, roles.in_domain,
+        temperatures, validation,
+    )  # fmt: skip
+    return [
+        Measurement(own, temperature) for own, temperature in zip(views, temperatures, strict=True)
+    ]
+
+
+def _fit(validation: Mapping[str, DomainScores], model: int) -> float:
+    scores, labels = zip(*(each.of(model) for each in validation.values()), strict=True)
+    return fit_temperature(scores, labels) or 1.0
+
+
+def _at_most(images: Mapping[str, Array]) -> dict[str, Array]:
+    """Spread evenly over a domain that has more."""
+    most = MOST_VALIDATION_IMAGES
+    return {
+        domain: rows if len(rows) <= most else rows[np.arange(most) * len(rows) // most]
+        for domain, rows in images.items()
+    }

@@ -1,0 +1,471 @@
+"""The result of a run: what was counted, by selection rule, view and domain. No torch.
+
+result = RunFolder(path).read_result()
+for domain, measured in result.view("source", "out_of_domain").items():
+    print(domain, measured.accuracy, measured.confusion)
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationError,
+    ValidationInfo,
+    computed_field,
+    model_validator,
+)
+
+from unseen.atomic import read_json, write_json
+from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.results.files import FORMAT, Array, check_format, read_array, write_arrays
+from unseen.settings.experiment import METRICS, Metric
+
+View = Literal["out_of_domain", "in_domain", "known_domain"]
+
+
+class ViewTexts(NamedTuple):
+    title: str
+    meaning: str
+    """What is measured, to follow the title."""
+    table_note: str
+    """What a number means in a table whose columns are the domains left out of training."""
+
+    def table_title(self, metric: Metric) -> str:
+        return f"{self.title.replace(' ', '-').capitalize()} {METRICS[metric]}"
+
+
+_OTHER_DOMAINS = "mean over these domains. The column names the domain left out of training."
+
+VIEWS: dict[View, ViewTexts] = {
+    "out_of_domain": ViewTexts(
+        "out of domain",
+        "images of a domain that training never saw",
+        "Images of the unseen domain, which names the column.",
+    ),
+    "in_domain": ViewTexts(
+        "in domain",
+        "held-out images of the training domains",
+        "Held-out images of the training domains; the model is not told the domain; "
+        f"{_OTHER_DOMAINS}",
+    ),
+    "known_domain": ViewTexts(
+        "known domain",
+        "the same images, with the domain given to the model",
+        f"Held-out images of the training domains; the model is told the domain; {_OTHER_DOMAINS}",
+    ),
+}
+"""In the order of tables."""
+
+
+class Confusion:
+    """Images of each true class (row) that were called each class (column)."""
+
+    def __init__(self, counts: Array | None = None, stored: tuple[Path, int] | None = None) -> None:
+        self._counts = counts
+        self._stored = stored
+        self._derived: dict[Callable[[Array], float], float] = {}
+
+    def read(self) -> Array:
+        """`int64 [classes, classes]`. Stored counts are read anew each time and not kept."""
+        if self._counts is not None:
+            return self._counts
+        assert self._stored is not None
+        path, number = self._stored
+        counts = read_array(path, str(number))
+        if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
+            raise UnseenError(f"{path} is damaged: array '{number}' is no confusion matrix")
+        return counts.astype(np.int64)
+
+    def derived(self, formula: Callable[[Array], float]) -> float:
+        """A number that follows from the counts; it is kept, unlike counts that were read."""
+        if formula not in self._derived:
+            self._derived[formula] = formula(self.read())
+        return self._derived[formula]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Confusion):
+            return NotImplemented
+        return np.array_equal(self.read(), other.read())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ConfusionFile:
+    """Collects the matrices of a run. Equal ones, as of two rules that chose one step, share a
+    place."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, int] = {}
+        self._arrays: dict[str, Array] = {}
+
+    def add(self, confusion: Confusion) -> int:
+        """The number of the matrix in the file."""
+        counts = confusion.read()
+        compact = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+        number = self._places.setdefault(compact.tobytes(), len(self._places))
+        self._arrays[str(number)] = compact
+        return number
+
+    def write(self, path: Path) -> None:
+        write_arrays(path, self._arrays, compress=True)
+
+
+def accuracy(confusion: Array) -> float:
+    """Share of right answers; every image counts the same."""
+    return int(confusion.trace()) / int(confusion.sum())
+
+
+def recall(confusion: Array) -> Array:
+    """Share of each class's images that were recognised; NaN for a class without images."""
+    total = confusion.sum(axis=1)
+    unknown = np.full(len(total), np.nan)
+    return np.divide(confusion.diagonal(), total, out=unknown, where=total > 0)
+
+
+def balanced_accuracy(confusion: Array) -> float:
+    """Mean recall; every class counts the same, however few images it has."""
+    return float(np.nanmean(recall(confusion)))
+
+
+def macro_f1(confusion: Array) -> float:
+    """Mean over classes of 2 · right / (images of the class + answers with it)."""
+    images, answers = confusion.sum(axis=1), confusion.sum(axis=0)
+    there = images > 0
+    f1: Array = 2 * confusion.diagonal()[there] / (images + answers)[there]
+    return float(f1.mean())
+
+
+def largest_class_share(confusion: Array) -> float:
+    """The accuracy of always answering with the class that has the most images."""
+    return int(confusion.sum(axis=1).max()) / int(confusion.sum())
+
+
+def always_largest(confusion: Array) -> Array:
+    """The confusion of a model that always answers with the class that has the most images."""
+    images = confusion.sum(axis=1)
+    answers = np.zeros_like(confusion)
+    answers[:, int(images.argmax())] = images
+    return answers
+
+
+MEASURES: dict[Metric, Callable[[Array], float]] = {
+    "accuracy": accuracy,
+    "balanced": balanced_accuracy,
+    "macro_f1": macro_f1,
+}
+
+
+def _of_always_largest(formula: Callable[[Array], float]) -> Callable[[Array], float]:
+    return lambda confusion: formula(always_largest(confusion))
+
+
+ALWAYS_LARGEST = {metric: _of_always_largest(formula) for metric, formula in MEASURES.items()}
+"""What a model gets that looks at no image and answers with the most frequent class."""
+
+
+class MergedRun(BaseModel):
+    """One of the runs that a merged one was made from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """Its identity."""
+    folder: str
+    """The name of its folder."""
+    seed: int
+    steps: int
+    seconds: float
+    validation: float
+    """On its source validation images, by the runs' metric: the mean over domains."""
+    averaged: bool
+    """False where the greedy choice left it out."""
+
+
+class Merged(BaseModel):
+    """What a model was merged from: its weights are the average of those of other runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    choose: Literal["all", "greedy"]
+    runs: tuple[MergedRun, ...]
+    """All that were trained for it, the best on source validation first."""
+
+    @property
+    def identity(self) -> str:
+        return merged_identity(self.choose, [each.run for each in self.runs])
+
+    @property
+    def averaged(self) -> tuple[MergedRun, ...]:
+        return tuple(each for each in self.runs if each.averaged)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted({each.seed for each in self.runs}))
+
+    @property
+    def steps(self) -> int:
+        """Of all runs together."""
+        return sum(each.steps for each in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """Of all runs together."""
+        return sum(each.seconds for each in self.runs)
+
+    @property
+    def label(self) -> str:
+        """`merged (7 runs)`: the number of runs that it cost."""
+        how = "merged greedily" if self.choose == "greedy" else "merged"
+        return f"{how} ({len(self.runs)} runs)"
+
+    @property
+    def description(self) -> str:
+        """A sentence for people."""
+        left_out = len(self.runs) - len(self.averaged)
+        chosen = f", chosen greedily by source validation ({left_out} left out)" if left_out else ""
+        return (
+            f"Merged from {len(self.runs)} runs: its weights are the average of those of "
+            f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
+        )
+
+
+def merged_identity(choose: str, runs: Iterable[str]) -> str:
+    """Another one for runs with other identities, and for another way to choose among them."""
+    text = json.dumps([choose, *sorted(runs)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+CONFUSIONS = "confusions.npz"
+"""Beside result.json."""
+UPPER_BOUND = "trained on the target's labels (upper bound)"
+"""What tables call a model that was trained on labels of the domain that it is measured on."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+
+class Calibration(_Record):
+    """Equal bins of confidence from 0 to 1."""
+
+    images: tuple[int, ...]
+    confidence: tuple[float, ...]
+    """Summed over the images of a bin."""
+    correct: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Calibration":
+        if len({len(self.images), len(self.confidence), len(self.correct)}) != 1:
+            raise ValueError("images, confidence and correct have one number for each bin")
+        if not any(self.images):
+            raise ValueError("no bin has images")
+        return self
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean gap between confidence and accuracy, weighted by
+        how many images a bin holds."""
+        gaps = (abs(c - right) for c, right in zip(self.confidence, self.correct, strict=True))
+        return sum(gaps) / sum(self.images)
+
+
+def _from_file(value: Any, info: ValidationInfo) -> Any:
+    path: Any = info.context
+    return Confusion(stored=(path, value)) if isinstance(value, int) else value
+
+
+def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
+    file: Any = info.context
+    return file.add(confusion)
+
+
+class DomainResult(_Record):
+    """Answers on the images of one domain. All measures derive from counts."""
+
+    images: int = Field(gt=0)
+    correct: int = Field(ge=0)
+    calibration: Calibration
+    """By the model's own confidence."""
+    calibrated: Calibration | None = None
+    """By its confidence at the temperature of the selection rule; None in records of versions that
+    fitted none."""
+    counts: Annotated[Confusion, BeforeValidator(_from_file), PlainSerializer(_to_file)] = Field(
+        alias="confusion"
+    )
+
+    @classmethod
+    def counted(
+        cls, confusion: Array, calibration: Calibration, calibrated: Calibration | None = None
+    ) -> "DomainResult":
+        return cls(
+            images=int(confusion.sum()),
+            correct=int(confusion.trace()),
+            calibration=calibration,
+            calibrated=calibrated,
+            confusion=Confusion(confusion),
+        )
+
+    @computed_field
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.images
+
+    @computed_field
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean recall over the classes that have images."""
+        return self.measure("balanced")
+
+    @computed_field
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 over the classes that have images."""
+        return self.measure("macro_f1")
+
+    @computed_field
+    @property
+    def largest_class_share(self) -> float:
+        """The accuracy of always answering with the class that has the most images."""
+        return self.counts.derived(largest_class_share)
+
+    def measure(self, metric: Metric) -> float:
+        if metric == "accuracy":
+            return self.accuracy
+        return self.counts.derived(MEASURES[metric])
+
+    def always_largest(self, metric: Metric) -> float:
+        """What always answering with the class that has the most images would get."""
+        return self.counts.derived(ALWAYS_LARGEST[metric])
+
+    @computed_field
+    @property
+    def calibration_error(self) -> float:
+        return self.calibration.error
+
+    @computed_field
+    @property
+    def calibrated_error(self) -> float | None:
+        """The calibration error that is left at the temperature of the selection rule."""
+        return None if self.calibrated is None else self.calibrated.error
+
+    @property
+    def confusion(self) -> Array:
+        """`[classes, classes]`: images of a true class (row) that were called each class."""
+        return self.counts.read()
+
+    @property
+    def recall(self) -> Array:
+        """Share of each class's images that were recognised; NaN for a class without images."""
+        return recall(self.confusion)
+
+
+Measured = dict[str, DomainResult]
+"""By domain."""
+Views = dict[View, Measured]
+
+
+class RuleResult(_Record):
+    """The checkpoint that a selection rule chose."""
+
+    step: int
+    views: Views
+    temperature: float | None = Field(default=None, gt=0)
+    """Class scores are divided by it before they become probabilities: fitted on the source
+    validation images, every domain weighing the same. 1 where they have no wrong answer to fit on;
+    None in records of versions that fitted none."""
+
+
+class RunResult(_Record):
+    """The content of result.json."""
+
+    run: str
+    """The identity of the run's settings, or of the runs that it was merged from."""
+    dataset: str
+    method: str
+    backbone: str
+    setting: Literal["generalization", "adaptation"]
+    seed: int
+    """Of a merged model the lowest of its runs' seeds."""
+    steps: int
+    training_domains: tuple[str, ...]
+    unseen_domains: tuple[str, ...]
+    trained_on_unseen: bool = False
+    """An upper bound: the unseen domains are among the training domains, and the model is measured
+    on those of their images that did not train."""
+    classes: tuple[str, ...]
+    data: str
+    """Digest of all images."""
+    selection: str
+    """The rule that counts for this run."""
+    metric: Metric = "accuracy"
+    """What its rule chose the checkpoint by."""
+    remarks: tuple[str, ...] = ()
+    merged: Merged | None = None
+    """Of a model that was not trained, but averaged from others."""
+    rules: dict[str, RuleResult]
+
+    @property
+    def label(self) -> str:
+        """`dmg`, or `dmg, merged (7 runs)`; an upper bound says so."""
+        name = labelled_bound(self.method) if self.trained_on_unseen else self.method
+        return name if self.merged is None else f"{name}, {self.merged.label}"
+
+    @property
+    def source_domains(self) -> tuple[str, ...]:
+        """Training domains that it is not measured on as unseen ones."""
+        return tuple(name for name in self.training_domains if name not in self.unseen_domains)
+
+    def under(self, rule: str) -> RuleResult:
+        if rule not in self.rules:
+            raise SettingsError(
+                f"the run recorded the selection rules {', '.join(self.rules)}, and not '{rule}'"
+            )
+        return self.rules[rule]
+
+    def view(self, rule: str, name: View) -> Mapping[str, DomainResult]:
+        """By domain."""
+        if name not in VIEWS:
+            raise SettingsError(unknown_name("view", name, VIEWS))
+        return self.under(rule).views.get(name, {})
+
+    def mean(self, rule: str, view: View, metric: Metric | None = None) -> float | None:
+        """By the run's own metric or another, every domain counting the same; None where the view
+        has no domain."""
+        measured = self.view(rule, view).values()
+        return fmean(each.measure(metric or self.metric) for each in measured) if measured else None
+
+
+def labelled_bound(method: str) -> str:
+    """The name of a row that is an upper bound, which never goes without saying so."""
+    return method if UPPER_BOUND in method else f"{method}, {UPPER_BOUND}"
+
+
+def read_result(path: Path) -> RunResult:
+    content = read_json(path)
+    check_format(content, path, "train the run again, in another folder of runs (--runs DIR)")
+    try:
+        return RunResult.model_validate(content, context=path.with_name(CONFUSIONS))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = "is missing" if first["type"] == "missing" else first["msg"]
+        raise UnseenError(f"{path} is damaged: {where}: {what}; train the run again") from error
+
+
+def write_result(path: Path, result: RunResult) -> None:
+    """The arrays first: a result that is there is whole."""
+    file = ConfusionFile()
+    content = result.model_dump(mode="json", by_alias=True, context=file)
+    file.write(path.with_name(CONFUSIONS))
+    write_json(path, {"format": FORMAT, **content})

@@ -1,0 +1,145 @@
+"""Which step of a run counts, decided from its evaluation records alone. No torch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.settings.experiment import METRICS, Metric
+
+WITHOUT_LABELS: dict[str, str] = {
+    "infomax": "highest information maximisation on unlabelled target images: sure answers, of all "
+    "classes",
+    "snd": "highest soft neighbourhood density of unlabelled target images: answers in dense "
+    "groups",
+    "bnm": "largest nuclear norm of the predictions on unlabelled target images: sure and diverse "
+    "answers",
+    "dev": "lowest validation loss over the training domains, images that look like the target's "
+    "counting more",
+}
+"""Rules for adaptation, where training sees images of the target, and never a label of it."""
+
+RULES: dict[str, str] = {
+    "source": "best mean validation {metric} over the training domains, earliest on ties",
+    "last": "the last step of training, nothing is chosen",
+    **WITHOUT_LABELS,
+    "oracle": "chosen on the unseen domain's labels, an upper bound",
+}
+"""`meaning` fills in the metric."""
+
+DRAW_RULES: dict[str, str] = {
+    "source": "the draw and step with the best mean validation {metric} over the training domains",
+    "last": "the draw with the best mean validation {metric} over the training domains at the last "
+    "step, which counts",
+    "leave-one-domain-out": "the draw that does best on the other domains when each of them, too, "
+    "is held out of training; the step by source validation",
+    **{name: f"the draw and step with the {about}" for name, about in WITHOUT_LABELS.items()},
+    "oracle": "the draw chosen on the unseen domain's labels, an upper bound",
+}
+"""How a sweep chooses among draws of settings, from the records of finished runs."""
+
+
+def meaning(rule: str, metric: Metric | None, rules: Mapping[str, str] = RULES) -> str:
+    """What a rule does; without a metric, that of runs which have different ones."""
+    return rules[rule].format(metric=METRICS[metric] if metric else "result")
+
+
+def rule_note(rule: str, metric: Metric | None = "accuracy") -> str:
+    return f"Selection rule {rule}: {meaning(rule, metric)}."
+
+
+class SelectBy(NamedTuple):
+    """How the checkpoint of a run is chosen."""
+
+    rule: str
+    metric: Metric = "accuracy"
+
+
+class Evaluation(NamedTuple):
+    """Accuracies by domain name at one step, and the mean cross-entropy on validation images;
+    `unseen` is filled for the oracle only, `without_labels` in adaptation. Of a run with another
+    metric, there are its values, too, and they decide."""
+
+    step: int
+    validation: Mapping[str, float]
+    unseen: Mapping[str, float] | None = None
+    validation_loss: Mapping[str, float] | None = None
+    without_labels: Mapping[str, float] | None = None
+    """By selection rule: what it finds in unlabelled target images, the higher the better."""
+    metric: Metric = "accuracy"
+    validation_metric: Mapping[str, float] | None = None
+    unseen_metric: Mapping[str, float] | None = None
+
+    def seen_by(self, rule: str) -> Mapping[str, float]:
+        """All that a rule gets to see; its mean counts. Only the oracle sees values of an unseen
+        domain."""
+        if rule in WITHOUT_LABELS:
+            values = self.without_labels or {}
+            return {rule: values[rule]} if rule in values else {}
+        if rule == "oracle":
+            return (self.unseen if self.unseen_metric is None else self.unseen_metric) or {}
+        return self.deciding
+
+    @property
+    def deciding(self) -> Mapping[str, float]:
+        """On the validation images, by the run's metric."""
+        return self.validation if self.validation_metric is None else self.validation_metric
+
+    @property
+    def score(self) -> float:
+        """Mean over the training domains."""
+        return fmean(self.deciding.values())
+
+
+def recorded_validation(record: Mapping[str, Any]) -> Mapping[str, float]:
+    """Values that decide, from an evaluation in metrics.jsonl; where there are no others beside
+    them, accuracies."""
+    others = (record[key] for metric in METRICS if (key := f"validation_{metric}") in record)
+    return next(others, record["validation"])
+
+
+def check_rule(rule: str) -> None:
+    """Raise for a rule that does not exist, naming the nearest one."""
+    if rule not in RULES:
+        raise SettingsError(unknown_name("selection rule", rule, RULES))
+
+
+def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
+    """The step that counts under a rule: the highest mean over domains, and the earliest of equal
+    ones."""
+    check_rule(rule)
+    if not evaluations:
+        raise UnseenError("no evaluation was recorded, so no step can be chosen; train the run")
+    if rule == "last":
+        return max(each.step for each in evaluations)
+    by_step = {each.step: each.seen_by(rule) for each in evaluations}
+    for step, values in by_step.items():
+        _check_values(rule, step, values)
+    return min(by_step, key=lambda step: (-fmean(by_step[step].values()), step))
+
+
+def _check_values(rule: str, step: int, values: Mapping[str, float]) -> None:
+    if not values and rule == "oracle":
+        raise SettingsError(
+            f"step {step} has no accuracy on an unseen domain, which the rule 'oracle' "
+            "needs; train with selection=oracle and data.unseen_domain set"
+        )
+    if not values and rule in WITHOUT_LABELS:
+        raise SettingsError(
+            f"step {step} has no value of the rule '{rule}', which looks at unlabelled target "
+            "images; train the run anew, with setting=adaptation"
+        )
+    if not values:
+        raise SettingsError(
+            f"step {step} has no validation accuracy, which the rule 'source' "
+            "needs; set data.validation_share above 0 or choose selection=last"
+        )
+    for domain, value in values.items():
+        if not math.isfinite(value) and rule in WITHOUT_LABELS:
+            raise UnseenError(f"the value of '{rule}' at step {step} is {value}, not a number")
+        if not math.isfinite(value):
+            raise UnseenError(
+                f"the result on '{domain}' at step {step} is {value}, expected "
+                "a number from 0 to 1; check that the domain has images to evaluate"
+            )

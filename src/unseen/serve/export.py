@@ -1,0 +1,320 @@
+"""Exports a model as one file: traced, written, opened again, compared, and only then kept."""
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from unseen.atomic import atomic_file, write_text
+from unseen.data.augment import PixelScale, to_input
+from unseen.data.dataset import open_dataset
+from unseen.data.images import to_square
+from unseen.errors import SettingsError, UnseenError
+from unseen.methods.base import DomainAware, Method
+from unseen.optional import require
+from unseen.results.files import FORMAT
+from unseen.serve.model import Model
+from unseen.serve.onnx import OnnxModel
+from unseen.serve.predictor import UNKNOWN, Answers, Metadata
+from unseen.settings.experiment import identity
+
+_PRECISION = 2.0**22
+
+
+def to_squares(images: Tensor, size: int) -> Tensor:
+    """uint8 `[images, height, width, 3]` as float32 `[images, 3, size, size]`, in steps of one.
+
+    The same as `unseen.data.images.to_square`: width first, then height.
+    """
+    pixels = images.permute(0, 3, 1, 2).to(torch.float64)
+    narrow = _resized(pixels, size)
+    return _resized(narrow.transpose(2, 3), size).transpose(2, 3).to(torch.float32)
+
+
+def _resized(pixels: Tensor, size: int) -> Tensor:
+    """The last axis at another length, in whole numbers 0 to 255."""
+    old = torch.arange(pixels.shape[-1], dtype=torch.float64, device=pixels.device)
+    sums = pixels @ _weights(old, size)
+    return ((sums + _PRECISION / 2) / _PRECISION).floor().clamp(0, 255)
+
+
+def _weights(old: Tensor, size: int) -> Tensor:
+    """`[old length, size]`: what each old pixel adds to each new one, in units of 2^-22."""
+    length = old[-1] + 1
+    scale = length / size
+    reach = scale.clamp(min=1.0)  # larger pictures are averaged, smaller ones interpolated
+    new = torch.arange(size, dtype=torch.float64, device=old.device)
+    centre = (new + 0.5) * scale
+    first = (centre - reach + 0.5).floor().clamp(min=0)
+    end = torch.minimum((centre + reach + 0.5).floor(), length)
+    place = old[:, None]
+    tent = 1 - ((place - centre + 0.5) * (1 / reach)).abs()
+    inside = (place >= first) & (place < end)
+    weights = torch.where(inside, tent.clamp(min=0), 0.0)
+    return (weights / weights.sum(dim=0) * _PRECISION + 0.5).floor()
+
+
+def describe(model: Model) -> Metadata:
+    experiment = model.experiment
+    return Metadata(
+        format=FORMAT,
+        classes=model.classes,
+        domains=model.domains,
+        image_size=model.image_size,
+        opinions=model.has_opinions,
+        method=experiment.method.name,
+        backbone=experiment.network.name,
+        dataset=experiment.data.name,
+        selection=experiment.selection,
+        run=identity(experiment),
+        profile="" if model.profile is None else model.profile.to_text(),
+        temperature=model.fitted_temperature,
+    )
+
+
+class Plain(nn.Module):
+    """`images` uint8 [n, height, width, 3] to calibrated `probabilities` [n, classes]."""
+
+    def __init__(self, method: Method, temperature: float) -> None:
+        super().__init__()
+        self.method = method
+        self.temperature = temperature
+        network = method.network
+        self.size = network.image_size
+        self.scale = PixelScale(network.mean, network.std)
+
+    def inputs(self, images: Tensor) -> Tensor:
+        return to_input(to_squares(images, self.size), self.scale)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return (self.method.predict(self.inputs(images)) / self.temperature).softmax(dim=1)
+
+
+class WithDomains(Plain):
+    """Also takes `domain`, the number of the training domain or -1, and gives `opinions`
+    [n, domains, classes]."""
+
+    method: DomainAware
+
+    def forward(self, images: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        scores, opinions = self.method.scores_and_opinions(self.inputs(images))
+        known = opinions.index_select(0, domain.clamp(min=0).reshape(1)).squeeze(0)
+        chosen = torch.where(domain < 0, scores, known)
+        by_image = opinions.transpose(0, 1) / self.temperature
+        return (chosen / self.temperature).softmax(dim=1), by_image.softmax(dim=2)
+
+
+def trace(method: Method, temperature: float) -> ExportedProgram:
+    """The method as one graph, for any number of images of any size."""
+    sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
+    plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
+    kind = WithDomains if isinstance(plain, DomainAware) else Plain
+    graph = kind(plain, temperature)
+    n_inputs = 2 if isinstance(plain, DomainAware) else 1
+    images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
+    inputs = (images, torch.tensor(UNKNOWN))[:n_inputs]
+    shapes = (sizes, {})[:n_inputs]
+    try:
+        with torch.no_grad():
+            program = torch.export.export(graph.eval(), inputs, dynamic_shapes=shapes)
+    except Exception as error:  # the tracer raises nearly anything
+        reason = str(error).strip().partition("\n")[0]
+        raise UnseenError(
+            f"{type(method).__name__} cannot be exported: torch.export says '{reason}'. "
+            "A network or method of your own has to be traceable: no Python branches on values, "
+            "images.shape[0] in place of len(images)"
+        ) from error
+    for node in program.graph.nodes:  # source lines and paths of this machine
+        node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
+    return program
+
+
+Answer = Callable[[np.ndarray, int | None, bool], Answers]
+"""`Predictor.answer`, of a model or of a file."""
+_PICTURES = 6
+
+
+class Parity(NamedTuple):
+    """The largest difference between two probabilities, and on what it was found."""
+
+    difference: float
+    answers: int
+    """How many answers were compared: images, times what the model was told of their domain."""
+    pictures: str
+
+
+def compare(model: Model, answer_of_file: Answer) -> Parity:
+    """At the network's size and at others, one image at a time and several, for an unknown domain
+    and for each known one."""
+    pictures, kind = _pictures(model)
+    size = model.image_size
+    told = [None, *range(len(model.domains))] if model.has_opinions else [None]
+    largest, answers = 0.0, 0
+    for batch in _batches(pictures, size):
+        squares = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
+        for domain in told:
+            expected = model.answer(squares, domain, model.has_opinions)
+            found = answer_of_file(batch, domain, model.has_opinions)
+            for one, other in zip(expected, found, strict=True):
+                if one is not None and other is not None:
+                    largest = max(largest, float(np.abs(one - other).max()))
+            answers += len(batch)
+    return Parity(largest, answers, kind)
+
+
+def _batches(pictures: list[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Each picture as it is; then all of them at one size, for several sizes."""
+    for picture in pictures:
+        yield picture[None]
+    for height, width in ((size, size), (size * 5 // 3, size * 3 // 4), (size // 2 + 1, size * 2)):
+        resized = [Image.fromarray(picture).resize((width, height)) for picture in pictures]
+        yield np.stack([np.array(image) for image in resized])
+
+
+def _pictures(model: Model) -> tuple[list[np.ndarray], str]:
+    """Images of the dataset that the model was trained on, where it is available."""
+    try:
+        dataset = open_dataset(model.experiment.data)
+        chosen = np.linspace(0, len(dataset.index()) - 1, _PICTURES).astype(int)
+        pictures = [np.array(dataset.read(int(position))) for position in chosen]
+        return pictures, f"images of {model.experiment.data.name}"
+    except (UnseenError, OSError):
+        random = np.random.default_rng(0)
+        sizes = random.integers(model.image_size // 2 + 1, 2 * model.image_size, (_PICTURES, 2))
+        return [_made_up(random, *size) for size in sizes], "made-up pictures"
+
+
+def _made_up(random: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Soft shapes under fine grain."""
+    shapes = Image.fromarray(random.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+    soft = np.asarray(shapes.resize((int(width), int(height)), Image.Resampling.BICUBIC))
+    return np.clip(soft + random.normal(0, 12, soft.shape), 0, 255).astype(np.uint8)
+
+
+def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None:
+    """One file. Names of classes and domains are in its metadata; `domain` has a default."""
+    onnx = require("onnx", "onnx")
+    require("onnxscript", "onnx")
+    n_names = 2 if metadata.opinions else 1
+    inputs, outputs = ["images", "domain"][:n_names], ["probabilities", "opinions"][:n_names]
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    # the converter reports its progress on stdout, and warns about its own internals
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        converted = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=inputs, output_names=outputs
+        )
+    assert converted is not None
+    model = converted.model_proto
+    if metadata.opinions:  # an input that has an initial value may be left out
+        default = onnx.numpy_helper.from_array(np.array(UNKNOWN, dtype=np.int64), "domain")
+        model.graph.initializer.append(default)
+    values = {key: json.dumps(value) for key, value in metadata._asdict().items()}
+    onnx.helper.set_model_props(model, values)
+    model.producer_name = "unseen"
+    path.write_bytes(model.SerializeToString())
+    onnx.checker.check_model(path, full_check=True)
+
+
+def write_torch(program: ExportedProgram, metadata: Metadata, path: Path) -> None:
+    """One file; names of classes and domains are in `extra/unseen.json`."""
+    with path.open("wb") as file:
+        extra = {"unseen.json": json.dumps(metadata._asdict())}
+        torch.export.save(program, file, extra_files=extra)
+
+
+def answers_of_file(path: Path) -> Answer:
+    """What a file that this process has just written answers."""
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = torch.export.load(file).module()
+
+    @torch.no_grad()
+    def answer(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+        images = torch.as_tensor(pixels)
+        if not opinions:
+            return Answers(graph(images).numpy(), None)
+        chosen = torch.tensor(UNKNOWN if domain is None else domain)
+        probabilities, each = graph(images, chosen)
+        return Answers(probabilities.numpy(), each.numpy())
+
+    return answer
+
+
+Target = Literal["onnx", "torch"]
+TOLERANCE = 1e-4
+
+
+class FileFormat(NamedTuple):
+    suffix: str
+    write: Callable[[ExportedProgram, Metadata, Path], None]
+    open: Callable[[Path], Answer]
+    runs_in: str
+
+
+def _answers_of_onnx_file(path: Path) -> Answer:
+    return OnnxModel(path, "cpu").answer
+
+
+FORMATS: dict[Target, FileFormat] = {
+    "onnx": FileFormat(
+        ".onnx",
+        write_onnx,
+        _answers_of_onnx_file,
+        "onnxruntime, without unseen and torch",
+    ),
+    "torch": FileFormat(".pt2", write_torch, answers_of_file, "torch, without unseen"),
+}
+
+
+class Exported(NamedTuple):
+    path: Path
+    card: Path
+    parity: Parity
+
+
+def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -> Exported:
+    """Write the model as one file, with its card beside it.
+
+    Nothing is left behind if the file's probabilities differ from the model's by more than
+    `tolerance`.
+    """
+    file_format = FORMATS[to]
+    if path.suffix != file_format.suffix:
+        raise SettingsError(
+            f"{path} should end in {file_format.suffix}, so that programs recognise the format"
+        )
+    program = trace(model.method, model.temperature)
+    with atomic_file(path) as temporary:
+        file_format.write(program, describe(model), temporary)
+        parity = compare(model, file_format.open(temporary))
+        if not parity.difference <= tolerance:
+            raise UnseenError(
+                f"{path} was not written: its probabilities differ from the model's by up to "
+                f"{parity.difference:.1e}, more than --tolerance {tolerance:g} "
+                f"({parity.answers} answers on {parity.pictures} were compared)"
+            )
+    card = path.with_name(f"{path.name}.md")
+    write_text(card, f"{model.card}\n{_about_the_file(path, file_format, parity)}")
+    return Exported(path, card, parity)
+
+
+def _about_the_file(path: Path, file_format: FileFormat, parity: Parity) -> str:
+    return (
+        f"## The file {path.name}\n\n"
+        f"It runs in {file_format.runs_in}. It takes pictures of any size and holds their "
+        "preparation, the names of classes and domains, and the whole prediction. When it was "
+        f"made, its probabilities differed from the model's by at most {parity.difference:.1e} "
+        f"({parity.answers} answers on {parity.pictures}).\n"
+    )

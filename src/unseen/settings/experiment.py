@@ -1,0 +1,365 @@
+"""Settings: every choice of an experiment, its meaning, default and bounds. No torch."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    model_validator,
+)
+
+from unseen.errors import SettingsError
+from unseen.settings import catalog
+from unseen.settings.base import (
+    NEUTRAL_AT_DEFAULT,
+    NO_EFFECT_ON_RESULT,
+    LogUniform,
+    Settings,
+    deciding,
+)
+
+
+def as_list(value: Any) -> Any:
+    """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
+    if isinstance(value, int):  # a folder called 2007, say, which YAML takes for a number
+        value = str(value)
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+
+Metric = Literal["accuracy", "balanced", "macro_f1"]
+
+METRICS: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "balanced": "balanced accuracy",
+    "macro_f1": "macro F1",
+}
+"""As tables and messages call them."""
+
+
+class OptimizerSettings(Settings):
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    """The algorithm."""
+    lr: Annotated[float, LogUniform(1e-5, 3e-4)] = Field(default=1e-4, gt=0)
+    """Learning rate, before the schedule."""
+    weight_decay: Annotated[float, LogUniform(1e-6, 1e-2)] = Field(default=0.0, ge=0)
+    """L2 penalty on the weights (decoupled with `adamw`)."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    nesterov: bool = False
+    """Nesterov momentum, for SGD."""
+    new_layers_lr_factor: float = Field(default=1.0, gt=0)
+    """Multiplies `lr` for layers that did not come with pretrained weights."""
+    layer_decay: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    """Multiplies `lr` once more for each stage (with weights) that is further from the network's
+    last one. Rates that a method sets for its own parameters stay as they are."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "OptimizerSettings":
+        if self.name == "sgd" and self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+
+class ScheduleSettings(Settings):
+    name: Literal["constant", "exponential", "inverse", "cosine", "flat"] = "constant"
+    """constant; exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero; flat: up to
+    `decay_from` constant, then a cosine to zero."""
+    gamma: float = Field(default=0.99, gt=0)
+    """Of `exponential` and `inverse`."""
+    power: float = Field(default=0.75, gt=0)
+    """Of `inverse`."""
+    unit: Literal["step", "epoch", "run"] = "epoch"
+    """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
+    warmup: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
+    """Share of the run over which the rate rises in a straight line; under every schedule."""
+    decay_from: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, ge=0, le=1)
+    """Of `flat`: share of the run after which the rate falls; 1: never."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "ScheduleSettings":
+        if self.name == "flat" and self.warmup > self.decay_from:
+            raise ValueError("decay_from lies before the end of warmup; the rate never gets up")
+        return self
+
+
+class AveragingSettings(Settings):
+    """The model that counts is an average of the weights at many steps: it is validated, chosen,
+    saved and exported in the place of the weights themselves. Keep the learning rate up over the
+    averaged part (`schedule.name=flat`)."""
+
+    name: Literal["none", "mean", "ema", "swad"] = "none"
+    """none; mean: of all steps from `start` on; ema: the same, where older steps fade by `decay`;
+    swad: mean of the steps in which the validation loss is low (NeurIPS 2021)."""
+    start: float = Field(default=0.25, ge=0, lt=1)
+    """Of `mean` and `ema`: share of the run after which they begin (where a method has two phases,
+    share of the second one)."""
+    decay: float = Field(default=0.99, gt=0, lt=1)
+    """Of `ema`: a step counts this much less than the next one."""
+    valley_start: int = Field(default=3, ge=1)
+    """Of `swad`: it begins at an evaluation with the lowest loss of so many, itself and the next
+    ones; the paper's N_s."""
+    valley_end: int = Field(default=6, ge=1)
+    """Of `swad`: it ends before so many evaluations in a row whose loss is too high; the paper's
+    N_e."""
+    valley_rise: float = Field(default=0.3, ge=0)
+    """Of `swad`: too high is a loss above 1 + this times the mean of those at the start; the
+    paper's r."""
+
+
+class AugmentSettings(Settings):
+    """As in DomainBed where nothing else is said; all of it is done on whole batches."""
+
+    crop_scale: float = Field(default=0.7, gt=0, le=1)
+    """Smallest share of the area that a random crop keeps; 1: no crop."""
+    flip: float = Field(default=0.5, ge=0, le=1)
+    """Chance of a horizontal flip."""
+    jitter: float = Field(default=0.3, ge=0, le=1)
+    """Strength of brightness, contrast, saturation and hue changes."""
+    grayscale: float = Field(default=0.1, ge=0, le=1)
+    """Chance of losing all colour."""
+    randaugment: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
+    sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
+    randaugment_operations: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=2, ge=1, le=8)
+    """How many of those operations an image gets."""
+    random_convolution: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Chance that an image is mixed with itself under a random filter (RandConv): shapes stay,
+    textures change."""
+    amplitude_mix: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Largest share of the Fourier amplitude that comes from an image of another training domain
+    (FACT): it changes the look, the phase keeps the shapes."""
+    erasing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Chance that a random rectangle (2 to 33 % of the area) is replaced by the image's mean."""
+    mixstyle: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    """Chance that an image gets channel statistics mixed with those of an image of another domain,
+    at each of `mixstyle_stages`."""
+    mixstyle_stages: Annotated[Names, NEUTRAL_AT_DEFAULT] = ()
+    """Stages whose input is mixed: early ones, for example `blocks.1,blocks.2`."""
+    mixstyle_alpha: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.1, gt=0, le=1)
+    """α of Beta(α, α), from which the share of an image's own statistics is drawn."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "AugmentSettings":
+        if (self.mixstyle > 0) != bool(self.mixstyle_stages):
+            raise ValueError(
+                "mixstyle needs a chance and stages, such as mixstyle=0.5 "
+                "mixstyle_stages=blocks.1,blocks.2; give both or none"
+            )
+        return self
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,1,2` or `0-4`, or both."""
+    seeds: list[int] = []
+    for word in as_list(text):
+        first, dash, last = word.partition("-")
+        try:
+            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise SettingsError(f"seeds are numbers such as 0,1,2 or 0-4, got '{word}'") from None
+    return list(dict.fromkeys(seeds))
+
+
+class DataSettings(Settings):
+    """Which images, and which domains are trained on. Each dataset adds its own."""
+
+    name: str
+    """A catalogued dataset, or an import string `module:Class`."""
+    root: Path | None = None
+    """Folder (or file) with the images; without it, the last `unseen prepare` or $UNSEEN_DATA."""
+    training_domains: Names = ()
+    """Domains to train on; empty: all but the unseen ones."""
+    unseen_domain: Names = ()
+    """Domains that training never sees (in adaptation: the target, seen without its labels; of
+    several, their union); empty: train on all there are."""
+    train_on_unseen: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    """Train on labelled training images of the unseen domains, too, and measure on their held-out
+    images: an upper bound of what can be reached there, and labelled as one everywhere."""
+    validation_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of each training domain for choosing the checkpoint, if there is no official list."""
+    test_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of each training domain for the in-domain result, if there is no official list."""
+    split_seed: int = 0
+    """Another number gives other held-out images."""
+    official_splits: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    """Hold out the images that published lists hold out, where there are such lists; if not, all
+    images are dealt out by the shares and `split_seed`, as in DomainBed."""
+    share: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    """Share of each training domain's training images that is used, at least one of each class; the
+    same images for every method, and a smaller share is part of a larger one."""
+    bad_images: Literal["stop", "skip"] = "stop"
+    """What an unreadable image does: stop with the list of names, or leave those images out."""
+    cache: Literal["auto", "decoded", "encoded"] = "auto"
+    """Prepared images as raw pixels (fast), as JPEG (compact), or whichever fits the memory. JPEG
+    changes pixels a little, so this is part of a run's identity."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "DataSettings":
+        both = sorted(set(self.training_domains) & set(self.unseen_domain))
+        if both:
+            raise ValueError(f"{', '.join(both)} cannot be trained on and unseen at once")
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share + test_share leave nothing to train on")
+        return self
+
+
+class NetworkSettings(Settings):
+    name: str
+    """A catalogued backbone, `timm:NAME` for any timm network, or an import string."""
+    pretrained: bool | Path = False
+    """ImageNet weights (true), random ones (false), or a .safetensors or .pth file."""
+    image_size: int | None = Field(default=None, ge=8)
+    """Side of the square input in pixels; empty: the size the network was designed for."""
+    freeze_batch_norm: bool = False
+    """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
+    freeze_until: str | None = None
+    """Stages before this one are frozen; a block inside a stage has a dot, as `layer4.2`. Their
+    output, the stored features, is computed once and shared by all runs; methods that need no
+    pixels train from it, without augmentation unless there are `views`."""
+    store_features: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    """Whether the output of frozen stages is stored. If not, every step computes it from augmented
+    pixels: slower, and images stay as varied as in training of the whole network."""
+    views: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    """Augmented views of every training image whose features are stored beside those of the image
+    as it is; a step trains from one of them all, drawn for each image. Shared by all runs and seeds
+    (one file for each view); needs `freeze_until`. A method that needs pixels gets them, augmented
+    anew at every step."""
+    view_seed: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    """Another number gives other views."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "NetworkSettings":
+        if not self.store_features and self.freeze_until is None:
+            raise ValueError(
+                "store_features=false is about frozen stages, and none is frozen; "
+                "set freeze_until=STAGE, or leave it out"
+            )
+        if self.views and (self.freeze_until is None or not self.store_features):
+            raise ValueError(
+                f"views={self.views} are stored features of frozen stages, and none are stored; "
+                "set freeze_until=STAGE (and not store_features=false), or leave out views"
+            )
+        if self.view_seed and not self.views:
+            raise ValueError(f"view_seed={self.view_seed} needs views; set network.views")
+        return self
+
+
+class DeviceSettings(Settings):
+    """Where it runs."""
+
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What computes; auto: a GPU if there is one."""
+    number: int = Field(default=1, ge=1)
+    """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
+
+
+class Experiment(Settings):
+    """Everything that decides what one run computes."""
+
+    data: SerializeAsAny[DataSettings]
+    network: NetworkSettings
+    method: SerializeAsAny["MethodSettings"]
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    averaging: Annotated[AveragingSettings, NEUTRAL_AT_DEFAULT] = AveragingSettings()
+    augment: AugmentSettings = AugmentSettings()
+    devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
+    setting: Literal["generalization", "adaptation"] = "generalization"
+    """Generalization: training sees nothing of the unseen domain. Adaptation: it sees unlabelled
+    training images of `data.unseen_domain`, and the result is measured on its held-out images."""
+    steps: int | None = Field(default=None, gt=0)
+    """Length of training in steps; give this or `epochs`."""
+    epochs: float | None = Field(default=None, gt=0)
+    """Length in passes over the training images; give this or `steps`."""
+    images_per_domain: Annotated[int, LogUniform(8, 45, whole=True)] = Field(default=32, gt=0)
+    """Images of each training domain in a batch, on all devices together."""
+    target_images: int | None = Field(default=None, gt=0)
+    """Unlabelled target images in a batch, in adaptation; empty: as many as there are labelled
+    ones."""
+    head_first: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    """Fit the classifier before the first step, by logistic regression on the features that the
+    network starts with (without masks, where a method has them); copies of it start from there."""
+    sampling: Literal["balanced", "class_balanced", "pooled"] = "balanced"
+    """Equally many images from each domain; the same, and within each domain equally many of each
+    class that it has; or a shuffle of all images (as in the DMG paper)."""
+    label_smoothing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
+    """Share of each label that is spread over all classes in training."""
+    clip_gradient: float | None = Field(default=None, gt=0)
+    """Largest norm of the gradient."""
+    precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"
+    """Numbers that the network computes with: 32 bits, or mixed with bfloat16 (on a CPU, quicker
+    only where it has the instructions: AVX-512 BF16, AMX)."""
+    compile: bool = False
+    """`torch.compile` the network; pays off on GPUs and long runs."""
+    selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"
+    """Which checkpoint counts: the best on source validation, the last one, or the best on the
+    unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
+    unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
+    metric: Annotated[Metric, NEUTRAL_AT_DEFAULT] = "accuracy"
+    """What chooses the checkpoint and stands in tables: the share of right answers; or the mean
+    over classes of their recall (balanced) or F1, in which rare classes count as much as others."""
+    evaluate_every: int = Field(default=100, gt=0)
+    """Steps between evaluations on the source validation images."""
+    checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
+    """Steps between checkpoints."""
+    log_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=10, gt=0)
+    """Steps between lines in metrics.jsonl."""
+    seed: int = Field(default=0, ge=0)
+    """Of first weights, sampling, augmentation and masks."""
+
+    @model_validator(mode="after")
+    def _check_length(self) -> "Experiment":
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either steps or epochs")
+        return self
+
+    @model_validator(mode="after")
+    def _check_setting(self) -> "Experiment":
+        if self.setting == "adaptation" and not self.data.unseen_domain:
+            raise ValueError(
+                "setting=adaptation needs a target domain: set data.unseen_domain to its name"
+            )
+        if self.setting == "adaptation" and self.data.train_on_unseen:
+            raise ValueError(
+                "data.train_on_unseen trains on labels of the target, setting=adaptation without "
+                "them; leave one of them out"
+            )
+        if self.setting == "generalization" and self.target_images is not None:
+            raise ValueError("target_images are for setting=adaptation")
+        if self.setting == "generalization" and self.selection in ("infomax", "snd", "bnm", "dev"):
+            raise ValueError(
+                f"selection={self.selection} chooses by unlabelled target images, which only "
+                "setting=adaptation sees; set that, or selection=source"
+            )
+        return self
+
+
+class MethodSettings(Settings):
+    """Hyper-parameters of a method. Each method adds its own."""
+
+    name: Annotated[str, AfterValidator(catalog.method_name)]
+    """A catalogued method, or an import string `module:Class`."""
+
+
+Experiment.model_rebuild()
+
+
+def complete_settings(experiment: Experiment) -> dict[str, Any]:
+    """All settings as plain data, as they are written to disk."""
+    return experiment.model_dump(mode="json")
+
+
+def identity(experiment: Experiment) -> str:
+    """Twelve letters that stand for everything that decides the result, and for nothing else."""
+    text = json.dumps(deciding(experiment), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,265 @@
+"""Recipes: YAML files of settings, found by name, layered, overridden and checked. No torch."""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError, create_model
+
+from unseen.errors import SettingsError, nearest, unknown_name
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, Settings
+
+
+def flattened(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": 1}}` as `{"optimizer.lr": 1}`."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, separator, f"{prefix}{name}{separator}")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """All recipes that ship with the package, as `dataset/method`."""
+    return file_names(RECIPES)
+
+
+def file_names(folder: Path) -> list[str]:
+    """The YAML files below a folder, by the names under which they are found."""
+    return sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.yaml"))
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a shipped recipe, or a file of the user's own."""
+    family, slash, method = str(recipe).rpartition("/")
+    by_catalog = f"{family}{slash}{catalog.method_name(method)}"
+    shipped = (RECIPES / f"{by_catalog}.yaml").is_file()
+    return find_file("recipe", by_catalog if shipped else recipe, RECIPES)
+
+
+def find_file(kind: str, name: str | Path, folder: Path) -> Path:
+    """A YAML file that ships with the package in a folder of its kind, or one of the user's own."""
+    shipped = folder / f"{name}.yaml"
+    if shipped.is_file():
+        return shipped
+    if Path(name).is_file():
+        return Path(name)
+    if Path(name).suffix in {".yaml", ".yml"}:
+        raise SettingsError(f"there is no file {name}")
+    raise SettingsError(unknown_name(kind, str(name), file_names(folder)))
+
+
+def read_recipe(recipe: str | Path) -> dict[str, Any]:
+    """The settings in a recipe, laid over those of its `base`, where it names one."""
+    layers: dict[Path, dict[str, Any]] = {}
+    path: Path | None = find_recipe(recipe)
+    while path is not None:
+        if path in layers:
+            raise SettingsError(f"{path}: its chain of bases leads back to itself")
+        settings = read_yaml(path)
+        base = settings.pop("base", None)
+        layers[path] = settings
+        path = None if base is None else _find_base(str(base), path)
+    merged: dict[str, Any] = {}
+    for settings in reversed(layers.values()):
+        merged = merge(merged, settings)
+    return merged
+
+
+def _find_base(base: str, recipe: Path) -> Path:
+    """A shipped recipe, or a file beside the recipe that names it."""
+    beside = recipe.parent / base
+    try:
+        return beside.resolve() if beside.is_file() else find_recipe(base)
+    except SettingsError as error:
+        raise SettingsError(f"{recipe}: base: {error}") from error
+
+
+def recipe_header(recipe: str) -> str:
+    return file_header(find_recipe(recipe))
+
+
+def file_header(path: Path) -> str:
+    """The first comment line of a recipe or sweep: what it is."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise SettingsError(f"{path} should contain settings as 'key: value' lines")
+    return settings
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Later wins, key by key. Another method or dataset starts from that one's own defaults, and
+    a length in steps takes the place of one in epochs (and the other way round)."""
+    merged = dict(lower)
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):
+        if upper.get(one) is not None:
+            merged.pop(other, None)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if not (isinstance(value, Mapping) and isinstance(below, Mapping)):
+            merged[key] = value
+        elif key in {"method", "data"} and _renames(below, value):
+            merged[key] = dict(value)
+        else:
+            merged[key] = merge(below, value)
+    return merged
+
+
+def _renames(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
+    return "name" in lower and upper.get("name", lower["name"]) != lower["name"]
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`a.b=value` words as nested settings; values are read as YAML."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise SettingsError(f"'{word}' is not an override; write key=value, as in seed=3")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"the value of '{word}' is not YAML: {error}") from error
+        settings = merge(settings, nested({key: value}))
+    return settings
+
+
+def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys unfolded: {"data.root": x} becomes {"data": {"root": x}}."""
+    settings: dict[str, Any] = {}
+    for key, value in overrides.items():
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        settings = merge(settings, value)
+    return settings
+
+
+def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
+    """Complete, checked settings; every mistake is reported, with the nearest valid name."""
+    experiment, problems = try_experiment(settings)
+    if experiment is None:
+        raise SettingsError(f"{source} is not a valid recipe:\n  " + "\n  ".join(problems))
+    return experiment
+
+
+def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list[str]]:
+    """Complete settings; or none, and a line for every mistake."""
+    classes: dict[str, type[Settings]] = {}
+    problems: list[str] = []
+    kinds: tuple[tuple[str, catalog.Kind], ...] = (("data", "dataset"), ("method", "method"))
+    for section, kind in kinds:
+        name = _section_name(settings, section)
+        if name is None:
+            problems.append(
+                f"{section}.name: is missing; 'unseen list {kind}s' shows what is available"
+            )
+            continue
+        try:
+            classes[section] = _settings_class(kind, name)
+        except SettingsError as error:
+            problems.append(f"{section}.name: {error}")
+    model = _experiment_class(classes.get("data"), classes.get("method"))
+    try:
+        experiment = model.model_validate(dict(settings))
+    except ValidationError as error:
+        # what a section without a valid name may hold is not known
+        unclear = {section for section, _ in kinds if section not in classes}
+        problems += explain(model, error, unclear)
+    else:
+        if not problems:
+            return experiment, []
+    return None, list(dict.fromkeys(problems))
+
+
+@cache
+def _experiment_class(
+    data: type[Settings] | None, method: type[Settings] | None
+) -> type[Experiment]:
+    """An experiment whose sections are those of this dataset and method, as far as known."""
+    fields: dict[str, Any] = {
+        section: (kind, ...) for section, kind in (("data", data), ("method", method)) if kind
+    }
+    return create_model("Experiment", __base__=Experiment, **fields)
+
+
+def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """A recipe with overrides (nested or dotted), complete and checked."""
+    return build_experiment(merge(read_recipe(recipe), nested(overrides or {})), str(recipe))
+
+
+def _settings_class(kind: catalog.Kind, name: str) -> type[Settings]:
+    found = getattr(catalog.load(kind, name), "Config", None)
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
+    return found
+
+
+def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
+    value = settings.get(section)
+    name = value.get("name") if isinstance(value, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def explain(
+    model: type[BaseModel], error: ValidationError, unclear: Collection[str] = ()
+) -> list[str]:
+    """Every mistake in a line of its own; those in an `unclear` section are left out."""
+    found = [
+        problem for problem in error.errors() if problem["loc"][:1] not in {(u,) for u in unclear}
+    ]
+    return list(dict.fromkeys(_explain(model, problem) for problem in found))
+
+
+def _explain(model: type[BaseModel], problem: Any) -> str:
+    """One mistake in one line: where, what was expected, what was found."""
+    keys, known = _place(model, problem["loc"])
+    where = ".".join(keys)
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: unknown key{nearest(keys[-1], known)}"
+    if problem["type"] == "missing":
+        return f"{where}: is missing"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if problem["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where}: {message}, got {problem['input']!r}"
+
+
+def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """Keys as a file has them, and which ones the last of them could have been. What pydantic adds
+    to tell the members of a union apart is cut."""
+    keys: list[str] = []
+    known: list[str] = []
+    section: Any = model
+    for part in loc:
+        if get_origin(section) is dict:
+            known, section = [], get_args(section)[1]
+        elif isinstance(section, type) and issubclass(section, BaseModel):
+            known = list(section.model_fields)
+            field = section.model_fields.get(str(part))
+            section = _without_none(field.annotation) if field else None
+        else:
+            break
+        keys.append(str(part))
+    return keys, known
+
+
+def _without_none(annotation: Any) -> Any:
+    """`X` for `X | None`."""
+    members = [member for member in get_args(annotation) if member is not type(None)]
+    optional = type(None) in get_args(annotation)
+    return members[0] if optional and len(members) == 1 else annotation

@@ -1,0 +1,150 @@
+"""Jobs on Ray: on this machine, or on a cluster that is running already."""
+
+import logging
+import math
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.optional import require
+from unseen.sweeps.jobs import Job, Origin, Reply, Resources, Trainer
+from unseen.sweeps.resources import changed_environment, count_workers, worker_environments
+
+_SECONDS = 0.2
+_LEAST_IN_FLIGHT = 64
+"""On a cluster, which may grow when it sees that there is more to do."""
+_OBJECT_STORE = 100 * 2**20
+"""Bytes. Only settings and replies pass through Ray; images and records are on disk."""
+
+
+@contextmanager
+def ray_pool(resources: Resources) -> Iterator["RayPool"]:
+    """On the cluster, or on a Ray of our own that ends with the command."""
+    ray = require("ray", extra="ray")
+    if ray.is_initialized():
+        yield RayPool(ray, resources)
+        return
+    with _restored_signals():
+        _start(ray, resources)
+        try:
+            yield RayPool(ray, resources)
+        finally:
+            ray.shutdown()
+
+
+class RayPool:
+    """Jobs as Ray tasks, with the CPUs and GPUs (or shares of one) that each needs.
+
+    A node that is lost counts as a process that died. All nodes must see the folder of runs.
+    """
+
+    news = ""
+
+    def __init__(self, ray: ModuleType, resources: Resources) -> None:
+        self._ray = ray
+        self._threads = resources.threads
+        self._in_flight = _in_flight(ray, resources)
+        self._under_way: dict[Any, Job] = {}
+        self._remote = ray.remote(train_there).options(
+            num_cpus=resources.cpus,
+            num_gpus=resources.gpus,
+            max_retries=0,  # the ledger decides
+            runtime_env={"env_vars": worker_environment(resources)},
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._under_way) < self._in_flight
+
+    def start(self, job: Job) -> None:
+        absolute = job._replace(folders=tuple(path.absolute() for path in job.folders))
+        self._under_way[self._remote.remote(Origin.here(), absolute, self._threads)] = job
+
+    def wait(self) -> list[tuple[Job, Reply]]:
+        """Jobs that have ended, by a reply or by the loss of their process."""
+        if not self._under_way:
+            time.sleep(_SECONDS)
+            return []
+        ready, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=_SECONDS)
+        return [(self._under_way.pop(reference), self._reply(reference)) for reference in ready]
+
+    def _reply(self, reference: Any) -> Reply:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            how = f"{type(error).__name__}: {lines[0]}"
+            return Reply("lost", f"the process that trained it was lost ({how})")
+
+    def ask_to_stop(self, force: bool) -> None:
+        """Ray does in each process what Ctrl-C would. One that does not react, as while it loads
+        packages, is ended by `force`."""
+        for reference in self._under_way:
+            self._ray.cancel(reference, force=force)
+
+
+def train_there(origin: Origin, job: Job, threads: int) -> Reply:
+    """One job, in a process of Ray's."""
+    origin.adopt()
+    return Trainer(threads).train(job)
+
+
+def worker_environment(resources: Resources) -> dict[str, str]:
+    """What must be the same in Ray's processes as here: data, the user's modules, threads."""
+    installed = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
+    modules = [str(Path(entry).absolute()) for entry in sys.path]
+    modules = [entry for entry in modules if not entry.startswith(installed)]
+    chosen = {name: value for name, value in os.environ.items() if name.startswith("UNSEEN_")}
+    chosen["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(modules))
+    chosen["OMP_NUM_THREADS"] = str(resources.threads)
+    if not resources.gpus:
+        chosen["CUDA_VISIBLE_DEVICES"] = ""
+    return chosen
+
+
+def _in_flight(ray: ModuleType, resources: Resources) -> int:
+    """Enough to keep all nodes busy, and no more: a plan may have thousands of runs."""
+    if resources.workers is not None or resources.address is None:
+        return count_workers(resources)
+    return max(_LEAST_IN_FLIGHT, 2 * int(ray.cluster_resources().get("CPU", 0) / resources.cpus))
+
+
+def _start(ray: ModuleType, resources: Resources) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
+    if resources.address is not None:
+        try:
+            ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionError as error:
+            raise UnseenError(
+                f"no Ray cluster answers at {resources.address}; 'ray start --head' starts one, "
+                "and without an address Ray runs on this machine. A cluster that asks for a token, "
+                "as Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the "
+                "head's ~/.ray/auth_token at hand (or in RAY_AUTH_TOKEN)"
+            ) from error
+        return
+    environments = worker_environments(resources)  # raises if GPUs are missing
+    cores = math.ceil(len(environments) * resources.cpus)
+    with changed_environment({"RAY_USAGE_STATS_ENABLED": "0"}):
+        ray.init(address="local", num_cpus=cores, object_store_memory=_OBJECT_STORE, **quiet)
+
+
+@contextmanager
+def _restored_signals() -> Iterator[None]:
+    """Ray sets a handler for SIGTERM and leaves it there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

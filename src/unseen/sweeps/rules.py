@@ -1,0 +1,263 @@
+"""Which runs are trained when. What a later round depends on is read from the records."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from unseen.atomic import read_json, write_json
+from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.results.folder import RunFolder
+from unseen.results.rules import (
+    DRAW_RULES,
+    WITHOUT_LABELS,
+    Evaluation,
+    choose,
+    recorded_validation,
+)
+from unseen.settings.experiment import Experiment
+from unseen.sweeps.draws import Halving
+from unseen.sweeps.plan import Condition, Plan, PlannedRun
+
+_IN_EACH_RUN = "source"
+"""The run's own rule that chooses the step under leave-one-domain-out."""
+
+
+class Draw(NamedTuple):
+    """The finished runs of one draw: one domain held out, and that one with each other one."""
+
+    number: int
+    run: RunFolder
+    pairs: Mapping[str, RunFolder] = {}
+    """By the name of the other domain."""
+
+
+class Candidate(NamedTuple):
+    """All that a rule gets to see of a draw."""
+
+    draw: int
+    score: float
+    recorded: str
+    """The run's own rule under which its result is then read."""
+
+
+def choose_draw(rule: str, draws: Sequence[Draw]) -> Candidate:
+    """The highest score; of equal ones the first draw."""
+    if rule not in DRAW_RULES:
+        raise SettingsError(unknown_name("selection rule", rule, DRAW_RULES))
+    candidates = [each for draw in draws for each in _CANDIDATES[rule](draw)]
+    if not candidates:
+        raise UnseenError("there is no finished draw to choose from")
+    return min(candidates, key=lambda each: (-each.score, each.draw))
+
+
+def source_evaluations(folder: RunFolder) -> list[Evaluation]:
+    """Validation results that may be chosen on; of an unseen domain nothing is taken over but what
+    rules found in unlabelled images."""
+    return [
+        Evaluation(
+            record["step"],
+            recorded_validation(record),
+            without_labels=record.get("without_labels"),
+        )
+        for record in folder.read_metrics()
+        if "validation" in record and record.get("candidate", True)
+    ]
+
+
+def validation_score(evaluations: Sequence[Evaluation], rule: str = "source") -> float:
+    """Mean over the training domains at the step that the rule prefers, or what a rule without
+    labels found there."""
+    step = choose(rule, evaluations)
+    [chosen] = [each for each in evaluations if each.step == step]
+    return fmean(chosen.seen_by(rule).values()) if rule in WITHOUT_LABELS else chosen.score
+
+
+def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
+    def candidates(draw: Draw) -> Iterator[Candidate]:
+        yield Candidate(draw.number, validation_score(source_evaluations(draw.run), rule), rule)
+
+    return candidates
+
+
+def _by_other_domains(draw: Draw) -> Iterator[Candidate]:
+    """Of a run with two domains held out, only the result on the other one is read."""
+    scores = [_mean(run, _IN_EACH_RUN, [other]) for other, run in draw.pairs.items()]
+    if not scores:
+        raise UnseenError(
+            "leave-one-domain-out needs runs with two domains held out; set pairs=all"
+        )
+    yield Candidate(draw.number, fmean(scores), _IN_EACH_RUN)
+
+
+def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
+    """Every checkpoint that was measured."""
+    result = draw.run.read_result()
+    for recorded in result.rules:
+        score = _mean(draw.run, recorded, result.unseen_domains)
+        yield Candidate(draw.number, score, recorded)
+
+
+def _mean(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
+    """Over domains, by the run's metric."""
+    result = run.read_result()
+    measured = result.view(recorded, "out_of_domain")
+    return fmean(measured[domain].measure(result.metric) for domain in domains)
+
+
+_CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {
+    "source": _by_validation("source"),
+    "last": _by_validation("last"),
+    "leave-one-domain-out": _by_other_domains,
+    **{rule: _by_validation(rule) for rule in WITHOUT_LABELS},
+    "oracle": _by_unseen_labels,
+}
+
+
+STOPPED = "stopped.json"
+
+
+def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
+    """Steps at which draws are compared: evaluations at or after the shares that were asked for."""
+    found: list[int] = []
+    share = halving.first
+    while share < 1:
+        every = experiment.evaluate_every
+        step = math.ceil(round(share * steps / every, 9)) * every
+        if step < steps and step not in found:
+            found.append(step)
+        share *= halving.keep_one_in
+    if not found:
+        raise SettingsError(
+            "halving compares draws at evaluations before the end, but there are none: "
+            f"evaluate_every={experiment.evaluate_every}, steps={steps}; lower evaluate_every "
+            "or halving.first"
+        )
+    return found
+
+
+def compare_draws(folders: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
+    """The draws that continue, by number; given are the folder of each and the step it reached.
+    The others are marked as stopped."""
+    best, scores = survivors(folders, keep)
+    for number, (folder, step) in folders.items():
+        if number in best:  # perhaps after all: under a milder rule than before
+            (folder.path / STOPPED).unlink(missing_ok=True)
+        elif number in scores:
+            _mark_stopped(folder, step, scores[number], list(scores.values()))
+    return best
+
+
+def survivors(
+    folders: Mapping[int, tuple[RunFolder, int]], keep: int
+) -> tuple[list[int], dict[int, float]]:
+    """The draws that continue, and the scores of all that reached their step.
+
+    Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
+    all continue.
+    """
+    scores: dict[int, float] = {}
+    reached: list[int] = []
+    for number, (folder, step) in folders.items():
+        if any(r["step"] == step and "validation" in r for r in folder.read_metrics()):
+            reached.append(number)
+            until = [each for each in source_evaluations(folder) if each.step <= step]
+            if until:
+                scores[number] = validation_score(until)
+    if len(scores) < len(reached):
+        return reached, scores
+    best = sorted(scores, key=lambda number: (-scores[number], number))
+    return sorted(best[:keep]), scores
+
+
+def kept(draws: int, halving: Halving, round_number: int) -> int:
+    """How many of all draws continue after a round; the first is 1."""
+    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
+
+
+def state_of(folder: RunFolder) -> str:
+    """Where a run stands, by its records alone."""
+    if folder.finished:
+        return "finished"
+    if (folder.path / STOPPED).is_file():
+        return "stopped"
+    if folder.failure.is_file():
+        return "failed"
+    return "to resume" if folder.checkpoint.is_file() else "to train"
+
+
+def _mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:
+    """So that a reader of the folder sees why it ends there; no decision is read from it."""
+    better = sum(other > score for other in scores)
+    content = {"step": step, "validation": score, "better": better, "compared": len(scores)}
+    file = folder.path / STOPPED
+    if not file.is_file() or read_json(file) != content:
+        write_json(file, content)
+
+
+def rounds(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
+    """Each round has to be trained before the next one is asked for."""
+    if plan.sweep.halving is not None:
+        yield from _halving(plan, runs)
+    elif plan.sweep.pairs == "nested":
+        yield list(plan.pairs)
+        yield list(winners(plan, runs))
+    else:
+        yield [*plan.pairs, *plan.singles]
+
+
+def expected_share(plan: Plan, run: PlannedRun) -> float:
+    """Of a run's steps that are trained on average, where not all draws are trained to the end."""
+    halving, draws = plan.sweep.halving, len(plan.draws.get(run.condition, ()))
+    if plan.sweep.pairs == "nested" and len(run.condition.unseen) == 1:
+        return 1 / draws
+    if halving is None:
+        return 1.0
+    share, before, alive = 0.0, 0, draws
+    for number, step in enumerate((*rungs(run.experiment, run.steps, halving), run.steps), 1):
+        share += (step - before) / run.steps * alive / draws
+        before, alive = step, kept(draws, halving, number)
+    return share
+
+
+def winners(plan: Plan, runs: Path) -> Iterator[PlannedRun]:
+    """The draws that the finished pairs choose: those worth a run with one domain held out."""
+    for condition, draws in plan.draws.items():
+        candidates = paired_draws(plan, condition, runs)
+        if candidates:
+            yield draws[choose_draw("leave-one-domain-out", candidates).draw]
+
+
+def paired_draws(plan: Plan, condition: Condition, runs: Path) -> list[Draw]:
+    """Draws all of whose pairs are finished."""
+    draws = []
+    for run in plan.draws[condition]:
+        partners = plan.partners.get((condition, run.draw), {})
+        pairs = {other: pair.folder(runs) for other, pair in partners.items()}
+        if pairs and all(folder.finished for folder in pairs.values()):
+            draws.append(Draw(run.draw, run.folder(runs), pairs))
+    return draws
+
+
+def _halving(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
+    halving = plan.sweep.halving
+    assert halving is not None
+    ladders = {
+        (run.condition, run.draw): rungs(run.experiment, run.steps, halving) for run in plan.singles
+    }
+    alive = dict(plan.draws)
+    for number in range(max(map(len, ladders.values()))):
+        for condition, draws in alive.items():
+            own = [ladders[condition, run.draw] for run in draws]
+            steps = [ladder[min(number, len(ladder) - 1)] for ladder in own]
+            alive[condition] = [
+                run._replace(until=step) for run, step in zip(draws, steps, strict=True)
+            ]
+        yield [run for draws in alive.values() for run in draws]
+        for condition, draws in alive.items():
+            folders = {run.draw: (run.folder(runs), run.until or 0) for run in draws}
+            keep = kept(len(plan.draws[condition]), halving, number + 1)
+            best = compare_draws(folders, keep)
+            alive[condition] = [run for run in draws if run.draw in best]
+    yield [run._replace(until=None) for draws in alive.values() for run in draws]

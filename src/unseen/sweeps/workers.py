@@ -1,0 +1,242 @@
+"""Jobs in this process, one after the other: nothing to start, but a crash ends the command."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+from typing import NoReturn
+
+from unseen.data.dataset import OpenDatasets
+from unseen.sweeps.jobs import Job, Reply, Resources, Trainer, failed, train_runs
+from unseen.sweeps.resources import changed_environment, worker_environments
+from unseen.training.devices import is_launched
+from unseen.training.display import Display
+from unseen.training.interruptions import Interrupted
+
+_PR_SET_PDEATHSIG = 1
+_KILLED = 9
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_SECONDS_TO_LEAVE = 10
+
+
+class Worker:
+    """The command's side: sends a job, gets the reply, notices when the process dies."""
+
+    def __init__(self, environment: Mapping[str, str], threads: int) -> None:
+        context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
+        self.job: Job | None = None
+        self.news = ""
+        with _held_back(_STOPPING), changed_environment(environment):
+            self._process.start()
+        theirs.close()
+
+    @property
+    def doors(self) -> tuple[Connection, int]:
+        """What to wait for: a reply, and the end of the process."""
+        return self._connection, self._process.sentinel
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def start(self, job: Job) -> None:
+        self.job = job
+        with suppress(OSError):  # it has just died, which `alive` tells
+            self._connection.send(job)
+
+    def reply(self) -> Reply | None:
+        """What it has said about its job, if anything; news about it are kept."""
+        try:
+            while self._connection.poll():
+                received = self._connection.recv()
+                self.news = received if isinstance(received, str) else ""
+                if isinstance(received, Reply):
+                    return received
+            return None
+        except (EOFError, OSError):
+            self._process.join(_SECONDS_TO_LEAVE)
+            self._process.kill()
+            self._process.join()
+            return None
+
+    def how_it_died(self) -> str:
+        code = self._process.exitcode or 0
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        memory = "; most often memory ran out" if code == -_KILLED else ""
+        return f"the process that trained it died ({how}){memory}"
+
+    def ask_to_stop(self) -> None:
+        self._process.terminate()
+
+    def end(self) -> None:
+        """At once: what counts is on disk, and tidying up takes a process seconds."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._connection.close()
+
+
+def serve(connection: Connection, threads: int) -> None:
+    """The worker's side: jobs until the pipe ends. A signal ends it, too; in training the state
+    is saved first."""
+    _end_with_the_command()
+    for number in _STOPPING:
+        signal.signal(number, _leave)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        trainer, reply = Trainer(threads), None
+        while reply is None or reply.state != "stopped":
+            reply = trainer.train(connection.recv(), tell=connection.send)
+            connection.send(reply)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _end_with_the_command() -> None:
+    """A command that is killed cannot say so: Linux does, elsewhere its end is waited for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    command = multiprocessing.parent_process()
+    assert command is not None
+
+    def watch() -> None:
+        command.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """A process that is started meanwhile gets these signals once it is ready for them."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_SECONDS = 0.2
+
+
+@contextmanager
+def worker_pool(resources: Resources) -> Iterator["WorkerPool"]:
+    """No worker is left behind, whatever it was doing."""
+    pool = WorkerPool(resources)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class WorkerPool:
+    """Workers, each with an environment of its own; one that dies leaves room for another."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._threads = resources.threads
+        self._environments = worker_environments(resources)
+        self._workers: dict[int, Worker] = {}
+
+    def _free(self) -> int | None:
+        """A place without a worker, or whose worker has no job."""
+        for place in range(len(self._environments)):
+            worker = self._workers.get(place)
+            if worker is None or (worker.job is None and worker.alive):
+                return place
+        return None
+
+    @property
+    def has_room(self) -> bool:
+        return self._free() is not None
+
+    def start(self, job: Job) -> None:
+        place = self._free()
+        assert place is not None
+        if place not in self._workers:  # workers are started only when there is a job for them
+            self._workers[place] = Worker(self._environments[place], self._threads)
+        self._workers[place].start(job)
+
+    def wait(self) -> list[tuple[Job, Reply]]:
+        """Jobs that have ended, by a reply or by the death of their worker."""
+        doors = [door for worker in self._workers.values() for door in worker.doors]
+        wait(doors, _SECONDS)
+        ended = []
+        for place, worker in list(self._workers.items()):
+            reply, job = worker.reply(), worker.job
+            if reply is None and not worker.alive:
+                reply = Reply("lost", worker.how_it_died())
+                self._dismiss(place)
+            if reply is not None and job is not None:
+                worker.job = None
+                ended.append((job, reply))
+        return ended
+
+    @property
+    def news(self) -> str:
+        return next((worker.news for worker in self._workers.values() if worker.news), "")
+
+    def ask_to_stop(self, force: bool) -> None:
+        """Also those that do not react: they are saving, and nothing must be lost."""
+        for worker in self._workers.values():
+            worker.ask_to_stop()
+
+    def close(self) -> None:
+        for place in list(self._workers):
+            self._dismiss(place)
+
+    def _dismiss(self, place: int) -> None:
+        self._workers.pop(place).end()
+
+
+_SECONDS_HERE = 0.2
+
+
+class ThisProcess:
+    """A pool of one, which trains a job while it is started."""
+
+    news = ""
+
+    def __init__(self, begin: Callable[[Job], Display]) -> None:
+        self._begin = begin
+        self._datasets = OpenDatasets()
+        self._ended: list[tuple[Job, Reply]] = []
+
+    @property
+    def has_room(self) -> bool:
+        return not self._ended
+
+    def start(self, job: Job) -> None:
+        try:
+            train_runs(job, self._begin(job), self._datasets)
+            reply = Reply("done")
+        except Interrupted:  # the state is saved, and it says how to continue
+            raise
+        except Exception as error:
+            if is_launched():  # one of several processes: the others would wait for this one
+                raise
+            reply = failed(job, error)
+        self._ended.append((job, reply))
+
+    def wait(self) -> list[tuple[Job, Reply]]:
+        if not self._ended:
+            time.sleep(_SECONDS_HERE)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def ask_to_stop(self, force: bool) -> None:
+        """Nothing is under way between two jobs."""

@@ -1,0 +1,253 @@
+"""SWAD: Domain Generalization by Seeking Flat Minima (Cha et al., NeurIPS 2021), algorithm 1.
+
+Averaged is every step from t_s to t_e, which the validation loss of the weights themselves decides.
+t_s is the first evaluation whose loss none of the next N_s − 1 is below; the loss may then rise to
+1 + r times the mean of these N_s. After N_e evaluations in a row above that, t_e is the last one
+before them. A run that ends first is averaged up to its last evaluation that is not above; without
+a t_s, the last weights count, as in the authors' code.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unseen import across_devices
+from unseen.settings.experiment import AveragingSettings
+
+Tensors = Mapping[str, Tensor]
+
+
+class RunningMean:
+    """Grows by the tensors as they are now, in one pass over them; nothing before the first."""
+
+    def __init__(self, live: Tensors) -> None:
+        """`live` are the tensors that change."""
+        self._live = live
+        self.values: dict[str, Tensor] = {}
+        self.count = 0
+
+    @torch.no_grad()
+    def add(self, decay: float = 1.0) -> None:
+        """Below 1, what was added n moments ago counts `decay`ⁿ; weights add up to 1 from the
+        beginning."""
+        self.count += 1
+        if self.count == 1:
+            self.values = {name: tensor.detach().clone() for name, tensor in self._live.items()}
+            return
+        share = 1 / self.count if decay == 1 else (1 - decay) / (1 - decay**self.count)
+        _move(self.values, self._live, share)
+
+    @torch.no_grad()
+    def merge(self, other: "RunningMean") -> None:
+        """As if all that the other was made of had been added here; it is not used again."""
+        self.count += other.count
+        if self.count == other.count:
+            self.values = other.values
+        elif other.count:
+            _move(self.values, other.values, other.count / self.count)
+
+    @torch.no_grad()
+    def restore(self, values: Tensors, count: int) -> None:
+        """From a file; tensors of the memory format that the live ones have."""
+        self.count = count
+        self.values = {
+            name: torch.empty_like(live).copy_(values[name])
+            for name, live in self._live.items()  # in their order, which a file does not keep
+            if count
+        }
+
+
+def _move(values: Tensors, towards: Tensors, share: float) -> None:
+    """In place, a share of the way."""
+    lists = (list(values.values()), list(towards.values()))
+    torch._foreach_lerp_(*lists, share)  # pyright: ignore[reportPrivateImportUsage]
+
+
+class Average(ABC):
+    """Of the weights of a run in progress."""
+
+    def __init__(self, live: Tensors, settings: AveragingSettings) -> None:
+        self.live = live
+        self.settings = settings
+
+    @property
+    @abstractmethod
+    def model(self) -> RunningMean | None:
+        """What counts at this moment; None where that is still the weights themselves."""
+
+    @property
+    def steps(self) -> int:
+        """How many the model is made of; 0 where it is the weights themselves."""
+        return self.model.count if self.model else 0
+
+    @abstractmethod
+    def after_step(self, step: int) -> None:
+        """The weights have changed; `step` steps are done."""
+
+    @abstractmethod
+    def numbers(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the means, as plain data."""
+
+    @abstractmethod
+    def means(self) -> dict[str, RunningMean]:
+        """All that a checkpoint keeps, by name."""
+
+    @abstractmethod
+    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
+        """The opposite of `numbers` and `tensors`."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those of all means, named `MEAN.TENSOR`."""
+        return {
+            f"{part}.{name}": tensor
+            for part, mean in self.means().items()
+            for name, tensor in mean.values.items()
+        }
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the method has the averaged weights; afterwards its own ones, bit for bit."""
+        if self.model is None:
+            yield
+            return
+        own = {name: tensor.detach().clone() for name, tensor in self.live.items()}
+        self.take_over()
+        try:
+            yield
+        finally:
+            _copy(own, self.live)
+
+    def take_over(self) -> None:
+        """The method has the averaged weights from now on; on all devices those of the first one,
+        which alone saves them: batch norm sees other images on each."""
+        if self.model is not None:
+            for name, value in self.model.values.items():
+                if not isinstance(self.live[name], nn.Parameter):
+                    across_devices.as_first(value)
+            _copy(self.model.values, self.live)
+
+
+class StepAverage(Average):
+    """`mean` and `ema`: of every step after the first ones."""
+
+    def __init__(self, live: Tensors, settings: AveragingSettings, skipped: float) -> None:
+        """`skipped`: as many steps are left out."""
+        super().__init__(live, settings)
+        self._skipped = skipped
+        self._decay = settings.decay if settings.name == "ema" else 1.0
+        self._mean = RunningMean(live)
+
+    @property
+    def model(self) -> RunningMean | None:
+        return self._mean if self._mean.count else None
+
+    def after_step(self, step: int) -> None:
+        if step > self._skipped:
+            self._mean.add(self._decay)
+
+    def numbers(self) -> dict[str, Any]:
+        return {"steps": self._mean.count}
+
+    def means(self) -> dict[str, RunningMean]:
+        return {"mean": self._mean}
+
+    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
+        self._mean.restore(part_of(tensors, "mean"), numbers["steps"])
+
+
+def part_of(tensors: Tensors, part: str) -> dict[str, Tensor]:
+    """Tensors of one mean, from all that a checkpoint has."""
+    start = f"{part}."
+    return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
+
+
+@torch.no_grad()
+def _copy(values: Tensors, to: Tensors) -> None:
+    lists = (list(to.values()), list(values.values()))
+    torch._foreach_copy_(*lists)  # pyright: ignore[reportPrivateImportUsage]
+
+
+class ValleyAverage(Average):
+    """`swad`. Each part of the run between two evaluations has a mean of its own until it is clear
+    whether it counts."""
+
+    def __init__(self, live: Tensors, settings: AveragingSettings) -> None:
+        super().__init__(live, settings)
+        self._steps = RunningMean(live)
+        """Since the last evaluation."""
+        self._parts: list[RunningMean] = []
+        """Before the valley: the weights at the lowest loss, then each part since."""
+        self._losses: list[float] = []
+        """Those of the parts."""
+        self._settled, self._waiting = RunningMean(live), RunningMean(live)
+        """In the valley: what counts, and what will if the loss comes down again."""
+        self._highest: float | None = None
+        self._above = 0
+
+    @property
+    def model(self) -> RunningMean | None:
+        return self._settled if self._settled.count else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether t_e is known: nothing changes the model any more."""
+        return self._above >= self.settings.valley_end
+
+    def after_step(self, step: int) -> None:
+        if not self.ended:
+            self._steps.add()
+
+    def judge(self, loss: float) -> None:
+        """At an evaluation: the validation loss of the weights as they are."""
+        part, self._steps = self._steps, RunningMean(self.live)
+        if self._highest is not None:
+            self._place(part, loss)
+        elif not self._losses or loss < self._losses[0]:
+            now = RunningMean(self.live)
+            now.add()
+            self._parts, self._losses = [now], [loss]
+        else:
+            self._parts.append(part)
+            self._losses.append(loss)
+        if self._highest is None and len(self._losses) == self.settings.valley_start:
+            self._highest = (1 + self.settings.valley_rise) * fmean(self._losses)
+            for part, loss in zip(self._parts, self._losses, strict=True):
+                self._place(part, loss)
+            self._parts, self._losses = [], []
+
+    def _place(self, part: RunningMean, loss: float) -> None:
+        if self.ended:
+            return
+        assert self._highest is not None
+        self._waiting.merge(part)
+        if loss <= self._highest:
+            self._settled.merge(self._waiting)
+            self._above = 0
+        else:
+            self._above += 1
+        if loss <= self._highest or self.ended:
+            self._waiting = RunningMean(self.live)
+
+    def means(self) -> dict[str, RunningMean]:
+        found = {"steps": self._steps, "settled": self._settled, "waiting": self._waiting}
+        return found | {f"part {number}": part for number, part in enumerate(self._parts)}
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "counts": {name: mean.count for name, mean in self.means().items()},
+            "losses": self._losses,
+            "highest": self._highest,
+            "above": self._above,
+        }
+
+    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
+        self._losses = list(numbers["losses"])
+        self._parts = [RunningMean(self.live) for _ in self._losses]
+        self._highest, self._above = numbers["highest"], numbers["above"]
+        for name, mean in self.means().items():
+            mean.restore(part_of(tensors, name), numbers["counts"][name])

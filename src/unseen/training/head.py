@@ -1,0 +1,223 @@
+"""`head_first`: the new classifier is fitted on the features that the network starts with, before
+anything else moves.
+
+Multinomial logistic regression with an L2 penalty, all domains weighing the same, and with
+`sampling=class_balanced` all classes of a domain, too (1/(D·K_d·n_dk) in the place of 1/(D·n_d)):
+
+    min over W, b of  Σ_d 1/(D·n_d) Σ_i −log softmax(W x_i + b)[y_i]  +  penalty/2 · |W|²
+
+Features are scaled to a mean square of one. The penalty is the one with the least loss on the
+source validation images, from strong to weak until it rises. The unseen domain is not looked at.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.nn import functional
+
+from unseen.data.batch import DomainBatch
+from unseen.data.features import StoredFeatures
+from unseen.data.feed import BATCH, Feed, Process
+from unseen.data.randomness import image_keys, step_key
+from unseen.data.roles import Roles
+from unseen.methods.base import Method, SurveyingMethod, TrainingImages
+from unseen.networks.stages import Network, classifier_inputs
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.training.build import Images
+from unseen.training.checkpoints import load_tensors, save_tensors
+from unseen.training.display import Display
+from unseen.training.features import complete, plain_version
+
+
+def run_survey(
+    fabric: Fabric, folder: RunFolder, method: Method, feed: Feed, roles: Roles, display: Display
+) -> None:
+    """Once in the life of a run, in the first process; all of them use what it found."""
+    if isinstance(method, SurveyingMethod):
+        if not folder.survey.is_file():
+            if fabric.is_global_zero:
+                alone = Feed(feed.images, feed.scale, Process(fabric.device))
+                save_tensors(folder.survey, method.survey(_training_images(alone, roles)))
+            fabric.barrier()
+        found = load_tensors(folder.survey)
+        method.use_survey({name: tensor.to(fabric.device) for name, tensor in found.items()})
+    if fabric.is_global_zero:
+        for remark in method.remarks:
+            display.line(remark)
+
+
+def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
+    rows = np.concatenate(list(roles.train.values()))
+    domains = np.repeat(np.arange(len(roles.train)), [len(r) for r in roles.train.values()])
+
+    def source() -> Iterator[DomainBatch]:
+        parts = zip(feed.evaluation(rows), _chunks(rows), _chunks(domains), strict=True)
+        for (images, labels), positions, domain_of in parts:
+            yield DomainBatch(
+                images,
+                labels,
+                domain_of.to(images.device),
+                image_keys(0, 0, positions).to(images.device),
+                len(roles.train),
+                positions.to(images.device),
+                step_key(0, 0).to(images.device),
+            )
+
+    def target() -> Iterator[Tensor]:
+        return feed.unlabelled(roles.target_rows)
+
+    return TrainingImages(source, target)
+
+
+def _chunks(values: np.ndarray) -> tuple[Tensor, ...]:
+    return torch.from_numpy(values).split(BATCH)
+
+
+PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+_MOST = 4000
+"""Training images of a domain that take part, evenly spaced."""
+_ITERATIONS = 100
+
+
+class Examples(NamedTuple):
+    """Features, labels, and how much each image counts; counts sum to one."""
+
+    features: Tensor
+    labels: Tensor
+    counts: Tensor
+
+
+class Start(NamedTuple):
+    """What a run has before its first step."""
+
+    experiment: Experiment
+    network: Network
+    """As it starts, whole: no method has changed it."""
+    images: Images
+    feed: Feed
+
+
+def first_head(
+    fabric: Fabric, folder: RunFolder, start: Start, display: Display
+) -> dict[str, Tensor]:
+    """Fitted once in the life of a run, in the first process; all of them use what it found."""
+    if not folder.head.is_file():
+        if fabric.is_global_zero:
+            save_tensors(folder.head, fit_head(start, display))
+        fabric.barrier()
+    return load_tensors(folder.head)
+
+
+def fit_head(start: Start, display: Display) -> dict[str, Tensor]:
+    """`weight` and `bias` of the classifier, and the `penalty` that was chosen."""
+    stored = _features(start, display)
+    roles = start.images.roles
+    by_class = start.experiment.sampling == "class_balanced"
+    training, validation = (
+        _examples(start.network, stored, rows_of, by_class)
+        for rows_of in (roles.train, roles.validation)
+    )
+    scale = training.features.square().mean().sqrt().clamp_min(1e-12)
+    n_classes = len(stored.index.classes)
+    weights, penalty = choose_penalty(
+        training._replace(features=training.features / scale),
+        validation._replace(features=validation.features / scale),
+        n_classes,
+    )
+    weight = (weights[:-1] / scale).T.float().contiguous()
+    return {"weight": weight, "bias": weights[-1].float(), "penalty": torch.tensor(penalty)}
+
+
+def _features(start: Start, display: Display) -> StoredFeatures:
+    """At the last stage, of all images: a file that runs with other unseen domains share."""
+    network = start.network
+    frozen = copy.deepcopy(network)
+    frozen.freeze(frozen.head)
+
+    def images(rows: np.ndarray) -> Iterator[Tensor]:
+        for batch in start.feed.unlabelled(rows):
+            at_boundary = network.holds_features(batch)
+            yield frozen.run(
+                batch, network.frozen_until if at_boundary else None, until=frozen.head
+            )
+
+    prepared = start.images.prepared
+    version = plain_version(prepared, frozen, start.experiment.network, images)
+    (values,) = complete([version], display)
+    return StoredFeatures(prepared.index, values)
+
+
+def _examples(
+    network: Network, stored: StoredFeatures, rows_of: Mapping[str, np.ndarray], by_class: bool
+) -> Examples:
+    """Of every domain that has any, in double precision on the CPU."""
+    device = next(network.stage(network.head).parameters()).device
+    chosen = [_evenly(rows) for rows in rows_of.values() if len(rows)]
+    label_of = stored.index.labels
+    counts = [
+        torch.from_numpy(shares(label_of[rows], by_class) / len(chosen)).float() for rows in chosen
+    ]
+    parts = [
+        classifier_inputs(network, stored.batch(part).to(device)).double().cpu()
+        for part in np.array_split(np.concatenate(chosen), len(chosen))
+    ]
+    labels = torch.as_tensor(label_of[np.concatenate(chosen)])
+    return Examples(torch.cat(parts), labels, torch.cat(counts).double())
+
+
+def shares(labels: np.ndarray, by_class: bool) -> np.ndarray:
+    """How much each image of a domain counts: the same for all of them, or for all classes."""
+    if not by_class:
+        return np.full(len(labels), 1 / len(labels))
+    _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return 1 / (len(sizes) * sizes[class_of])
+
+
+def _evenly(rows: np.ndarray) -> np.ndarray:
+    if len(rows) <= _MOST:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, _MOST).round().astype(np.int64)]
+
+
+def choose_penalty(
+    training: Examples, validation: Examples, n_classes: int
+) -> tuple[Tensor, float]:
+    """Weights `[features + 1, classes]`, the bias last, and their penalty."""
+    weights = torch.zeros(training.features.shape[1] + 1, n_classes, dtype=torch.float64)
+    best, least, chosen = weights, float("inf"), PENALTIES[0]
+    for penalty in PENALTIES:
+        weights = fit(training, penalty, weights)
+        found = loss(weights, validation).item()
+        if found >= least:
+            break
+        best, least, chosen = weights, found, penalty
+    return best, chosen
+
+
+def fit(examples: Examples, penalty: float, first: Tensor) -> Tensor:
+    """The least loss and penalty, by L-BFGS; convex, so `first` only saves time."""
+    weights = first.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weights], max_iter=_ITERATIONS, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
+    )
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(weights, examples) + penalty / 2 * weights[:-1].square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(objective)  # pyright: ignore[reportArgumentType]
+    return weights.detach()
+
+
+def loss(weights: Tensor, examples: Examples) -> Tensor:
+    """Mean cross-entropy in which domains weigh the same."""
+    scores = examples.features @ weights[:-1] + weights[-1]
+    return examples.counts @ functional.cross_entropy(scores, examples.labels, reduction="none")

@@ -1,0 +1,153 @@
+"""One pass over validation images at the end of a run: what forecasts compare new images with."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.atomic import atomic_file
+from unseen.data.cache import cache_folder
+from unseen.data.dataset import ArrayDataset, Dataset
+from unseen.data.feed import Feed
+from unseen.data.prepare import PreparedImages
+from unseen.errors import UnseenError
+from unseen.forecast.profile import (
+    STATISTICS,
+    VERSION,
+    Observed,
+    Profile,
+    disagreement,
+    image_statistics,
+    project,
+)
+from unseen.methods.base import DomainAware, Method
+from unseen.networks.stages import Network
+from unseen.training.build import Images
+from unseen.training.pictures import evenly, penultimate
+
+
+def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
+    """`[rows, statistics]` of the images as they were before they were prepared; read once, and
+    kept in the cache for every run on the same images."""
+    about = hashlib.sha256(f"{VERSION} {STATISTICS} {prepared.content}".encode())
+    about.update(np.asarray(rows, dtype=np.int64).tobytes())
+    file = cache_folder() / "statistics" / f"{about.hexdigest()[:32]}.npy"
+    try:
+        found = np.load(file, allow_pickle=False)
+        if found.shape == (len(rows), len(STATISTICS)):
+            return found
+    except (OSError, ValueError):
+        pass
+    found = _measure(dataset, [prepared.index.names[row] for row in rows])
+    with atomic_file(file) as temporary, temporary.open("wb") as open_file:
+        np.save(open_file, found)
+    return found
+
+
+def _measure(dataset: Dataset, names: list[str]) -> np.ndarray:
+    """By name: images that were left out have moved the others up."""
+    positions = {name: position for position, name in enumerate(dataset.index().names)}
+    found = np.full((len(names), len(STATISTICS)), np.nan, dtype=np.float32)
+    for row, name in enumerate(names):
+        try:
+            position = positions[name]
+            in_memory = isinstance(dataset, ArrayDataset)
+            size = None if in_memory else len(dataset.content(position))
+            found[row] = image_statistics(dataset.read(position), size)
+        except (UnseenError, KeyError):  # it has gone since it was prepared
+            continue
+    return found
+
+
+ANSWERED = 500
+"""Validation images of a domain that are answered, evenly spaced."""
+DESCRIBED = 200
+"""Of these, images whose statistics and features are kept."""
+
+Autocast = Callable[[], AbstractContextManager[Any]]
+
+
+class Answerer(NamedTuple):
+    """A method, and where it gets its images from."""
+
+    method: Method
+    feed: Feed
+    autocast: Autocast = nullcontext
+
+    @torch.no_grad()
+    def observe(self, rows: np.ndarray, described: np.ndarray) -> Observed:
+        """Scores of some images, and features of others."""
+        was_training = self.method.training
+        if was_training:
+            self.method.eval()
+        try:
+            scores, apart = self._answers(rows)
+            batches = self.feed.unlabelled(described)
+            return Observed(scores, apart, None, pooled_features(self.method.network, batches))
+        finally:
+            if was_training:
+                self.method.train()
+
+    def _answers(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Scores, and how far the domains' opinions lie apart."""
+        if not isinstance(self.method, DomainAware):
+            return np.concatenate([scores for (scores,) in self._over(rows, self._scores)]), None
+        parts = list(self._over(rows, self._scores_and_opinions))
+        scores, opinions = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return scores, disagreement(opinions).astype(np.float32)
+
+    def _scores(self, images: Tensor) -> tuple[Tensor, ...]:
+        return (self.method.predict(images),)
+
+    def _scores_and_opinions(self, images: Tensor) -> tuple[Tensor, ...]:
+        assert isinstance(self.method, DomainAware)
+        scores, opinions = self.method.scores_and_opinions(images)
+        return scores, opinions.transpose(0, 1).float().softmax(dim=2)
+
+    def _over(
+        self, rows: np.ndarray, compute: Callable[[Tensor], tuple[Tensor, ...]]
+    ) -> Iterator[tuple[np.ndarray, ...]]:
+        for images in self.feed.unlabelled(rows):
+            with self.autocast():
+                found = compute(images)
+            yield tuple(each.float().cpu().numpy() for each in found)
+
+
+def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
+    """The classifier's input, projected; None where there are no images, or a network
+    has none, or they are not numbers."""
+    try:
+        parts = [penultimate(network, images).cpu().numpy() for images in batches]
+        values = project(np.concatenate(parts))
+    except (RuntimeError, ValueError, IndexError, KeyError):
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def make_profile(answerer: Answerer, images: Images) -> Profile:
+    """For the weights that the method has now; of validation images only."""
+    index = images.prepared.index
+    chosen = {name: evenly(rows, ANSWERED) for name, rows in images.roles.validation.items()}
+    rows = np.concatenate(list(chosen.values()))
+    places = np.concatenate(
+        [np.full(len(own), number) for number, own in enumerate(chosen.values())]
+    )
+    described = np.concatenate(
+        [evenly(np.flatnonzero(places == number), DESCRIBED) for number in range(len(chosen))]
+    )
+    found = answerer.observe(rows, rows[described])
+    return Profile(
+        classes=tuple(index.classes),
+        domains=tuple(chosen),
+        domain=places,
+        label=index.labels[rows],
+        scores=np.nan_to_num(found.scores),
+        disagreement=found.disagreement,
+        described=described,
+        statistics=statistics_of(images.prepared, images.dataset, rows[described]),
+        features=found.features,
+    )

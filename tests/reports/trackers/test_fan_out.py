@@ -1,0 +1,258 @@
+"""Trackers that fail, are not there or are misspelt; what is made of records and results."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.made_results import made_result, measured
+
+from unseen import api
+from unseen.cli.main import main
+from unseen.errors import SettingsError
+from unseen.reports.figures.matplotlib import to_picture
+from unseen.reports.figures.shapes import Drawing, Rect, Text
+from unseen.reports.trackers import fan_out
+from unseen.reports.trackers.base import Subject, named_numbers, to_markdown
+from unseen.reports.trackers.outcome import draw_confusion, final_numbers
+from unseen.results.folder import RunFolder
+from unseen.results.result import Measured, RuleResult, Views
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment
+from unseen.sweeps.compare import compare
+from unseen.training.tracking import tracked
+
+CALLS = ("start", "numbers", "table", "figure", "close")
+
+
+class Listening:
+    """Writes down what it gets, and breaks at one of the calls."""
+
+    def __init__(self, breaks_at: str = "") -> None:
+        self.breaks_at = breaks_at
+        self.heard: list[tuple[str, tuple]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in CALLS:
+            raise AttributeError(name)
+
+        def call(*arguments: Any, **options: Any) -> None:
+            self.heard.append((name, (*arguments, *options.values())))
+            if name == self.breaks_at:
+                raise ModuleNotFoundError("No module named 'half_of_it'\nand more")
+
+        return call
+
+
+@pytest.fixture
+def listeners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listening]:
+    """Stand where the real trackers are."""
+    found = {name: Listening() for name in catalog.TRACKERS}
+    monkeypatch.setattr(fan_out, "_build", found.__getitem__)
+    return found
+
+
+def contents(folder: RunFolder) -> dict[str, bytes]:
+    apart = {"timing.json", "environment.json"}
+    return {
+        path.relative_to(folder.path).as_posix(): path.read_bytes()
+        for path in folder.path.rglob("*")
+        if path.is_file() and path.name not in apart
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, dict[str, bytes]]:
+    """Filled by the first test that asks for it."""
+    return {}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_tracker_that_breaks_disturbs_nobody(
+    call: str, tmp_path: Path, run_with: Callable, listeners: dict[str, Listening], undisturbed
+) -> None:
+    """The run ends with the bytes of a run without trackers, and the others hear everything."""
+    if not undisturbed:
+        undisturbed["run"] = contents(run_with(tmp_path / "plain", []))
+    listeners["wandb"].breaks_at = call
+    shown = Console(file=io.StringIO(), width=500)
+    folder = run_with(tmp_path / "runs", ["wandb", "mlflow"], shown)
+    assert {"metrics.jsonl", "result.json", "weights/last.safetensors"} <= set(undisturbed["run"])
+    assert contents(folder) == undisturbed["run"]
+    lines = [line for line in shown.file.getvalue().splitlines() if "failed" in line]  # pyright: ignore
+    assert lines == [
+        "Weights & Biases failed (ModuleNotFoundError: No module named 'half_of_it' and more) and "
+        "gets nothing more from this run; training continues, and the run's folder has everything"
+    ]
+    after = [name for name, _ in listeners["wandb"].heard]
+    assert after[after.index(call) + 1 :] == ["close"]
+    steps = [arguments[0] for name, arguments in listeners["mlflow"].heard if name == "numbers"]
+    assert steps == [1, 2, 3, 3, 4, 5, 6, 6, 6]
+    assert listeners["mlflow"].heard[-1] == ("close", (True,))
+
+
+def test_a_run_that_crashes_is_closed_as_unfinished(
+    tmp_path: Path, crash_once: Callable, listeners: dict[str, Listening]
+) -> None:
+    crash_once(tmp_path, ["mlflow"])
+    assert [name for name, _ in listeners["mlflow"].heard[-2:]] == ["numbers", "close"]
+    assert listeners["mlflow"].heard[-1] == ("close", (False,))
+
+
+def test_only_the_process_that_writes_has_trackers(
+    tmp_path: Path, experiment: Experiment, run_with: Callable, listeners: dict[str, Listening]
+) -> None:
+    """A process that has the run's log tells trackers of it; another one does not."""
+    folder = run_with(tmp_path, [])
+    state: Any = SimpleNamespace(
+        log=None, folder=folder, experiment=experiment, display=SimpleNamespace(line=pytest.fail)
+    )
+    with tracked(state, ["mlflow"]):
+        assert listeners["mlflow"].heard == []
+    assert listeners["mlflow"].heard == []
+    state.log = SimpleNamespace(listener=None)
+    with tracked(state, ["mlflow"]):
+        assert state.log.listener is not None
+    assert listeners["mlflow"].heard[0][0] == "start"
+
+
+def test_a_comparison_sends_its_runs_and_its_tables(
+    tmp_path: Path, experiment: Experiment, listeners: dict[str, Listening]
+) -> None:
+    compare(
+        "digits",
+        methods="aggregate,dmg",
+        unseen="outlines",
+        runs=tmp_path,
+        log="tensorboard",
+        console=Console(quiet=True),
+        **{"steps": 2, "images_per_domain": 2, "network.image_size": 16},
+    )
+    heard = listeners["tensorboard"].heard
+    names = [arguments[0].name for name, arguments in heard if name == "start"]
+    assert [name.split("-")[2] for name in names[:2]] == ["aggregate", "dmg"]
+    assert (tmp_path / "tables" / names[2]).is_dir()
+    tables = [arguments for name, arguments in heard if name == "table"]
+    assert [name for name, *_ in tables] == [
+        *("result", "result", "out_of_domain", "in_domain", "known_domain")
+    ]
+    _, header, rows = tables[2]
+    assert header[:2] == ("method", "outlines")
+    assert [row[0].split()[0] for row in rows] == ["aggregate", "dmg", "largest"]
+    assert all(float(row[1]) >= 0 for row in rows)
+
+
+def test_a_package_that_is_missing_is_said_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fan_out, "find_spec", lambda name: None if name == "alembic" else object())
+    words = ["digits/dmg", "data.unseen_domain=outlines", "--runs", str(tmp_path / "runs")]
+    with pytest.raises(SystemExit) as caught:
+        main(["train", *words, "--log", "wandb,mlflow"])
+    assert caught.value.code == 2
+    said = "--log mlflow needs the package 'alembic', which is not installed: pip install"
+    assert f"{said} 'unseen[mlflow]'" in capsys.readouterr().err
+    with pytest.raises(SettingsError, match=r"pip install 'unseen\[mlflow\]'"):
+        compare("digits", runs=tmp_path / "runs", log="mlflow")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_misspelt_tracker_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"unknown tracker 'wandbb'; did you mean 'wandb'\?"):
+        api.fit("digits/dmg", runs=tmp_path, log=["wandbb"])
+
+
+def test_names_are_taken_once_with_or_without_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "find_spec", lambda name: object())
+    assert fan_out.choose_trackers("mlflow, wandb,mlflow") == ("mlflow", "wandb")
+    assert fan_out.choose_trackers("") == ()
+
+
+def test_records_become_numbers_with_names() -> None:
+    losses = {"step": 3, "loss": 1.5, "kept": 1}
+    assert named_numbers(losses) == {"train/loss": 1.5, "train/kept": 1}
+    evaluation = {
+        "step": 3,
+        "validation": {"photo": 0.5},
+        "candidate": False,
+        "statistics": {"phase": 2, "fc": {"iou": {"a|b": {"soft": 0.25}}, "counts": [1, 2]}},
+    }
+    assert named_numbers(evaluation) == {
+        "validation/photo": 0.5,
+        "statistics/phase": 2,
+        "statistics/fc/iou/a|b/soft": 0.25,
+    }
+
+
+def test_final_numbers_are_those_of_the_runs_own_rule() -> None:
+    def view(**accuracies: float) -> Measured:
+        return {name: measured(value, error=0.125) for name, value in accuracies.items()}
+
+    views: Views = {"out_of_domain": {}, "in_domain": view(photo=0.5, sketch=0.25)}
+    other: Views = {"out_of_domain": view(photo=1.0), "in_domain": {}}
+    rules = {
+        "last": RuleResult(step=2, views=other),
+        "source": RuleResult(step=1, views=views),
+    }
+    result = made_result("dmg", {}, results=rules)
+    assert final_numbers(result) == {
+        "final/in_domain/photo/accuracy": 0.5,
+        "final/in_domain/photo/ece": 0.125,
+        "final/in_domain/sketch/accuracy": 0.25,
+        "final/in_domain/sketch/ece": 0.125,
+        "final/in_domain/mean accuracy": 0.375,
+        "final/in_domain/worst accuracy": 0.25,
+    }
+
+
+def colours(drawing: Drawing) -> list[tuple[int, ...]]:
+    """Of the cells in their upper left corners, where no number stands, row by row."""
+    picture = to_picture(drawing)
+    cells = [shape for shape in drawing.shapes if isinstance(shape, Rect)]
+    return [picture.getpixel((round(cell.x) + 3, round(cell.y) + 3)) for cell in cells]  # type: ignore[misc]
+
+
+def test_a_confusion_matrix_is_darkest_where_a_class_went() -> None:
+    """Rows are true classes: all four cats were called dogs, one dog of four a cat."""
+    drawing = draw_confusion(np.array([[0, 4], [1, 3]]), ["cat", "dog"])
+    assert [text.text for text in drawing.shapes if isinstance(text, Text)][1:3] == ["0", "4"]
+    cat_cat, cat_dog, dog_cat, dog_dog = colours(drawing)
+    assert cat_cat == (255, 255, 255)
+    assert cat_dog == (11, 79, 138)
+    assert dog_cat == pytest.approx((194, 211, 226), abs=1)
+    assert dog_dog == pytest.approx((72, 123, 167), abs=1)
+
+
+def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
+    """345 classes made a picture of 11,820 pixels square: 419 MB."""
+    names = [f"class {number}" for number in range(345)]
+    counts = np.diag(np.full(345, 10))
+    counts[7, 300] = counts[300, 7] = 5
+    drawing = draw_confusion(counts, names)
+    assert max(drawing.width, drawing.height) <= 2000
+    texts = [shape for shape in drawing.shapes if isinstance(shape, Text)]
+    assert "called (40 most confused of 345 classes)" in [text.text for text in texts]
+    shown = {text.tip for text in texts}
+    assert {"class 7", "class 300"} <= shown
+    assert len(shown & set(names)) == 40
+    assert max(to_picture(drawing).size) <= 2000
+
+
+def test_names_cannot_break_a_table() -> None:
+    text = to_markdown(("domain", "accuracy"), [("a|b\nc", "1.0%")])
+    assert text == "| domain | accuracy |\n| --- | --- |\n| a\\|b c | 1.0% |\n"
+
+
+def test_a_subject_is_what_names_a_run(
+    tmp_path: Path, run_with: Callable, listeners: dict[str, Listening]
+) -> None:
+    folder = run_with(tmp_path, ["mlflow"])
+    (_, (subject,)) = listeners["mlflow"].heard[0]
+    assert isinstance(subject, Subject)
+    assert (subject.name, subject.home) == (folder.path.name, tmp_path)
+    assert subject.identity == folder.read_result().run
+    assert subject.settings == folder.read_settings()

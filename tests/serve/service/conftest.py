@@ -1,0 +1,63 @@
+"""A service in this process, and small pictures to send to it."""
+
+import asyncio
+import io
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from tests.serve.models import CLASSES, DOMAINS, make_model
+from tests.serve.service.asking import BrightnessModel
+from tests.serve.service.made_profile import made_profile
+
+from unseen.serve.answers import Keeper
+from unseen.serve.app import build_app
+from unseen.serve.export import export
+from unseen.serve.guard import Guard
+from unseen.serve.limits import Limits
+from unseen.serve.service import Facts, Service
+
+
+@pytest.fixture(scope="session")
+def onnx_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with opinions, and a profile of sixty validation images."""
+    model = make_model("dmg")
+    model.profile = made_profile(CLASSES, DOMAINS, 60)
+    return export(model, "onnx", tmp_path_factory.mktemp("onnx") / "model.onnx").path
+
+
+@pytest.fixture
+def picture() -> Callable[..., bytes]:
+    """The bytes of a gray picture."""
+
+    def make(gray: int = 128, size: tuple[int, int] = (8, 8), kind: str = "PNG") -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", size, (gray, gray, gray)).save(file, kind)
+        return file.getvalue()
+
+    return make
+
+
+@pytest.fixture
+def served() -> Callable[..., Any]:
+    """Runs what a test does with a service: `served(work, images=3, token=...)`."""
+
+    def run(
+        work: Callable[[Guard, Service], Coroutine[Any, Any, Any]],
+        model: Any = None,
+        token: str | None = None,
+        keeper: Keeper | None = None,
+        **limits: Any,
+    ) -> Any:
+        facts = Facts("a model", "# The card")
+        service = Service(model or BrightnessModel(), Limits(**limits), facts, keeper)
+
+        async def main() -> Any:
+            async with service.running():
+                return await work(build_app(service, token), service)
+
+        return asyncio.run(main())
+
+    return run

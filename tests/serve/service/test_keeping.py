@@ -1,0 +1,66 @@
+"""Nothing is stored unless a folder is named; then within bounds."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.serve.service.asking import MULTIPART, ask, multipart
+
+from unseen.errors import UnseenError
+from unseen.serve.answers import Keeper
+
+FORM = {"content-type": MULTIPART}
+HOSTILE = "../../../outside.png"
+
+
+def images_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix != ".json")
+
+
+def test_images_and_answers_are_kept_under_our_names(served, picture, tmp_path) -> None:
+    folder = tmp_path / "kept" / "here"
+    files = [(HOSTILE, picture(7)), ("text.png", b"no image"), ("b", picture(9, kind="JPEG"))]
+
+    async def work(guard, _):
+        return await ask(guard, "/predict", [multipart(*files)], FORM), await ask(guard, "/model")
+
+    reply, model = served(work, keeper=Keeper(folder, 10, 10**6))
+    assert reply.status == 200
+    assert model.content["keeps_images"]
+    first, second = images_in(folder)
+    assert (first.suffix, second.suffix) == (".png", ".jpg")
+    assert first.read_bytes() == picture(7)
+    answer = json.loads(first.with_suffix(".json").read_text())
+    assert answer == reply.content["images"][0]
+    assert {path.parent for path in tmp_path.rglob("*.png")} == {folder}
+
+
+def test_nothing_is_kept_without_being_asked(served, picture, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def work(guard, _):
+        await ask(guard, "/predict", [multipart((HOSTILE, picture()))], FORM)
+        return await ask(guard, "/model")
+
+    assert not served(work).content["keeps_images"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_stay_also_after_a_new_start(tmp_path) -> None:
+    (tmp_path / "not ours.png").write_bytes(b"x" * 1000)
+    keeper = Keeper(tmp_path, 3, 10**6)
+    for number in range(5):
+        keeper.keep(b"image %d" % number, "PNG", {"number": number})
+    kept = images_in(tmp_path)
+    assert [path.read_bytes() for path in kept[:3]] == [b"image 2", b"image 3", b"image 4"]
+    again = Keeper(tmp_path, 2, 10**6)
+    assert len(images_in(tmp_path)) == 3
+    again.keep(b"x" * 100, "PNG", {})
+    Keeper(tmp_path, 9, 110)
+    assert [path.read_bytes() for path in images_in(tmp_path)] == [b"x" * 100, b"x" * 1000]
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnseenError, match="cannot be kept in"):
+        Keeper(tmp_path / "file", 3, 100)

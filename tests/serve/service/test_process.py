@@ -1,0 +1,106 @@
+"""`unseen serve` as a process: under load, under attack, at its end, and what it loads."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.service.check import difference, expected
+from benchmarks.service.clients import Crowd, ask_all, make_pictures, multipart
+from benchmarks.service.mutations import attack_all, failures, mutations
+from benchmarks.service.process import running
+from tests.commands import commands_in
+from tests.serve.models import CLASSES
+
+CODE = """
+import atexit, sys
+heavy = ("torch", "torchvision", "timm", "sklearn", "matplotlib")
+atexit.register(lambda: print([name for name in heavy if name in sys.modules]))
+from unseen.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_many_clients_get_what_predict_says(onnx_model: Path) -> None:
+    pictures = make_pictures(20)
+    with running(onnx_model, "--queue", "16", "--max-images", "8") as service:
+        crowd = ask_all(service.port, [multipart(pictures[n % 20]) for n in range(300)], 32)
+        metrics = service.read("/metrics")
+        drift = json.loads(service.read("/drift"))
+    assert crowd.answered == 300
+    assert difference(crowd, expected(onnx_model, pictures), list(CLASSES)) <= 1e-5
+    assert 'unseen_images_total{outcome="answered"} 300\n' in metrics
+    assert "unseen_waiting_images 0\n" in metrics
+    assert drift["images"] == 300
+
+
+def test_nothing_that_is_sent_breaks_it(onnx_model: Path) -> None:
+    pictures = make_pictures(5)
+    good = [multipart(pictures[0])] * 20
+    with running(onnx_model, "--read-seconds", "1", "--max-bytes", "1000000") as service:
+        assert ask_all(service.port, good, 4).answered == 20
+        before = service.resident_bytes()
+        outcomes = attack_all(service.port, mutations(pictures, 108))
+        assert failures(outcomes) == []
+        statuses = {each.status for each in outcomes}
+        assert {400, 408, 413, 415, 422} <= statuses
+        slow = {each.status for each in outcomes if each.kind.startswith("slow")}
+        assert slow <= {0, 400, 408}
+        assert json.loads(service.read("/health"))["status"] == "ok"
+        assert ask_all(service.port, good, 4).answered == 20
+        assert service.resident_bytes() < before + 100e6
+        assert "unseen_waiting_images 0\n" in service.read("/metrics")
+
+
+def test_a_signal_under_load_loses_nothing_that_was_accepted(onnx_model: Path) -> None:
+    with running(onnx_model) as service:
+        crowd = Crowd(service.port, [multipart(*make_pictures(2))] * 100_000, 8)
+        crowd.start()
+        while crowd.answered < 60:
+            time.sleep(0.01)
+        service.process.send_signal(signal.SIGTERM)
+        crowd.join()
+        assert service.process.wait() == 0
+        assert service.process.stderr is not None
+        said = service.process.stderr.read()
+    found = re.search(r"Ended; (\d+) images answered", said)
+    assert found, said
+    assert int(found[1]) == 2 * crowd.answered
+
+
+def test_an_onnx_file_is_served_without_torch(onnx_model: Path) -> None:
+    words = ["serve", str(onnx_model), "--port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    port = int(process.stderr.readline().rpartition(":")[2])
+    crowd = ask_all(port, [multipart(*make_pictures(60))], 1)
+    process.terminate()
+    out, err = process.communicate()
+    assert crowd.answered == 1
+    assert process.returncode == 0, err
+    assert out == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--max-images", "300"], "make the queue at least as long"),
+        (["--max-pixels", "0"], "1 or more"),
+        (["--window", "0"], "--window should be 1 or more"),
+        (["--port", "99999"], "choose another --port"),
+        (["--host", "not.an.address.invalid"], "choose another --port or --host"),
+    ],
+)
+def test_mistakes_are_found_at_once(onnx_model, options, says, capsys, monkeypatch) -> None:
+    answer = commands_in(onnx_model.parent, capsys, monkeypatch)("serve", str(onnx_model), *options)
+    assert answer.code == 2
+    assert says in answer.err

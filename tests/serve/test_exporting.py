@@ -1,0 +1,241 @@
+"""Exported files: what they take and give, and that they answer as the model does without it."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from tests.serve.models import CLASSES, DOMAINS, make_model
+
+import unseen
+from unseen.errors import SettingsError, UnseenError
+from unseen.results.files import FORMAT
+from unseen.serve import export as module
+from unseen.serve.export import Answer, Exported, answers_of_file, export
+from unseen.serve.model import Model
+from unseen.serve.predictor import Answers
+
+DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+@pytest.fixture(scope="module")
+def opened(onnx_file: Exported, torch_file: Exported) -> list[Answer]:
+    return [unseen.load(onnx_file.path).answer, answers_of_file(torch_file.path)]
+
+
+def squares(batch: np.ndarray, size: int) -> np.ndarray:
+    from unseen.data.images import to_square
+
+    return np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
+
+
+@pytest.mark.parametrize("shape", [(1, 24, 24), (3, 24, 24), (2, 60, 31), (1, 9, 140)], ids=str)
+@pytest.mark.parametrize("domain", [None, 0, 1, 2])
+def test_answers_are_the_models(
+    dmg: Model,
+    opened: list[Answer],
+    shape: tuple[int, int, int],
+    domain: int | None,
+) -> None:
+    batch = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    expected = dmg.answer(squares(batch, 24), domain, True)
+    assert expected.opinions is not None
+    for answer in opened:
+        found = answer(batch, domain, True)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=2e-5)
+        assert found.opinions is not None
+        np.testing.assert_allclose(found.opinions, expected.opinions, atol=2e-5)
+
+
+def test_an_onnx_file_is_a_model_like_others(
+    dmg: Model, onnx_file: Exported, pictures: Path
+) -> None:
+    files = sorted(pictures.rglob("*.png"))
+    model = unseen.load(onnx_file.path)
+    assert (model.classes, model.domains) == (list(CLASSES), list(DOMAINS))
+    np.testing.assert_allclose(model.predict(files), dmg.predict(files), atol=2e-5)
+    known = model.predict(files, domain="photo")
+    np.testing.assert_allclose(known, dmg.predict(files, domain="photo"), atol=2e-5)
+    assert np.abs(known - dmg.predict(files)).max() > 0.01
+    np.testing.assert_allclose(model.opinions(files), dmg.opinions(files), atol=2e-5)
+
+
+def test_unseen_opens_an_onnx_file_without_torch(onnx_file: Exported, pictures: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import unseen\n"
+        f"model = unseen.load({str(onnx_file.path)!r}, 'cpu')\n"
+        f"print(model.predict([{str(pictures / '0.png')!r}]).tolist())"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    expected = unseen.load(onnx_file.path).predict([pictures / "0.png"])
+    np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
+
+
+def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) -> None:
+    for exported in (onnx_file, torch_file):
+        assert 0 < exported.parity.difference < 2e-5
+        # six pictures alone and at three sizes, for no domain and for three
+        assert exported.parity.answers == 6 * 4 * 4
+        assert exported.parity.pictures == "made-up pictures"
+        card = exported.card.read_text()
+        assert exported.card.name == f"{exported.path.name}.md"
+        assert card.startswith("# The card\n\n## The file model.")
+        assert f"at most {exported.parity.difference:.1e}" in card
+
+
+def test_the_trunk_is_in_the_graph_once(onnx_file: Exported) -> None:
+    graph = onnx.load(onnx_file.path).graph
+    assert [node.op_type for node in graph.node].count("Conv") == 3  # small_cnn has three
+
+
+def test_the_domain_may_be_left_out_in_onnx(onnx_file: Exported) -> None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(onnx_file.path, options)
+    assert [(each.name, each.type) for each in session.get_inputs()] == [
+        ("images", "tensor(uint8)")
+    ]
+    (optional,) = session.get_overridable_initializers()
+    assert (optional.name, optional.type, optional.shape) == ("domain", "tensor(int64)", [])
+    assert [each.name for each in session.get_outputs()] == ["probabilities", "opinions"]
+    images = np.random.default_rng(0).integers(0, 256, (2, 40, 30, 3), dtype=np.uint8)
+    left_out, opinions = session.run(None, {"images": images})
+    unknown = session.run(None, {"images": images, "domain": np.array(-1)})[0]
+    known = session.run(None, {"images": images, "domain": np.array(2)})[0]
+    np.testing.assert_array_equal(left_out, unknown)
+    np.testing.assert_array_equal(known, opinions[:, 2])
+    with pytest.raises(Exception, match=r"out of data bounds|indices element"):
+        session.run(None, {"images": images, "domain": np.array(3)})
+
+
+def test_metadata(onnx_file: Exported, torch_file: Exported) -> None:
+    model = onnx.load(onnx_file.path)
+    facts = {each.key: json.loads(each.value) for each in model.metadata_props}
+    extra = {"unseen.json": ""}
+    torch.export.load(torch_file.path, extra_files=extra)
+    assert facts == json.loads(extra["unseen.json"])
+    assert facts["classes"] == list(CLASSES)
+    assert facts["domains"] == list(DOMAINS)
+    assert (facts["format"], facts["image_size"], facts["method"]) == (FORMAT, 24, "dmg")
+
+
+@pytest.mark.parametrize("exported", ["onnx_file", "torch_file"])
+def test_no_path_of_this_machine_is_in_a_file(
+    exported: str, request: pytest.FixtureRequest
+) -> None:
+    content = request.getfixturevalue(exported).path.read_bytes()
+    root = str(Path(unseen.__file__).parents[2]).encode()
+    assert root not in content
+    assert b"site-packages" not in content
+    assert b"somebody" not in content
+
+
+def test_torch_needs_no_unseen_for_a_file(dmg: Model, torch_file: Exported) -> None:
+    batch = np.random.default_rng(0).integers(0, 256, (2, 50, 40, 3), dtype=np.uint8)
+    code = (
+        "import sys; sys.modules['unseen'] = None\n"
+        "import numpy, torch\n"
+        f"model = torch.export.load({str(torch_file.path)!r}).module()\n"
+        "batch = numpy.random.default_rng(0).integers(0, 256, (2, 50, 40, 3), dtype=numpy.uint8)\n"
+        "print(model(torch.from_numpy(batch), torch.tensor(-1))[0].tolist())"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    expected = dmg.answer(squares(batch, 24), None, False).probabilities
+    np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
+
+
+def test_the_program_in_the_docs_needs_neither_unseen_nor_torch(
+    dmg: Model, onnx_file: Exported, pictures: Path, tmp_path: Path
+) -> None:
+    (program,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+        if "onnxruntime" in block
+    ]
+    forbid = "import sys\nfor name in ('unseen', 'torch'): sys.modules[name] = None\n"
+    file = tmp_path / "program.py"
+    file.write_text(forbid + program)
+    names = [str(path) for path in sorted(pictures.rglob("*.png"))]
+    answer = subprocess.run(
+        [sys.executable, str(file), str(onnx_file.path), *names],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = dmg.predict(names)
+    lines = [line.rsplit(" ", 2) for line in answer.stdout.splitlines()]
+    assert [line[0] for line in lines] == names
+    assert [line[1] for line in lines] == [CLASSES[best] for best in expected.argmax(axis=1)]
+    found = [float(line[2]) for line in lines]
+    np.testing.assert_allclose(found, expected.max(axis=1), atol=2e-5)
+
+
+def test_a_model_without_opinions_has_no_domain(tmp_path: Path) -> None:
+    exported = export(make_model("aggregate"), "onnx", tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(exported.path)
+    assert [each.name for each in session.get_outputs()] == ["probabilities"]
+    assert session.get_overridable_initializers() == []
+    assert exported.parity.answers == 6 * 4
+
+
+def test_a_file_that_answers_otherwise_is_not_kept(
+    dmg: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only one image of a batch and one known domain are wrong."""
+
+    def wrong(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+        answers = dmg.answer(squares(pixels, 24), domain, opinions)
+        off = answers.probabilities.copy()
+        off[-1, 0] += 0.01 if domain == 1 else 0
+        return Answers(off, answers.opinions)
+
+    wrong_format = module.FORMATS["torch"]._replace(
+        write=lambda program, metadata, path: path.write_bytes(b"a model"), open=lambda path: wrong
+    )
+    monkeypatch.setattr(module, "trace", lambda method, temperature: None)
+    monkeypatch.setitem(module.FORMATS, "torch", wrong_format)
+    with pytest.raises(UnseenError, match=r"differ from the model's by up to 1\.0e-02, more than"):
+        export(dmg, "torch", tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []
+    kept = export(dmg, "torch", tmp_path / "model.pt2", tolerance=0.02)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.pt2", "model.pt2.md"}
+    assert kept.parity.difference == pytest.approx(0.01, abs=1e-4)
+
+
+def test_the_file_is_named_after_its_kind(dmg: Model, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"model\.bin should end in \.onnx"):
+        export(dmg, "onnx", tmp_path / "model.bin")
+
+
+def test_real_images_in_onnxruntime(real_data: Path, tmp_path: Path) -> None:
+    """PACS as it lies on disk: preparation inside the file, by Pillow, and the same answers."""
+    model = make_model("multihead", size=48, data={"name": "pacs", "root": str(real_data / "PACS")})
+    exported = export(model, "onnx", tmp_path / "model.onnx")
+    assert exported.parity.pictures == "images of pacs"
+    files = [
+        path
+        for domain in ("photo", "sketch", "cartoon", "art_painting")
+        for path in sorted((real_data / "PACS").rglob(f"{domain}/dog/*"))[:3]
+    ]
+    assert len(files) == 12
+    session = onnxruntime.InferenceSession(exported.path)
+    for domain in (None, *range(3)):
+        expected = model.predict(files, None if domain is None else DOMAINS[domain])
+        for file, row in zip(files, expected, strict=True):
+            given = {"images": np.asarray(Image.open(file).convert("RGB"))[None]}
+            if domain is not None:
+                given["domain"] = np.array(domain)
+            np.testing.assert_allclose(session.run(["probabilities"], given)[0][0], row, atol=1e-4)
+    assert np.ptp(expected, axis=0).max() > 0.05

@@ -1,0 +1,143 @@
+"""Files that are damaged, or made to do harm: none of them is run, all of them are named."""
+
+import json
+import os
+import pickle
+import shutil
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+
+import unseen
+from unseen.errors import UnseenError
+from unseen.serve.export import Exported
+from unseen.serve.model import Model
+
+
+class Harm:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return os.mkdir, (self.mark,)
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    return tmp_path / "harm was done"
+
+
+@pytest.fixture
+def harm(mark: Path) -> bytes:
+    """A pickle that does it, as plain pickle and as torch has it."""
+    content = pickle.dumps(Harm(mark))
+    pickle.loads(content)
+    assert mark.is_dir()
+    mark.rmdir()
+    return content
+
+
+@pytest.fixture
+def saved(dmg: Model, tmp_path: Path) -> Path:
+    folder = tmp_path / "saved"
+    dmg.save_pretrained(folder)
+    return folder
+
+
+def assert_refused(path: Path, message: str, mark: Path | None = None) -> None:
+    with pytest.raises(UnseenError, match=message):
+        unseen.load(path)
+    assert mark is None or not mark.exists()
+
+
+@pytest.mark.parametrize("section", ["method", "data", "network"])
+def test_code_that_settings_name_is_not_imported(
+    saved: Path, mark: Path, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module beside the model would run as soon as it is imported."""
+    (tmp_path / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    config = json.loads((saved / "config.json").read_text())
+    config["settings"][section]["name"] = "evil:Thing"
+    (saved / "config.json").write_text(json.dumps(config))
+    assert_refused(saved, rf"asks to import code: {section}\.name is 'evil:Thing'", mark)
+    if section != "network":
+        with pytest.raises(UnseenError):
+            Model.from_pretrained(str(saved), trust_imports=True)
+        assert mark.exists(), "the module really does harm when it is trusted"
+
+
+def test_a_pickle_in_place_of_weights(saved: Path, harm: bytes, mark: Path) -> None:
+    (saved / "model.safetensors").write_bytes(harm)
+    assert_refused(saved, r"model\.safetensors is damaged or not a safetensors file", mark)
+
+
+def test_a_pickle_in_a_run(run: unseen.Run, tmp_path: Path, harm: bytes, mark: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run.folder.path, copied)
+    weights = copied / "weights" / "source.safetensors"
+    weights.write_bytes(harm)
+    assert_refused(copied, r"source\.safetensors is damaged or not a safetensors file", mark)
+    weights.unlink()
+    assert_refused(copied, r"there is no .*source\.safetensors")
+
+
+def test_a_pickle_with_a_models_name(harm: bytes, mark: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(harm)
+    assert_refused(file, "is damaged or not an ONNX file", mark)
+    torch.save({"weights": Harm(mark)}, file)
+    assert_refused(file, "is damaged or not an ONNX file", mark)
+
+
+def test_a_torch_file_is_not_opened(harm: bytes, mark: Path, tmp_path: Path) -> None:
+    """Opening one may run code, so it is left to programs that trust it."""
+    file = tmp_path / "model.pt2"
+    file.write_bytes(harm)
+    message = r"model\.pt2 is a file of torch\.export.*Name the run folder.*torch\.export\.load"
+    assert_refused(file, message, mark)
+
+
+def test_files_that_were_cut_off(saved: Path, onnx_file: Exported, tmp_path: Path) -> None:
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert_refused(saved, r"is damaged or not a safetensors file[\s\S]*Put the file .* back")
+    file = tmp_path / "model.onnx"
+    content = onnx_file.path.read_bytes()
+    for length in (0, 100, len(content) // 2, len(content) - 50):
+        file.write_bytes(content[:length])
+        assert_refused(file, "is damaged or not an? .*make it again: unseen export RUN --to")
+
+
+def test_a_model_of_another_program(onnx_file: Exported, tmp_path: Path) -> None:
+    model = onnx.load(onnx_file.path)
+    del model.metadata_props[:]
+    other = tmp_path / "other.onnx"
+    onnx.save(model, other)
+    assert_refused(other, "was not made by 'unseen export'")
+
+
+def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
+    assert_refused(tmp_path / "nowhere", "there is no model .*nowhere; expected a run folder")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert_refused(empty, "empty is not a model; expected a run folder")
+    assert_refused(
+        run.folder.path.parent, r"It holds runs; name one of them, for example .*digits-small"
+    )
+    assert_refused(run.folder.result, r"result\.json is not a model")
+    begun = tmp_path / "begun"
+    shutil.copytree(run.folder.path, begun)
+    (begun / "result.json").unlink()
+    assert_refused(begun, "is not finished; resume it with: unseen train")
+    shutil.copy(run.folder.result, begun)
+    content = json.loads((begun / "result.json").read_text())
+    del content["classes"]
+    (begun / "result.json").write_text(json.dumps(content))
+    assert_refused(begun, r"result.json is damaged: classes: is missing; train the run again")

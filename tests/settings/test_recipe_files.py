@@ -1,0 +1,289 @@
+"""Recipes: found, layered, overridden; every mistake is named at once, with what is near it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unseen.errors import SettingsError
+from unseen.settings import catalog
+from unseen.settings.experiment import complete_settings
+from unseen.settings.recipes import (
+    RECIPES,
+    build_experiment,
+    find_recipe,
+    load_experiment,
+    merge,
+    nested,
+    parse_overrides,
+    read_recipe,
+    recipe_header,
+    recipe_names,
+)
+from unseen.sweeps.draws import Sweep
+
+VALID: dict[str, Any] = {
+    "data": {"name": "digits"},
+    "network": {"name": "small_cnn"},
+    "method": {"name": "dmg"},
+    "steps": 10,
+}
+
+OWN_PARTS = """
+from unseen.data.datasets.digits import Digits
+from unseen.methods.aggregate import Aggregate
+
+class Mine(Aggregate):
+    class Config(Aggregate.Config):
+        strength: float = 0.5
+        "How much."
+
+class MoreDigits(Digits):
+    class Config(Digits.Config):
+        zoom: int = 2
+        "How far."
+
+class Bare:
+    pass
+"""
+
+
+@pytest.fixture
+def own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of the user's own with a method and a dataset."""
+    (tmp_path / "own_parts_for_recipes.py").write_text(OWN_PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_parts_for_recipes"
+    sys.modules.pop("own_parts_for_recipes", None)
+
+
+def problems(settings: dict[str, Any]) -> list[str]:
+    """The lines that name a mistake."""
+    with pytest.raises(SettingsError) as caught:
+        build_experiment(settings, "recipe.yaml")
+    first, *lines = str(caught.value).split("\n")
+    assert first.startswith("recipe.yaml")
+    assert "not a valid recipe" in first
+    return [line.strip() for line in lines]
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    """The example of the design, and more of them."""
+    wrong = {
+        "optimizer": {"lrr": 1e-3},
+        "steps": -1,
+        "method": {"name": "dmg", "overlap_wait": 1, "mask_lr": "fast"},
+        "augmnt": {},
+        "network": {"nam": "small_cnn"},
+    }
+    assert problems({**VALID, **wrong}) == [
+        "network.name: is missing",
+        "network.nam: unknown key; did you mean 'name'?",
+        "method.mask_lr: should be a valid number, unable to parse string as a number, got 'fast'",
+        "method.overlap_wait: unknown key; did you mean 'overlap_weight'?",
+        "optimizer.lrr: unknown key; did you mean 'lr'?",
+        "steps: should be greater than 0, got -1",
+        "augmnt: unknown key; did you mean 'augment'?",
+    ]
+
+
+def test_a_wrong_name_is_the_only_mistake_of_its_section() -> None:
+    """Which keys an unknown method has is not known: only its name is complained about."""
+    settings = {**VALID, "method": {"name": "dmgg", "overlap_weight": 1}, "data": {"name": "digit"}}
+    assert problems(settings) == [
+        "data.name: unknown dataset 'digit'; did you mean 'digits'? "
+        f"(known: {', '.join(sorted(catalog.DATASETS))})",
+        "method.name: unknown method 'dmgg'; did you mean 'dmg'? "
+        f"(known: {', '.join(sorted([*catalog.METHODS, *catalog.ALIASES]))})",
+    ]
+
+
+def test_erm_is_another_name_of_aggregate() -> None:
+    """In recipes, in names of recipes and in sweeps; what is recorded is the catalogued name."""
+    expected = load_experiment("digits/aggregate")
+    assert load_experiment("digits/erm") == expected
+    assert load_experiment("digits/dmg", {"method.name": "erm"}).method.name == "aggregate"
+    sweep = Sweep.model_validate(
+        {"datasets": "digits", "methods": "erm,dmg,aggregate", "by_method": {"erm": {}}}
+    )
+    assert sweep.methods == ("aggregate", "dmg")
+    assert list(sweep.by_method) == ["aggregate"]
+    (problem,) = problems({**VALID, "method": {"name": "ermm"}})
+    assert "unknown method 'ermm'; did you mean 'erm'?" in problem
+
+
+def test_missing_sections_say_where_the_choice_is() -> None:
+    assert problems({"data": 3}) == [
+        "data.name: is missing; 'unseen list datasets' shows what is available",
+        "method.name: is missing; 'unseen list methods' shows what is available",
+        "network: is missing",
+    ]
+
+
+def test_values_of_several_kinds_are_named_by_their_key() -> None:
+    settings = {**VALID, "method": {"name": "dmg", "start_kept": "half"}}
+    assert [line.partition(":")[0] for line in problems(settings)] == ["method.start_kept"]
+
+
+@pytest.mark.parametrize("length", [{"steps": 3, "epochs": 1}, {"steps": None}])
+def test_steps_or_epochs(length: dict[str, Any]) -> None:
+    assert problems({**VALID, **length}) == ["give either steps or epochs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: [1", "is not YAML"),
+        ("- one\n- two", "should contain settings as 'key: value' lines"),
+        ("", "should contain settings as 'key: value' lines"),
+        ("\x00", "is not YAML"),
+        ("steps: !!python/object/apply:os.getcwd []", "is not YAML"),
+    ],
+)
+def test_broken_files(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=message) as caught:
+        load_experiment(file)
+    assert str(file) in str(caught.value)
+
+
+def test_unknown_recipes() -> None:
+    with pytest.raises(SettingsError, match=r"unknown recipe 'digits/dmgg'; did you mean 'digits/"):
+        find_recipe("digits/dmgg")
+    with pytest.raises(SettingsError, match=r"there is no file mine\.yaml"):
+        find_recipe("mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["seed=3"], {"seed": 3}),
+        (["data.unseen_domain=photo,sketch"], {"data": {"unseen_domain": "photo,sketch"}}),
+        (["data.unseen_domain=[photo, sketch]"], {"data": {"unseen_domain": ["photo", "sketch"]}}),
+        (["data.root=/a=b"], {"data": {"root": "/a=b"}}),
+        (
+            ["network.pretrained=true", "network.name=x"],
+            {"network": {"pretrained": True, "name": "x"}},
+        ),
+        (["seed=1", "seed=2"], {"seed": 2}),
+        (["method.x=1", "method.name=dmg"], {"method": {"x": 1, "name": "dmg"}}),
+        (["clip_gradient="], {"clip_gradient": None}),
+    ],
+)
+def test_overrides(words: list[str], expected: dict[str, Any]) -> None:
+    assert parse_overrides(words) == expected
+
+
+@pytest.mark.parametrize("word", ["seed", "=3", "", "--seed"])
+def test_words_that_are_no_overrides(word: str) -> None:
+    with pytest.raises(SettingsError, match=r"is not an override; write key=value, as in seed=3"):
+        parse_overrides([word])
+
+
+def test_an_override_that_is_no_yaml() -> None:
+    with pytest.raises(SettingsError, match="the value of 'a=\\[1' is not YAML"):
+        parse_overrides(["a=[1"])
+
+
+def test_overrides_reach_the_settings() -> None:
+    words = ["data.unseen_domain=photo,sketch", "optimizer.lr=1e-2", "epochs=0.5"]
+    experiment = load_experiment("digits/dmg", parse_overrides(words))
+    assert experiment.data.unseen_domain == ("photo", "sketch")
+    assert experiment.optimizer.lr == 0.01
+    assert (experiment.steps, experiment.epochs) == (None, 0.5)
+
+
+def test_dotted_keys_unfold() -> None:
+    assert nested({"data.root": "x", "data": {"name": "y"}}) == {"data": {"root": "x", "name": "y"}}
+
+
+def test_another_method_or_dataset_starts_from_its_own_defaults() -> None:
+    lower = {"method": {"name": "dmg", "mask_lr": 1}, "network": {"name": "a", "image_size": 32}}
+    upper = {"method": {"name": "aggregate"}, "network": {"name": "b"}}
+    assert merge(lower, upper) == {
+        "method": {"name": "aggregate"},
+        "network": {"name": "b", "image_size": 32},
+    }
+    kept = merge(lower, {"method": {"overlap_weight": 2}})
+    assert kept["method"] == {"name": "dmg", "mask_lr": 1, "overlap_weight": 2}
+    assert merge({"data": {"name": "pacs", "root": "x"}}, {"data": {"name": "digits"}}) == {
+        "data": {"name": "digits"}
+    }
+    assert lower["method"] == {"name": "dmg", "mask_lr": 1}, "merge changes none of its inputs"
+
+
+def test_one_length_takes_the_place_of_the_other() -> None:
+    assert merge({"steps": 5}, {"epochs": 2}) == {"epochs": 2}
+    assert merge({"epochs": 2}, {"steps": 5}) == {"steps": 5}
+    assert merge({"steps": 5}, {"epochs": None}) == {"steps": 5, "epochs": None}
+
+
+def test_a_base_may_be_shipped_or_lie_beside(tmp_path: Path) -> None:
+    (tmp_path / "first.yaml").write_text("base: digits/dmg\nseed: 5\nmethod: {mask_lr: 0.5}\n")
+    (tmp_path / "second.yaml").write_text("base: first.yaml\nepochs: 2\n")
+    settings = read_recipe(tmp_path / "second.yaml")
+    assert settings["seed"] == 5
+    assert settings["method"] == {"name": "dmg", "start_kept": 0.95, "mask_lr": 0.5}
+    assert settings["epochs"] == 2
+    assert "steps" not in settings
+    assert "base" not in settings
+
+
+def test_a_base_that_leads_back(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: a.yaml\n")
+    with pytest.raises(SettingsError, match="its chain of bases leads back to itself"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+def test_an_unknown_base_names_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("base: digits/dgm\n")
+    with pytest.raises(SettingsError, match=r"a\.yaml: base: unknown recipe 'digits/dgm'; did you"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+def test_import_strings_bring_their_own_settings(own_parts: str) -> None:
+    settings = {
+        **VALID,
+        "method": {"name": f"{own_parts}:Mine", "strength": 0.7},
+        "data": {"name": f"{own_parts}:MoreDigits"},
+    }
+    complete = complete_settings(build_experiment(settings))
+    assert complete["method"] == {"name": f"{own_parts}:Mine", "strength": 0.7}
+    assert complete["data"]["zoom"] == 2
+    wrong = {**settings, "method": {"name": f"{own_parts}:Mine", "strenth": 1}}
+    assert problems(wrong) == ["method.strenth: unknown key; did you mean 'strength'?"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module_here:Mine", "cannot be imported: No module named 'no_such_module_here'"),
+        ("own_parts_for_recipes:Yours", "has no attribute 'Yours'"),
+        ("own_parts_for_recipes:Bare", "is not a method: it has no settings class 'Config'"),
+        (":Mine", "should be a name or an import string module:Name"),
+        ("module:", "should be a name or an import string module:Name"),
+    ],
+)
+def test_import_strings_that_lead_nowhere(own_parts: str, name: str, message: str) -> None:
+    (line,) = problems({**VALID, "method": {"name": name}})
+    assert line.startswith("method.name: ")
+    assert message in line
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_shipped_recipes_are_valid_and_say_what_they_are(recipe: str) -> None:
+    experiment = load_experiment(recipe)
+    family, _, method = recipe.partition("/")
+    assert family.startswith(experiment.data.name)
+    assert method.partition("_")[0] == experiment.method.name  # a variant: importance_vit
+    text = (RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert len(recipe_header(recipe)) > 10
+
+
+def test_every_method_has_a_recipe_on_the_embedded_digits() -> None:
+    assert {f"digits/{method}" for method in catalog.METHODS} <= set(recipe_names())

@@ -1,0 +1,88 @@
+"""Sweeps without training: an executor that writes the records of runs whose numbers are known."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.made_results import made_result
+
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import build_experiment
+from unseen.sweeps.draws import load_sweep
+from unseen.sweeps.jobs import Job, Outcome
+from unseen.sweeps.plan import Plan, plan_sweep
+
+DOMAINS = ("plain", "blended", "coloured", "outlines")
+TINY: dict[str, Any] = {
+    "settings.steps": 6,
+    "settings.evaluate_every": 2,
+    "settings.checkpoint_every": 2,
+    "settings.images_per_domain": 2,
+    "settings.network.image_size": 16,
+    "settings.devices.accelerator": "cpu",
+    "search": "optimizer.lr",
+}
+Score = Callable[[Experiment, int], float]
+Unseen = Callable[[Experiment, str], float]
+
+
+def small_plan(**changes: Any) -> Plan:
+    """The shipped sweep on digits with aggregate alone, and tiny runs; `a__b` is the key `a.b`."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return plan_sweep(load_sweep("digits", TINY | {"methods": "aggregate"} | dotted), "digits")
+
+
+class Pretender:
+    """Writes what a run would have written, and remembers what it was asked for."""
+
+    def __init__(self, score: Score, unseen: Unseen) -> None:
+        self.score, self.unseen = score, unseen
+        self.asked: list[list[tuple[str, int | None]]] = []
+        self.broken: set[str] = set()
+        """Runs, by folder name, that never get anywhere."""
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
+        singles = [single for job in jobs for single in job.one_by_one]
+        self.asked.append([(job.folders[0].name, job.until) for job in singles])
+        return [self._pretend(job) for job in singles]
+
+    def _pretend(self, job: Job) -> Outcome:
+        experiment, folder = build_experiment(job.settings[0]), RunFolder(job.folders[0])
+        if folder.path.name in self.broken:
+            return Outcome(folder.path, "failed", "it broke down")
+        write_metrics(experiment, folder, self.score, job.until or experiment.steps or 0)
+        if job.until is not None:
+            return Outcome(folder.path, "paused")
+        write_result(experiment, folder, self.unseen)
+        return Outcome(folder.path, "finished")
+
+
+def write_metrics(experiment: Experiment, folder: RunFolder, score: Score, until: int) -> None:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    training = [domain for domain in DOMAINS if domain not in experiment.data.unseen_domain]
+    lines = []
+    for step in range(1, until + 1):
+        lines.append({"step": step, "loss": 1.0})
+        if step % experiment.evaluate_every == 0 or step == experiment.steps:
+            validation = dict.fromkeys(training, score(experiment, step))
+            lines.append({"step": step, "validation": validation})
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_result(experiment: Experiment, folder: RunFolder, unseen: Unseen) -> None:
+    training = [domain for domain in DOMAINS if domain not in experiment.data.unseen_domain]
+    held_out = experiment.data.unseen_domain
+    result = made_result(
+        experiment.method.name,
+        {domain: unseen(experiment, domain) for domain in held_out},
+        dict.fromkeys(training, 0.9),
+        experiment.seed,
+        run=folder.path.name,
+        dataset=experiment.data.name,
+        backbone=experiment.network.name,
+        steps=experiment.steps,
+        selection=experiment.selection,
+    )
+    folder.timing.write_text(json.dumps({"seconds": 12.0}))
+    folder.write_result(result)

@@ -1,0 +1,27 @@
+"""A driver with a worker that does nothing: `python -m tests.sweeps.orphan PLATFORM`.
+
+It writes the worker's process number, and waits to be killed.
+"""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+
+from unseen.sweeps.workers import _end_with_the_command
+
+
+def idle(platform: str) -> None:
+    sys.platform = platform
+    if platform == "linux":  # the kernel alone
+        threading.Thread.start = lambda self: None
+    _end_with_the_command()
+    assert "torch" not in sys.modules
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=idle, args=(sys.argv[1],)).start()
+    time.sleep(3600)

@@ -1,0 +1,280 @@
+"""DomainBed's protocol: trials with splits of their own, several datasets, its summary table."""
+
+import csv
+import io
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from tests.made_results import made_result
+
+import unseen
+from unseen.cli.main import main
+from unseen.errors import SettingsError
+from unseen.reports.formats import to_csv, to_latex, to_markdown
+from unseen.reports.gather import Expected
+from unseen.reports.summary import standard_error, summarize
+from unseen.results.result import RunResult
+from unseen.settings.experiment import identity
+from unseen.sweeps.draws import load_sweep
+from unseen.sweeps.large_plans import Part, estimate_parts, outline, run_seconds
+from unseen.sweeps.plan import Plan, plan_sweep
+from unseen.sweeps.tables import SweepResults
+from unseen.training.timing import ImageTimes, time_method
+
+SMALL = """
+datasets: digits, folder
+methods: aggregate, irm
+unseen: plain, ink, oil
+seeds: 0-1
+split_by_seed: true
+draws: 2
+pairs: all
+selection: source
+settings:
+  data.validation_share: 0.2
+  data.test_share: 0
+  network: {image_size: 16}
+  images_per_domain: 4
+  steps: 4
+  evaluate_every: 2
+  devices.accelerator: cpu
+ranges:
+  optimizer.lr: {log_uniform: [1e-4, 1e-2]}
+search: optimizer.lr
+by_dataset:
+  digits:
+    settings: {steps: 3}
+  folder:
+    settings: {data.root: ROOT, network: {name: small_cnn, pretrained: false}}
+    ranges: {optimizer.lr: {choice: [5e-3]}}
+    pairs: none
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two datasets, two methods, two draws, two seeds."""
+    root = tmp_path_factory.mktemp("small") / "pictures"
+    random = np.random.default_rng(0)
+    for domain in ("ink", "oil", "wax"):
+        for name in ("cat", "dog"):
+            (root / domain / name).mkdir(parents=True)
+            for number in range(12):
+                pixels = random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / domain / name / f"{number}.png")
+    file = root.parent / "small.yaml"
+    file.write_text(SMALL.replace("ROOT", str(root)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def done(small: Path, shared_cache: Path) -> SweepResults:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(shared_cache))
+        return unseen.sweep(small, runs=small.parent / "runs", console=Console(quiet=True))
+
+
+def test_every_seed_is_a_trial_with_a_split_of_its_own(small: Path) -> None:
+    plan = plan_sweep(load_sweep(small), "small")
+    for run in (*plan.singles, *plan.pairs):
+        data = run.experiment.data
+        assert data.split_seed == run.condition.seed
+        assert not data.official_splits
+        assert (data.validation_share, data.test_share) == (0.2, 0)
+    assert {run.condition.dataset for run in plan.pairs} == {"digits"}
+    assert len(plan.pairs) == 3 * 2 * 2 * 2
+    assert len(plan.singles) == (1 + 2) * 2 * 2 * 2
+    lengths = {run.condition.dataset: run.experiment.steps for run in plan.singles}
+    assert lengths == {"digits": 3, "folder": 4}
+    drawn = {r.experiment.optimizer.lr for r in plan.singles if r.condition.dataset == "folder"}
+    assert len(drawn) == 2  # the recipe's, and the one choice of this dataset
+
+
+def test_the_summary_has_datasets_as_columns_and_the_average_last(done: SweepResults) -> None:
+    assert not done.missing
+    assert set(done.summaries) == {"source", "last", "leave-one-domain-out", "oracle"}
+    table = done.summaries["source"]
+    assert [column.name for column in table.columns] == ["digits", "folder", "average"]
+    assert [row.name for row in table.rows] == ["aggregate", "irm"]
+    chosen = [each for each in done.chosen if each.rule == "source"]
+    for row in table.rows:
+        for dataset, cell in zip(("digits", "folder"), row.cells, strict=False):
+            trials = [_trial(done, chosen, dataset, row.name, seed) for seed in (0, 1)]
+            assert cell.estimate.mean == pytest.approx(fmean(trials))
+            # of two values, both are half their distance from the mean
+            assert cell.estimate.half_width == pytest.approx(
+                abs(trials[0] - trials[1]) / 2 / 2**0.5
+            )
+        *columns, average = row.cells
+        assert average.estimate.mean == pytest.approx(fmean(c.estimate.mean for c in columns))
+        assert average.estimate.half_width is None
+
+
+def _trial(done: SweepResults, chosen: list[Any], dataset: str, method: str, seed: int) -> float:
+    """Percent, the mean over the held-out domains of the draws that were chosen."""
+    runs = done.home.parent.parent
+    own = [
+        each
+        for each in chosen
+        if each.run.condition[:2] == (dataset, method) and each.run.condition.seed == seed
+    ]
+    results = [each.run.folder(runs).read_result() for each in own]
+    return 100 * fmean(each.mean("source", "out_of_domain") or 0 for each in results)
+
+
+def test_a_dataset_without_pairs_is_empty_under_leave_one_domain_out(done: SweepResults) -> None:
+    first, second, average = done.summaries["leave-one-domain-out"].rows[0].cells
+    assert first.estimate is not None
+    assert second.estimate is None
+    assert average.estimate is None
+
+
+def test_it_is_written_in_all_formats(done: SweepResults) -> None:
+    for rule in done.summaries:
+        for suffix in (".csv", ".md", ".tex"):
+            text = (done.home / rule / f"summary{suffix}").read_text(encoding="utf-8")
+            assert "standard" in text
+            assert "irm" in text
+    rows = list(csv.DictReader(io.StringIO((done.home / "source" / "summary.csv").read_text())))
+    assert {row["column"] for row in rows} == {"digits", "folder", "average"}
+    assert all(float(row["standard_error"]) >= 0 for row in rows if row["column"] != "average")
+
+
+def result(method: str, dataset: str, seed: int, accuracy: float, **changes: Any) -> RunResult:
+    return made_result(
+        method, {"sketch": accuracy}, seed=seed, rules=("source",), dataset=dataset, **changes
+    )
+
+
+def test_the_error_is_domainbeds() -> None:
+    """numpy's std (of the population) over √n: of 80, 82 and 87 it is 2.944 / 1.732."""
+    found = standard_error([80.0, 82.0, 87.0])
+    assert found is not None
+    assert (found.mean, found.n) == (83.0, 3)
+    assert found.half_width == pytest.approx(np.std([80, 82, 87]) / 3**0.5)
+    assert found.half_width == pytest.approx(1.6997, abs=1e-4)
+
+
+def test_gaps_and_upper_bounds_in_a_summary() -> None:
+    expected = Expected(("aggregate", "dmg"), (("sketch",),), (0, 1))
+    results = {
+        "pacs": [
+            *(result("aggregate", "pacs", seed, 0.8) for seed in (0, 1)),
+            *(result("dmg", "pacs", seed, 0.9) for seed in (0, 1)),
+            *(result("bound", "pacs", s, 0.99, trained_on_unseen=True) for s in (0, 1)),
+        ],
+        "vlcs": [result("aggregate", "vlcs", 0, 0.6), result("dmg", "vlcs", 1, 0.7)],
+    }
+    table = summarize(results, dict.fromkeys(results, expected), "source", ("About.",))
+    best = {row.name: [bool(cell and cell.best) for cell in row.cells] for row in table.rows}
+    assert best == {"aggregate": [False] * 3, "dmg": [True, False, False], "bound": [False] * 3}
+    markdown = to_markdown(table)
+    assert r"| aggregate | 80.0 ± 0.0 | 60.0\* | – |" in " ".join(markdown.split())
+    assert any(note.startswith("bound: labelled") for note in table.notes)
+    assert table.notes[0] == "About."
+    assert "standard_error" in to_csv(table).splitlines()[0]
+    assert r"\textbf{90.0 $\pm$ 0.0}" in to_latex(table)
+
+
+def test_what_does_not_fit_is_named(small: Path) -> None:
+    changes = {"settings.data.split_seed": 3, "by_dataset": {"nowhere": {"settings": {}}}}
+    with pytest.raises(SettingsError) as caught:
+        plan_sweep(load_sweep(small, changes), "small")
+    assert "by_dataset: unknown dataset with recipes 'nowhere'" in str(caught.value)
+    assert "settings.data.split_seed: is chosen by 'split_by_seed'" in str(caught.value)
+    with pytest.raises(SettingsError, match="settings: batch: unknown key"):
+        plan_sweep(load_sweep(small, {"by_dataset.digits.settings.batch": 3}), "small")
+
+
+def everything(experiment: Any, n_domains: int, n_classes: int) -> ImageTimes:
+    return ImageTimes(training=2.0, evaluation=1.0)
+
+
+def test_an_outline_counts_what_a_plan_has(small: Path) -> None:
+    plan: Plan = plan_sweep(load_sweep(small), "small")
+    found = outline(load_sweep(small), "small")
+    assert found.runs == len(plan.singles) + len(plan.pairs)
+    assert not found.absent
+    nested = {"pairs": "nested", "selection": "leave-one-domain-out"}
+    with pytest.raises(SettingsError, match="nested serves every dataset"):
+        load_sweep(small, nested)
+    sweep = load_sweep(small, nested | {"datasets": "digits", "unseen": "plain"})
+    assert outline(sweep, "small").runs == plan_sweep(sweep, "small").size
+
+
+def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(small: Path) -> None:
+    parts = outline(load_sweep(small), "small").parts
+    part: Part = next(each for each in parts if each.base.name == "folder/aggregate")
+    assert part.size == (3, 2, 72)
+    # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
+    assert part.batch == 1.0
+    assert run_seconds(part, everything(None, 2, 2)) == pytest.approx(64 + 19.2 + 67.2)
+    rows = estimate_parts(parts, everything)
+    assert [(row.kind, row.planned) for row in rows] == [
+        (("digits", "2 methods", "small_cnn"), 32),
+        (("folder", "2 methods", "small_cnn"), 16),
+    ]
+
+
+def test_datasets_that_are_not_at_hand(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run counts them by their published size; a run names them all before it starts."""
+    monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
+    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
+    words = ["datasets=digits,vlcs,colored_mnist", "methods=aggregate", "pairs=none"]
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(small), *words, "--dry-run"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0, out
+    told = " ".join(out.split())
+    assert "Not at hand, and counted by their published size: vlcs, colored_mnist." in told
+    assert "unseen prepare vlcs --root DIR" in told
+    assert "(or: unseen prepare colored_mnist --download)" in told
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(small), *words])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "datasets: vlcs: where is the dataset 'vlcs'?" in err
+    assert "datasets: colored_mnist: where is the dataset 'colored_mnist'?" in err
+    assert "datasets: those at hand are digits" in err
+
+
+@pytest.mark.parametrize("method", ["aggregate", "dmg", "mldg", "metareg", "dann"])
+def test_methods_are_timed_on_noise(method: str) -> None:
+    from unseen.settings.recipes import load_experiment
+
+    experiment = load_experiment(f"digits/{method}", {"network.image_size": 16})
+    before = identity(experiment)
+    times = time_method(experiment, 3, 7, threads=1, gpu=False)
+    assert times.training > 0
+    assert times.evaluation > 0
+    assert identity(experiment) == before
+
+
+def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By published sizes: nothing is at hand. ColoredMNIST has no pairs."""
+    monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
+    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path))
+    sweep = load_sweep("domainbed")
+    assert len(sweep.methods) == 22
+    assert sweep.rules == ("source", "last", "leave-one-domain-out", "oracle")
+    found = outline(sweep, "domainbed")
+    assert len(found.absent) == 7
+    six, four, three = 6 + 15, 4 + 6, 3
+    assert found.runs == 22 * 20 * 3 * (2 * six + 4 * four + three)
+    for part in found.parts:
+        experiment = part.base.experiment
+        mnist = part.base.dataset.endswith("mnist")
+        assert experiment.network.name == ("mnist_cnn" if mnist else "resnet50_v1")
+        assert experiment.network.freeze_until is None
+        assert experiment.schedule.name == "constant"
+        assert experiment.optimizer.lr == (1e-3 if mnist else 5e-5)
+        assert experiment.images_per_domain == (64 if mnist else 32)
+        assert experiment.data.validation_share == 0.2
+        assert experiment.steps == (15000 if part.base.dataset == "domainnet" else 5000)

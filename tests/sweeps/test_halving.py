@@ -1,0 +1,215 @@
+"""Successive halving: when, who goes on, the same after a kill, and survivors as if undisturbed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+from tests.sweeps.made_records import Pretender, small_plan
+from tests.sweeps.tiny_sweep import job_of
+
+from unseen.atomic import read_json
+from unseen.data.dataset import OpenDatasets
+from unseen.errors import SettingsError, UnseenError
+from unseen.results.folder import RunFolder, run_name
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import load_experiment
+from unseen.sweeps.jobs import Job, Outcome, train_runs
+from unseen.sweeps.plan import Plan
+from unseen.sweeps.rules import Halving, kept, rounds, rungs, state_of, survivors
+from unseen.sweeps.tables import write_results
+from unseen.sweeps.train_plan import train_plan
+from unseen.training.display import SilentDisplay
+
+
+def is_stopped(folder: RunFolder) -> bool:
+    return state_of(folder) == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "first", "keep_one_in", "expected"),
+    [
+        (300, 10, 0.1, 3, [30, 90, 270]),
+        (300, 100, 0.2, 3, [100, 200]),  # 60 and 180, at the next evaluations
+        (300, 100, 0.1, 3, [100]),  # 30 and 90 are the same one, 270 is the end
+        (300, 50, 1 / 3, 3, [100]),
+        (6, 2, 0.2, 2, [2, 4]),  # 1.2, 2.4 and 4.8, which is the end
+    ],
+)
+def test_draws_are_compared_at_evaluations(
+    steps: int, every: int, first: float, keep_one_in: int, expected: list[int]
+) -> None:
+    experiment = load_experiment("digits/aggregate", {"steps": steps, "evaluate_every": every})
+    assert rungs(experiment, steps, Halving(first=first, keep_one_in=keep_one_in)) == expected
+
+
+def test_no_evaluation_before_the_end() -> None:
+    experiment = load_experiment("digits/aggregate", {"steps": 30, "evaluate_every": 30})
+    with pytest.raises(SettingsError, match="evaluate_every=30, steps=30; lower evaluate_every"):
+        rungs(experiment, 30, Halving())
+
+
+def test_one_in_so_many_is_kept_and_never_none() -> None:
+    halving = Halving(keep_one_in=3)
+    assert [kept(20, halving, number) for number in (1, 2, 3, 4)] == [7, 3, 1, 1]
+
+
+def record(home: Path, scores: dict[int, float], candidate: bool = True) -> RunFolder:
+    """A run that was evaluated at these steps."""
+    home.mkdir()
+    lines = [{"step": s, "validation": {"a": v}} for s, v in scores.items()]
+    lines = [line | ({} if candidate else {"candidate": False}) for line in lines]
+    (home / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return RunFolder(home)
+
+
+def test_the_best_up_to_their_rung_go_on(tmp_path: Path) -> None:
+    folders = {
+        0: record(tmp_path / "0", {2: 0.5, 4: 0.6}),
+        1: record(tmp_path / "1", {2: 0.8, 4: 0.1}),  # its best counts
+        2: record(tmp_path / "2", {2: 0.1, 4: 0.7, 6: 0.99}),  # what comes later does not
+        3: record(tmp_path / "3", {2: 0.9}),  # never got there
+    }
+    best, scores = survivors({n: (folder, 4) for n, folder in folders.items()}, keep=2)
+    assert best == [1, 2]
+    assert scores == {0: 0.6, 1: 0.8, 2: 0.7}
+
+
+def test_ties_go_to_the_first_draws(tmp_path: Path) -> None:
+    folders = {n: record(tmp_path / str(n), {2: 0.5}) for n in (2, 1, 0)}
+    reached = {n: (folder, 2) for n, folder in folders.items()}
+    assert survivors(reached, keep=2)[0] == [0, 1]
+
+
+def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
+    folders = {
+        0: record(tmp_path / "0", {2: 0.5}),
+        1: record(tmp_path / "1", {2: 0.9}, candidate=False),
+    }
+    reached = {n: (folder, 2) for n, folder in folders.items()}
+    assert survivors(reached, keep=1)[0] == [0, 1]
+
+
+def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
+    plan = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
+    order = [t.draw for t in sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)]
+    names = [run_name(run.experiment) for run in plan.singles]
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    train_plan(plan, tmp_path, pretender, together=True)
+    asked = [[(names.index(name), until) for name, until in each] for each in pretender.asked]
+    assert asked == [
+        [(0, 2), (1, 2), (2, 2), (3, 2)],
+        [(draw, 4) for draw in sorted(order[:2])],
+        [(order[0], None)],
+    ]
+    stopped = {t.draw for t in plan.singles if is_stopped(t.folder(tmp_path))}
+    assert stopped == set(order[1:])
+    mark = read_json(plan.singles[order[1]].folder(tmp_path).path / "stopped.json")
+    score = pytest.approx(100 * plan.singles[order[1]].experiment.optimizer.lr)
+    assert mark == {"step": 4, "validation": score, "better": 1, "compared": 2}
+    results = write_results(plan, tmp_path)
+    assert {each.state for each in results.missing} == {"stopped"}
+    assert any("3 stopped" in note for note in results.tables["source"][0].notes)
+    assert next(each.compared for each in results.chosen) == (order[0],)
+
+
+def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
+    plan = small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 3})
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    best, second = sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)[:2]
+    pretender.broken = {run_name(best.experiment)}
+    train_plan(plan, tmp_path, pretender, together=True)
+    assert pretender.asked[-1] == [(run_name(second.experiment), None)]
+    assert not is_stopped(best.folder(tmp_path))
+
+
+def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> None:
+    """Under a milder rule; the sweep is killed before its second round."""
+    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+    strict, mild = (
+        small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": number})
+        for number in (3, 2)
+    )
+    _, second, third = sorted(strict.singles, key=lambda t: -t.experiment.optimizer.lr)
+    train_plan(strict, tmp_path, pretender, together=True)
+    assert is_stopped(second.folder(tmp_path))
+    made = rounds(mild, tmp_path)
+    next(made)  # all have reached the first rung already
+    assert second.experiment in [run.experiment for run in next(made)]
+    assert not is_stopped(second.folder(tmp_path))
+    assert is_stopped(third.folder(tmp_path))
+
+
+class InProcess:
+    """Trains in this process; may be killed after some jobs."""
+
+    def __init__(self, jobs: int = 10**6) -> None:
+        self.jobs = jobs
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
+        outcomes = []
+        for job in jobs:
+            (path,) = job.folders
+            self.jobs -= 1
+            if self.jobs < 0:
+                raise UnseenError("killed")
+            train_runs(job, SilentDisplay(), OpenDatasets())
+            outcomes.append(Outcome(path, "finished" if RunFolder(path).finished else "paused"))
+        return outcomes
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file but those that tell the time or the command; of a stopped run's checkpoint the
+    tensors."""
+    unlike = {"timing.json", "environment.json", "lock", "checkpoint.safetensors"}
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in unlike
+    }
+    checkpoint = RunFolder(folder).checkpoint
+    tensors = load_file(checkpoint) if checkpoint.is_file() else {}
+    return found | {name: tensor.tobytes() for name, tensor in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 2})
+
+
+def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
+    plan: Plan, tmp_path: Path
+) -> None:
+    halved, killed, plain = (tmp_path / name for name in ("halved", "killed", "plain"))
+    train_plan(plan, halved, InProcess(), together=False)
+    finished = [t for t in plan.singles if t.folder(halved).finished]
+    assert len(finished) == 1
+    (survivor,) = finished
+    InProcess()([job_of(survivor.experiment, runs=plain)])
+    name = run_name(survivor.experiment)
+    assert content(halved / name) == content(plain / name)
+    for jobs in (1, 2, 4, 5):  # in the first round, again, in the second, before the third
+        with pytest.raises(UnseenError, match="killed"):
+            train_plan(plan, killed, InProcess(jobs), together=False)
+    train_plan(plan, killed, InProcess(), together=False)
+    for run in plan.singles:
+        name = run_name(run.experiment)
+        assert content(killed / name) == content(halved / name)
+        assert is_stopped(RunFolder(killed / name)) == (run != survivor)
+        assert RunFolder(killed / name).checkpoint.is_file() == (run != survivor)
+
+
+def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
+    plan: Plan, tmp_path: Path
+) -> None:
+    def score(experiment: Experiment, step: int) -> float:
+        return 0.5
+
+    train_plan(plan, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
+    stopped = [t for t in plan.singles if is_stopped(t.folder(tmp_path))]
+    assert stopped
+    whole = Plan(plan.name, plan.sweep.model_copy(update={"halving": None}), plan.singles, ())
+    train_plan(whole, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
+    assert not any(is_stopped(run.folder(tmp_path)) for run in plan.singles)
+    assert write_results(whole, tmp_path).missing == []

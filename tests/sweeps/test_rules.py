@@ -1,0 +1,145 @@
+"""Rules over draws: worked out by hand, and blind to the labels of the unseen domain."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.made_results import made_result, measured
+
+from unseen.errors import SettingsError, UnseenError
+from unseen.results.folder import RunFolder
+from unseen.results.result import RuleResult, RunResult
+from unseen.results.rules import DRAW_RULES, WITHOUT_LABELS
+from unseen.sweeps.rules import Candidate, Draw, choose_draw
+
+VALIDATION = {0: (0.95, 0.70, 0.60), 1: (0.50, 0.65, 0.80), 2: (0.10, 0.90, 0.50)}
+"""By draw: mean validation accuracy at steps 100, which is no candidate, 200 and 300."""
+UNSEEN = {0: 0.30, 1: 0.20, 2: 0.10}
+"""Accuracy on sketch; of the last checkpoint a tenth more."""
+PAIRED = {0: (0.40, 0.60), 1: (0.30, 0.60), 2: (0.55, 0.46)}
+"""Accuracy on photo and cartoon, each held out beside sketch: means .50, .45 and .505."""
+
+
+class Forbidden:
+    """A result that nobody may look at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("the unseen domain was read")
+
+
+def checkpoint(**accuracies: Any) -> RuleResult:
+    found = {d: measured(a) if isinstance(a, float) else a for d, a in accuracies.items()}
+    return RuleResult.model_construct(step=1, views={"out_of_domain": found})
+
+
+class MadeFolder(RunFolder):
+    """A run folder whose result is at hand, so that a reader of it can be watched."""
+
+    def __init__(self, path: Path, result: RunResult) -> None:
+        super().__init__(path)
+        self.made = result
+
+    def read_result(self) -> RunResult:
+        return self.made
+
+
+def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
+    """A draw with sketch unseen; `sketch` takes the place of the accuracy on it."""
+    folder = MadeFolder(home / str(number), made_result("dmg", {"sketch": 0.0}, rules=()))
+    folder.path.mkdir(exist_ok=True)
+    records: list[dict[str, Any]] = [{"step": 10, "loss": 2.0}]
+    for step, mean in zip((100, 200, 300), VALIDATION[number], strict=True):
+        record = {"step": step, "validation": {"photo": mean + 0.05, "cartoon": mean - 0.05}}
+        records.append(record | ({"candidate": False} if step == 100 else {}))
+        records[-1]["unseen"] = {"sketch": 1 - mean}  # a run with selection=oracle has it
+        records[-1]["without_labels"] = {  # and one that adapts has this
+            rule: number + step / 1000 + place for place, rule in enumerate(WITHOUT_LABELS)
+        }
+    folder.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for rule, more in (("source", 0.0), ("last", 0.1)):
+        target = UNSEEN[number] + more if sketch is None else sketch
+        folder.made.rules[rule] = checkpoint(sketch=target)
+    pairs = {}
+    for other, accuracy in zip(("photo", "cartoon"), PAIRED[number], strict=True):
+        target = UNSEEN[number] if sketch is None else sketch
+        result = made_result("dmg", {}, rules=())
+        result.rules["source"] = checkpoint(**{other: accuracy, "sketch": target})
+        pairs[other] = MadeFolder(folder.path / other, result)
+    return Draw(number, folder, pairs)
+
+
+@pytest.fixture
+def draws(tmp_path: Path) -> list[Draw]:
+    return [make_draw(tmp_path, number) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "draw", "score", "recorded"),
+    [
+        ("source", 2, 0.90, "source"),  # at step 200; 0.95 of draw 0 was no candidate
+        ("last", 1, 0.80, "last"),
+        ("leave-one-domain-out", 2, 0.505, "source"),
+        ("infomax", 2, 2.3, "infomax"),
+        ("dev", 2, 5.3, "dev"),
+        ("oracle", 0, 0.40, "last"),
+    ],
+)
+def test_each_rule_picks_its_draw(
+    draws: list[Draw], rule: str, draw: int, score: float, recorded: str
+) -> None:
+    for order in (draws, draws[::-1]):
+        chosen = choose_draw(rule, order)
+        assert chosen == Candidate(draw, pytest.approx(score), recorded)
+
+
+HONEST = [rule for rule in DRAW_RULES if rule != "oracle"]
+
+
+@pytest.mark.parametrize("rule", HONEST)
+def test_no_rule_but_the_oracle_reads_the_unseen_domain(tmp_path: Path, rule: str) -> None:
+    guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
+    assert choose_draw(rule, guarded).draw == {"last": 1}.get(rule, 2)
+
+
+def test_the_guard_of_the_test_above_works(tmp_path: Path) -> None:
+    guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
+    with pytest.raises(AssertionError, match="the unseen domain was read"):
+        choose_draw("oracle", guarded)
+
+
+@pytest.mark.parametrize("rule", HONEST)
+def test_other_target_accuracies_change_no_choice_but_the_oracles(
+    tmp_path: Path, draws: list[Draw], rule: str
+) -> None:
+    before = choose_draw(rule, draws)
+    changed = [make_draw(tmp_path, number, sketch=number / 4) for number in range(3)]
+    assert choose_draw(rule, changed) == before
+    assert choose_draw("oracle", changed).draw == 2 != choose_draw("oracle", draws).draw
+
+
+def test_ties_go_to_the_first_draw(tmp_path: Path) -> None:
+    equal = [make_draw(tmp_path, number, sketch=0.5) for number in (2, 1)]
+    assert choose_draw("oracle", equal).draw == 1
+
+
+def test_nothing_to_choose_from(draws: list[Draw]) -> None:
+    with pytest.raises(UnseenError, match="no finished draw"):
+        choose_draw("source", [])
+    with pytest.raises(UnseenError, match="needs runs with two domains held out; set pairs=all"):
+        choose_draw("leave-one-domain-out", [draws[0]._replace(pairs={})])
+    with pytest.raises(SettingsError, match=r"unknown selection rule 'orcle'; did you mean"):
+        choose_draw("orcle", draws)
+
+
+def test_draws_are_chosen_by_the_metric_of_their_runs(tmp_path: Path) -> None:
+    """The first is better by accuracy, the second by balanced accuracy."""
+    draws = []
+    for number, (accuracy, balanced) in enumerate(((0.9, 0.4), (0.8, 0.6))):
+        folder = RunFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        record = {"step": 1, "validation": {"a": accuracy}, "validation_balanced": {"a": balanced}}
+        folder.metrics.write_text(json.dumps(record) + "\n")
+        draws.append(Draw(number, folder))
+    assert choose_draw("source", draws)[:2] == (1, 0.6)
+    assert choose_draw("last", draws)[:2] == (1, 0.6)

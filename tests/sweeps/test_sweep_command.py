@@ -1,0 +1,285 @@
+"""The command: from a name to tables, what it says beforehand, and how it ends when runs fail."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import commands_in
+from tests.sweeps.made_records import Pretender, small_plan
+
+from unseen.results.folder import find_runs, run_name
+from unseen.sweeps import resources as machine
+from unseen.sweeps.cost import (
+    Row,
+    clock,
+    cost_summary,
+    cost_table,
+    estimate,
+    on_workers,
+    runs_table,
+)
+from unseen.sweeps.draws import sweep_names
+from unseen.sweeps.jobs import Job, Outcome, Resources, Watcher
+from unseen.sweeps.train_plan import train_plan
+from unseen.training.timing import RunTimes, time_run
+
+WORDS = (
+    "settings.steps=6",
+    "settings.evaluate_every=2",
+    "settings.images_per_domain=2",
+    "settings.network.image_size=16",
+    "search=optimizer.lr",
+    "methods=aggregate",
+    "unseen=plain,blended",
+)
+
+
+@pytest.fixture
+def pretender() -> Pretender:
+    return Pretender(lambda e, step: 0.5 + e.optimizer.lr, lambda e, domain: 0.4)
+
+
+@pytest.fixture(autouse=True)
+def resources_seen(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, pretender: Pretender
+) -> list[Resources]:
+    """What the executor was given; it only pretends to train."""
+    seen: list[Resources] = []
+
+    def run_jobs(jobs: list[Job], resources: Resources, watcher: Watcher) -> list[Outcome]:
+        seen.append(resources)
+        outcomes = pretender(jobs)
+        for outcome in outcomes:
+            watcher.ended(outcome)
+        return outcomes
+
+    if "real" not in request.node.name:
+        monkeypatch.setattr("unseen.sweeps.train_plan.run_jobs", run_jobs)
+    return seen
+
+
+@pytest.fixture
+def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Run a command in an empty folder; its exit code and what it printed."""
+    return commands_in(tmp_path, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("place", ["here", "ray"])
+def test_a_sweep_ends_with_the_table_of_its_rule(unseen, pretender: Pretender, place: str) -> None:
+    code, out, err = unseen("sweep", "digits", *WORDS, "--on", place, "selection=last")
+    assert code == 0
+    assert "best of 3 draws by rule last" in out
+    assert "best of 3 draws by rule source" not in out
+    assert "Tables for the rules source, last, oracle, and chosen.json: runs/tables/sweep-" in out
+    assert "6/6 aggregate, unseen blended, seed 0, draw 2: out of domain 40.0%, in domain 90" in err
+    assert len(pretender.asked[0]) == 6
+
+
+def test_failed_runs_are_named_and_the_exit_code_says_so(
+    unseen, pretender: Pretender, tmp_path: Path
+) -> None:
+    words = ("sweep", "digits", *WORDS)
+    unseen(*words, "--runs", "first")
+    name, _ = pretender.asked[0][1]
+    pretender.broken = {name}
+    code, out, err = unseen(*words, "--runs", "second")
+    assert code == 1
+    assert "best of 3 draws by rule source" in out
+    assert "failed: aggregate, unseen plain, seed 0, draw 1: it broke down" in err
+    assert f"second/{name}" in err
+
+
+def test_early_stopping_is_no_failure(unseen, pretender: Pretender) -> None:
+    code, _, err = unseen("sweep", "digits", *WORDS, "halving={}")
+    assert code == 0
+    assert "4 runs were stopped early by successive halving." in err
+
+
+def test_options_reach_the_executor(unseen, resources_seen: list[Resources]) -> None:
+    options = "--on ray --address 10.0.0.1:6379 --cpus 2 --gpus 0.5 --workers 3"
+    words = ("sweep", "digits", *WORDS, *options.split(), "retries=4")
+    unseen(*words)
+    unseen(*words, "--retries", "0")
+    expected = Resources("ray", 3, 2.0, 0.5, retries=4, address="10.0.0.1:6379")
+    assert resources_seen == [expected, expected._replace(retries=0)]
+
+
+@pytest.mark.parametrize(("devices", "gpus"), [([], 0.0), (["0", "1"], 1.0)])
+def test_a_run_gets_a_gpu_where_there_is_one(
+    unseen,
+    monkeypatch: pytest.MonkeyPatch,
+    resources_seen: list[Resources],
+    devices: list[str],
+    gpus: float,
+) -> None:
+    monkeypatch.setattr(machine, "visible_devices", lambda: devices)
+    unseen("sweep", "digits", *WORDS)
+    assert [resources.gpus for resources in resources_seen] == [gpus]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sweep digit", "unknown sweep 'digit'; did you mean 'digits'?"),
+        ("sweep mine.yaml", "there is no file mine.yaml"),
+        ("sweep digits steps=3", "a setting of all runs is written settings.steps"),
+        ("sweep digits --address x", "--address is that of a Ray cluster; add --on ray"),
+        ("sweep digits --workers -1", "should be 0 or more, got -1"),
+        ("sweep digits --workers 0 --on ray", "leave it or --on ray out"),
+        ("sweep digits --retries -1", "should be 0 or more, got -1"),
+        ("sweep digits --gpus -1", "should be greater than 0, got -1"),
+    ],
+)
+def test_mistakes_end_with_a_message(unseen, words: str, message: str) -> None:
+    code, out, err = unseen(*words.split())
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_dry_run_lists_runs_and_cost_and_leaves_nothing_behind(unseen, tmp_path: Path) -> None:
+    code, out, err = unseen("sweep", "digits", *WORDS, "draws=2", "--dry-run", "--workers", "2")
+    assert code == 0
+    assert err.count("Timing a few steps of each kind of run") == 1
+    assert "optimizer.lr=0.0003665" in out
+    assert "aggregate (digits, small_cnn)" in out
+    assert "a few timed steps" in out
+    assert "4 runs, 0 finished; " in out
+    assert " on 2, " in out
+    assert not (tmp_path / "runs").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_finished_runs_times_nothing(unseen, tmp_path: Path) -> None:
+    words = ("sweep", "digits", *WORDS, "draws=1", "unseen=plain", "--runs", str(tmp_path / "runs"))
+    assert unseen(*words)[0] == 0
+    code, out, err = unseen(*words, "--dry-run")
+    assert code == 0
+    assert "0 s of work is left" in out
+    assert "Timing" not in err
+
+
+def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) -> None:
+    """They took 12 s each (as the pretender says); the batch of a draw is part of its cost."""
+    plan = small_plan(
+        unseen="plain,blended",
+        draws=None,
+        grid={"images_per_domain": [2, 4]},
+    )
+    pretender = Pretender(lambda e, step: 0.5, lambda e, domain: 0.5)
+    pretender.broken = {
+        run_name(t.experiment) for t in plan.singles if t.draw or len(t.condition.unseen[0]) > 5
+    }
+    train_plan(plan, tmp_path, pretender, together=True)
+
+    def never(experiment: Any) -> RunTimes:
+        raise AssertionError("measured, though a run is finished")
+
+    (row,) = estimate(plan, tmp_path, never)
+    assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
+    assert row.basis == "1 finished run"
+    assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
+    assert row.seconds_left == pytest.approx(24 + 12 + 24)
+
+
+def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
+    measured = RunTimes(setup=1.0, step=2.0, validation=3.0, final_evaluation=4.0)
+    asked = []
+
+    def measure(experiment: Any) -> RunTimes:
+        asked.append(experiment)
+        return measured
+
+    plan = small_plan(unseen="plain", draws=None, grid={"images_per_domain": [2, 4]})
+    (row,) = estimate(plan, tmp_path, measure)
+    assert asked == [plan.singles[0].experiment]
+    # 1 + 6 steps of 2 s (or twice that) + 3 evaluations of 3 s + 4
+    assert row.seconds_left == pytest.approx((1 + 12 + 9 + 4) + (1 + 24 + 9 + 4))
+    nested = small_plan(unseen="plain", pairs="nested", draws=3)
+    (row,) = estimate(nested, tmp_path, measure)
+    assert row.planned == 3 * 3 + 1
+    assert row.seconds_left == pytest.approx(26 * 10)
+    halved = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
+    (row,) = estimate(halved, tmp_path, measure)
+    # four draws for a third of the steps, two for the second third, one for the last
+    assert row.seconds_left == pytest.approx(26 * (4 + 2 + 1) / 3)
+
+
+def test_workers_share_the_work_but_not_a_run() -> None:
+    rows = [Row(("d", m, "b"), 4, {}, s, 4 * s, "") for m, s in (("x", 10.0), ("y", 50.0))]
+    assert on_workers(rows, 1) == 240
+    assert on_workers(rows, 2) == 120
+    assert on_workers(rows, 100) == 50
+    assert on_workers([], 2) == 0
+    assert "8 runs, 0 finished; 4 min of work is left: 4 min on 1, 2 min on 2" in cost_summary(
+        rows, 2
+    )
+
+
+def test_timing_a_run_changes_nothing(tmp_path: Path, monkeypatch) -> None:
+    import torch
+
+    experiment = small_plan(unseen="plain").singles[0].experiment
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = torch.get_num_threads()
+    measured = time_run(experiment, threads=1, gpu=False)
+    assert all(seconds > 0 for seconds in measured)
+    assert list(tmp_path.iterdir()) == []
+    assert torch.get_num_threads() == before
+
+
+def test_many_runs_are_shown_by_kind_alone(tmp_path: Path) -> None:
+    assert runs_table(small_plan(draws=10), tmp_path) is not None
+    assert runs_table(small_plan(draws=11), tmp_path) is None
+
+
+def test_columns_without_a_number_are_left_out() -> None:
+    row = Row(("digits", "dmg", "small_cnn"), 4, {}, 10, 40, "a few timed steps")
+    assert [c.header for c in cost_table([row]).columns] == [
+        "runs of",
+        "planned",
+        "a run",
+        "left",
+        "by",
+    ]
+    more = row._replace(states={"finished": 1, "stopped": 2})
+    headers = [column.header for column in cost_table([row, more]).columns]
+    assert headers[1:4] == ["planned", "finished", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (99, "99 s"),
+        (720, "12 min"),
+        (7200, "2.0 h"),
+        (864000, "10.0 days"),
+        (4e9, "127 years"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def test_a_real_sweep_here(unseen, tmp_path: Path) -> None:
+    """The second time nothing is trained."""
+    words = ("sweep", "digits", *WORDS, "draws=2", "unseen=plain", "--workers", "1", "--one-by-one")
+    code, out, err = unseen(*words)
+    assert code == 0, err
+    assert len(list(find_runs(tmp_path / "runs"))) == 2
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    code, again, _ = unseen(*words)
+    assert (code, again) == (0, out)
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
+    command = next(line for line in out.splitlines() if line.startswith("As a page: unseen "))
+    assert unseen(*command.removeprefix("As a page: unseen ").split()).code == 0
+    (page,) = tmp_path.rglob("report.html")
+    assert "Best of 2 draws, chosen by rule source" in page.read_text()
+    assert "digits · 1 run ·" in page.read_text(), "the chosen one alone"
+
+
+def test_list_names_all_sweeps(unseen) -> None:
+    _, out, _ = unseen("list", "sweeps")
+    assert [line.split()[0] for line in out.splitlines() if line.strip()] == sweep_names()
