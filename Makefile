@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-portable test-slow check format docs bench clean
+.PHONY: help setup demo test test-portable test-slow check format docs figures bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ docs: setup  ## the documentation as a web site in site/, with the generated tab
 	$(BIN)/python docs/generators/write_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
+
+figures: setup  ## files, lines, classes and recipes of the package, beside their budgets
+	$(BIN)/python -m tests.house
 
 bench: setup  ## speed figures as ratios, on the screen and in benchmarks/results.json
 	$(BIN)/python -m benchmarks.run
