@@ -12,7 +12,7 @@ from unseen.data.dataset import OpenDatasets
 from unseen.data.images import find_images
 from unseen.forecast.forecast import FileForecast
 from unseen.reports.trackers.fan_out import choose_trackers
-from unseen.results.folder import RunFolder, run_name
+from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import RunResult, View, Views
 from unseen.serve.evaluate import evaluate
 from unseen.serve.export import FORMATS, Target, export
@@ -133,7 +133,7 @@ def fit(
     `log` names trackers that get the run's records, too: wandb, tensorboard, mlflow.
     """
     experiment = load_experiment(recipe, overrides)
-    return finish_run(experiment, RunFolder(Path(runs) / run_name(experiment)), console, log)
+    return finish_run(experiment, find_run(Path(runs), experiment), console, log)
 
 
 def finish_run(

@@ -7,7 +7,14 @@ import pytest
 
 from unseen.atomic import atomic_file, write_json
 from unseen.errors import UnseenError
-from unseen.results.folder import MetricsLog, RunFolder, describe_environment, find_runs, run_name
+from unseen.results.folder import (
+    MetricsLog,
+    RunFolder,
+    describe_environment,
+    find_run,
+    find_runs,
+    run_name,
+)
 from unseen.settings.experiment import identity
 from unseen.settings.recipes import load_experiment
 
@@ -67,6 +74,20 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
 
 def test_no_metrics_yet(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).read_metrics() == []
+
+
+def test_a_run_is_called_by_its_recipe_and_found_by_its_settings(tmp_path: Path) -> None:
+    """Two recipes with the same settings share one run; another method loses the name."""
+    mine = tmp_path / "my_dmg.yaml"
+    mine.write_text("base: digits/dmg\n")
+    shipped, own = load_experiment("digits/dmg"), load_experiment(mine)
+    assert run_name(own) == run_name(shipped).replace("-dmg-", "-my_dmg-")
+    runs = tmp_path / "runs"
+    assert find_run(runs, own).path.name == run_name(own)
+    (runs / run_name(shipped)).mkdir(parents=True)
+    assert find_run(runs, own).path.name == run_name(shipped)
+    assert find_run(runs, load_experiment(mine, {"seed": 1})).path.name.startswith("digits-small")
+    assert load_experiment(mine, {"method.name": "sd"}).recipe == ""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -248,9 +248,37 @@ def run_name(experiment: Experiment) -> str:
     return _folder_name(experiment, f"seed{experiment.seed}", identity(experiment))
 
 
-def merged_name(experiment: Experiment, choose: str, runs: Collection[str]) -> str:
-    """As `run_name`, of a model merged from the runs with these identities."""
-    return _folder_name(experiment, f"merged{len(runs)}", merged_identity(choose, runs))
+def find_run(runs: Path, experiment: Experiment) -> RunFolder:
+    """The folder of a run below a folder of runs: the one that has the identity of these settings,
+    whatever recipe it was trained with, or else a new one."""
+    return RunFolder(_with_identity(runs / run_name(experiment)))
+
+
+def find_merged(
+    runs: Path, experiment: Experiment, choose: str, merged: Collection[str]
+) -> RunFolder:
+    """The folder of a model that is merged from the runs with these identities."""
+    identity = merged_identity(choose, merged)
+    name = _folder_name(experiment, f"merged{len(merged)}", identity)
+    return RunFolder(_with_identity(runs / name))
+
+
+def _with_identity(path: Path) -> Path:
+    """The folder that ends as this one does, where another recipe made it."""
+    try:
+        changed = path.parent.stat().st_mtime_ns
+    except FileNotFoundError:
+        return path
+    if path.is_dir():
+        return path
+    other = _names_by_identity(path.parent, changed).get(path.name.rpartition("-")[2])
+    return path if other is None else path.with_name(other)
+
+
+@lru_cache(maxsize=1)
+def _names_by_identity(runs: Path, changed: int) -> dict[str, str]:
+    """The names of the folders of runs as they were when their parent last changed."""
+    return {each.name.rpartition("-")[2]: each.name for each in sorted(runs.glob("*-*"))}
 
 
 def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
@@ -258,7 +286,7 @@ def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
     parts = (
         experiment.data.name,
         experiment.network.name,
-        experiment.method.name,
+        experiment.recipe or experiment.method.name,
         unseen,
         which,
         unique,

@@ -395,6 +395,8 @@ class RunResult(_Record):
     method: str
     backbone: str
     setting: Literal["generalization", "adaptation"]
+    recipe: str = ""
+    """The last part of the name of the recipe that it was trained with; empty: none had a name."""
     seed: int
     """Of a merged model the lowest of its runs' seeds."""
     steps: int
@@ -416,9 +418,15 @@ class RunResult(_Record):
     rules: dict[str, RuleResult]
 
     @property
+    def name(self) -> str:
+        """What tables, report and folders call the run: its recipe, such as `aggregate_views`, or
+        its method."""
+        return self.recipe or self.method
+
+    @property
     def label(self) -> str:
         """`dmg`, or `dmg, merged (7 runs)`; an upper bound says so."""
-        name = labelled_bound(self.method) if self.trained_on_unseen else self.method
+        name = labelled_bound(self.name) if self.trained_on_unseen else self.name
         return name if self.merged is None else f"{name}, {self.merged.label}"
 
     @property

@@ -64,14 +64,17 @@ DATASETS = _in_files(
     "unseen.data.datasets",
     {
         "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
-        "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
-        "mnist_m": ("MNISTM", "MNIST, plain and blended with photographs (Ganin et al. 2016)"),
+        "mnist": ("mnist:MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
+        "mnist_m": (
+            "mnist:MNISTM",
+            "MNIST, plain and blended with photographs (Ganin et al. 2016)",
+        ),
         "rotated_mnist": (
-            "mnist_environments:RotatedMNIST",
+            "mnist:RotatedMNIST",
             "MNIST turned by 6 angles, the domains (Ghifary et al. 2015, as in DomainBed)",
         ),
         "colored_mnist": (
-            "mnist_environments:ColoredMNIST",
+            "mnist:ColoredMNIST",
             "MNIST in colours that mislead in the last of 3 domains (Arjovsky et al. 2019)",
         ),
         "digits_5": (
@@ -79,7 +82,10 @@ DATASETS = _in_files(
             "MNIST, MNIST-M, USPS, SVHN and synthetic digits (Peng et al. 2019)",
         ),
         "pacs": ("PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
-        "domainnet": ("DomainNet", "586,575 images, 6 domains, 345 classes (Peng et al. 2019)"),
+        "domainnet": (
+            "published_folders:DomainNet",
+            "586,575 images, 6 domains, 345 classes (Peng et al. 2019)",
+        ),
         "vlcs": (
             "published_folders:VLCS",
             "10,729 photographs of 4 collections, 5 classes (Fang et al. 2013)",

@@ -266,6 +266,9 @@ class DeviceSettings(Settings):
 class Experiment(Settings):
     """Everything that decides what one run computes."""
 
+    recipe: Annotated[str, NO_EFFECT_ON_RESULT] = ""
+    """The last part of the name of the recipe that these settings come from, such as `dmg_views`;
+    tables and folders call the run by it. Empty: by its method."""
     data: SerializeAsAny[DataSettings]
     network: NetworkSettings
     method: SerializeAsAny["MethodSettings"]

@@ -198,8 +198,22 @@ def _experiment_class(
 
 
 def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """A recipe with overrides (nested or dotted), complete and checked."""
-    return build_experiment(merge(read_recipe(recipe), nested(overrides or {})), str(recipe))
+    """A recipe with overrides (nested or dotted), complete and checked.
+
+    It keeps the recipe's name, unless the overrides choose another method.
+    """
+    settings = read_recipe(recipe)
+    changed = merge(settings, nested(overrides or {}))
+    if _section_name(changed, "method") == _section_name(settings, "method"):
+        changed = {"recipe": _last_part(recipe), **changed}
+    return build_experiment(changed, str(recipe))
+
+
+def _last_part(recipe: str | Path) -> str:
+    """`dmg_views` for `pacs/dmg_views` and for a file `mine/dmg_views.yaml`."""
+    name = Path(recipe)
+    last = name.stem if name.suffix in {".yaml", ".yml"} else name.name
+    return catalog.method_name(last)
 
 
 def _settings_class(kind: catalog.Kind, name: str) -> type[Settings]:

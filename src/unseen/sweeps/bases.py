@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic.fields import FieldInfo
 
 from unseen.errors import SettingsError, nearest, unknown_name
-from unseen.results.result import labelled_bound
+from unseen.results.result import UPPER_BOUND, labelled_bound
 from unseen.settings import catalog
 from unseen.settings.base import Range, declared, fraction
 from unseen.settings.experiment import Experiment, Settings
@@ -125,7 +125,8 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
         except SettingsError as error:
             problems.append(f"methods: {error}")
             continue
-        settings = merge(settings, own.settings)
+        name = own.variant_of if method == UPPER_BOUND else method
+        settings = merge(settings, {"recipe": name, **own.settings})
         if backbone is not None:
             settings = merge(settings, {"network": {"name": backbone}})
         experiment, found = try_experiment(settings)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from unseen.errors import SettingsError
-from unseen.results.folder import RunFolder, RunList, merged_name
+from unseen.results.folder import RunFolder, RunList, find_merged
 from unseen.results.result import RunResult
 from unseen.settings.experiment import identity
 from unseen.sweeps.merge import Choice, merge_runs, problems_of
@@ -75,11 +75,12 @@ def with_merged(listed: RunList, rows: Iterable[MergedRow]) -> RunList:
 def _merge(group: Sequence[PlannedRun], runs: Path, choose: Choice, console: Console) -> MergedRow:
     first = group[0]
     identities = [identity(run.experiment) for run in group]
-    output = runs / merged_name(first.experiment, choose, identities)
+    output = find_merged(runs, first.experiment, choose, identities).path
     with Display(console, 1, output.name) as display:
         folder = merge_runs([run.folder(runs).path for run in group], output, choose, display)
-    result = folder.read_result().model_copy(update={"method": first.condition.method})
-    named = result.model_copy(update={"method": result.label})
+    name = first.condition.method
+    result = folder.read_result().model_copy(update={"method": name, "recipe": name})
+    named = result.model_copy(update={"method": result.label, "recipe": result.label})
     return MergedRow(first.condition, folder, named)
 
 

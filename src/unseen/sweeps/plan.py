@@ -13,7 +13,7 @@ from unseen.data.dataset import Index, OpenDatasets
 from unseen.data.roles import choose_roles, remarks_on_images
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.reports.gather import Expected
-from unseen.results.folder import RunFolder, run_name, safe_name
+from unseen.results.folder import RunFolder, find_run, safe_name
 from unseen.results.result import RunResult
 from unseen.results.rules import WITHOUT_LABELS
 from unseen.settings.experiment import Experiment, Metric, complete_settings, identity
@@ -168,12 +168,13 @@ class PlannedRun(NamedTuple):
     """Pause at this step; empty: train to the end."""
 
     def folder(self, runs: Path) -> RunFolder:
-        return RunFolder(runs / run_name(self.experiment))
+        return find_run(runs, self.experiment)
 
     def read_result(self, runs: Path) -> RunResult:
         """Under the name that tables have for its row."""
         result = self.folder(runs).read_result()
-        return result.model_copy(update={"method": self.condition.method})
+        name = self.condition.method
+        return result.model_copy(update={"method": name, "recipe": name})
 
     @property
     def values(self) -> dict[str, Any]:
@@ -287,6 +288,11 @@ def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]
         lines = "\n  ".join(dict.fromkeys(problems))
         raise SettingsError(f"{complaint}:\n  {lines}")
     runs = [run for base, domains in held_out for run in _runs(sweep, base, domains, datasets)]
+    first: dict[str, Experiment] = {}  # rows that have the same settings share one run
+    runs = [
+        run._replace(experiment=first.setdefault(identity(run.experiment), run.experiment))
+        for run in runs
+    ]
     _check_one_metric(runs, complaint)
     domains = list(dict.fromkeys(run.condition.unseen for run in runs))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from unseen.results.folder import RunFolder, run_name
+from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import VIEWS
 from unseen.settings.experiment import METRICS, Experiment, complete_settings, identity
 from unseen.sweeps.jobs import Job, Outcome, Resources
@@ -150,7 +150,7 @@ def _jobs(
     return [
         Job(
             tuple(complete_settings(experiment) for experiment in group),
-            tuple(runs / run_name(experiment) for experiment in group),
+            tuple(find_run(runs, experiment).path for experiment in group),
             until,
             log,
         )

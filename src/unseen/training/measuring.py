@@ -207,6 +207,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
         run=merged.identity if merged else identity(experiment),
         dataset=experiment.data.name,
         method=experiment.method.name,
+        recipe=experiment.recipe,
         backbone=experiment.network.name,
         setting=experiment.setting,
         seed=merged.seeds[0] if merged else experiment.seed,

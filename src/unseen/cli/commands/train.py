@@ -16,7 +16,7 @@ from rich.console import Console
 
 from unseen.cli.run_options import add_log_option
 from unseen.errors import UnseenError
-from unseen.results.folder import RunFolder, run_name
+from unseen.results.folder import RunFolder, find_run
 from unseen.settings.experiment import Experiment, identity
 from unseen.settings.recipes import build_experiment, load_experiment, merge, parse_overrides
 
@@ -43,7 +43,7 @@ def run(chosen: argparse.Namespace) -> None:
         experiment = _resume(folder, parse_overrides(chosen.overrides))
     else:
         experiment = load_experiment(chosen.what, parse_overrides(chosen.overrides))
-        folder = RunFolder(chosen.runs / run_name(experiment))
+        folder = find_run(chosen.runs, experiment)
     console = Console(stderr=True, quiet=not is_first_process())
     if chosen.resume and not folder.settings.is_file():
         raise UnseenError(
