@@ -17,7 +17,9 @@ def test_a_worker_ends_with_its_command(platform: str) -> None:
     words = [sys.executable, "-m", "tests.sweeps.orphan", platform]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
-        worker = Path("/proc") / command.stdout.readline().strip()
+        number = command.stdout.readline().strip()
+        assert number.isdigit(), "the worker did not start, or loaded torch before it had work"
+        worker = Path("/proc") / number
         assert (worker / "cmdline").read_text()
         command.kill()
         while worker.exists():  # for an hour, if it did not end with its command
