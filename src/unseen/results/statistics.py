@@ -50,6 +50,13 @@ def macro_mean(by_domain: Mapping[str, float], domains: Iterable[str]) -> float 
     return fmean(values)
 
 
+def evenly(rows: Array, most: int) -> Array:
+    """At most so many of the rows, evenly spaced from the first to the last."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+
+
 def worst_domain(by_domain: Mapping[str, float]) -> tuple[str, float]:
     """Name and value of the lowest domain, the first of equal ones."""
     name = min(by_domain, key=by_domain.__getitem__)
@@ -113,10 +120,11 @@ class _Domain:
 
 def information_maximisation(chances: Array) -> float:
     """H(mean p) − mean H(p) of predictions `[images, classes]`: from 0 to log(classes)."""
-    return float(_entropy(chances.mean(axis=0)) - _entropy(chances).mean())
+    return float(entropy(chances.mean(axis=0)) - entropy(chances).mean())
 
 
-def _entropy(chances: Array) -> Array:
+def entropy(chances: Array) -> Array:
+    """The entropy of probabilities along the last axis, in nats."""
     return -(chances * np.log(np.where(chances > 0, chances, 1.0))).sum(axis=-1)
 
 

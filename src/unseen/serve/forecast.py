@@ -24,12 +24,12 @@ from unseen.forecast.profile import VERSION, Observed, Profile, disagreement, im
 from unseen.results.files import read_arrays_if_whole, write_arrays
 from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
+from unseen.results.statistics import evenly
 from unseen.serve.load import load
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictor
 from unseen.training.build import Images, build_images
 from unseen.training.features import plain_version
-from unseen.training.pictures import evenly
 from unseen.training.profile import Answerer, make_profile
 
 if TYPE_CHECKING:

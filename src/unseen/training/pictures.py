@@ -13,6 +13,7 @@ from torch.nn import functional
 from unseen.data.feed import Feed
 from unseen.methods.base import Method
 from unseen.networks.stages import Network
+from unseen.results.statistics import evenly
 from unseen.training.build import Images
 
 MISTAKES = 24  # for each unseen domain
@@ -128,13 +129,6 @@ def pooled(x: Tensor) -> Tensor:
     if x.ndim == 3:  # tokens
         return x.mean(dim=1).float()
     return x.flatten(2).mean(dim=2).float() if x.ndim == 4 else x.flatten(1).float()
-
-
-def evenly(rows: np.ndarray, most: int) -> np.ndarray:
-    """At most so many, from the first to the last."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
 
 
 def principal_components(values: np.ndarray, number: int) -> np.ndarray:

@@ -26,8 +26,9 @@ from unseen.forecast.profile import (
 )
 from unseen.methods.base import DomainAware, Method
 from unseen.networks.stages import Network
+from unseen.results.statistics import evenly
 from unseen.training.build import Images
-from unseen.training.pictures import evenly, penultimate
+from unseen.training.pictures import penultimate
 
 
 def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ from unseen.data.feed import Process
 from unseen.forecast.profile import project
 from unseen.methods.base import Method
 from unseen.networks.stages import Change
-from unseen.results.statistics import Observed, judge
-from unseen.training.pictures import evenly, penultimate, pooled
+from unseen.results.statistics import Observed, evenly, judge
+from unseen.training.pictures import penultimate, pooled
 from unseen.training.state import RunState, over_devices
 
 MOST_IMAGES = 1_000
