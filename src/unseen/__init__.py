@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
     from unseen.methods.base import Method
-    from unseen.serve.load import load
     from unseen.serve.model import Model
+    from unseen.serve.predictor import load
     from unseen.settings.experiment import Settings
     from unseen.sweeps.compare import compare
     from unseen.sweeps.sweep import sweep
@@ -42,7 +42,7 @@ _HOME = {
     "compare": "unseen.sweeps.compare",
     "fit": "unseen.api",
     "forecast_accuracy": "unseen.api",
-    "load": "unseen.serve.load",
+    "load": "unseen.serve.predictor",
     "load_run": "unseen.api",
     "merge": "unseen.api",
     "sweep": "unseen.sweeps.sweep",

@@ -15,7 +15,7 @@ from unseen.reports.trackers.fan_out import choose_trackers
 from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import RunResult, View, Views
 from unseen.serve.evaluate import evaluate
-from unseen.serve.export import FORMATS, Target, export
+from unseen.serve.export import SUFFIXES, Target, export
 from unseen.serve.forecast import forecast_files
 from unseen.serve.model import Model
 from unseen.serve.predictor import ImageLike
@@ -92,7 +92,7 @@ class Run:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card
         beside it; nothing is kept unless its answers agree with `predict`."""
         path = Path(path)
-        to: Target = "torch" if path.suffix == FORMATS["torch"].suffix else "onnx"
+        to: Target = "torch" if path.suffix == SUFFIXES["torch"] else "onnx"
         return export(Model.from_run(self.folder, "cpu"), to, path).path
 
 

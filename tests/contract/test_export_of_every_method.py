@@ -36,13 +36,13 @@ def test_every_method_can_be_traced(form: str) -> None:
     images = torch.from_numpy(pictures)
     with torch.no_grad():
         if not model.has_opinions:
-            expected = model.answer(squares, None, False).probabilities
+            expected = model.predict_pixels(squares, None, False).probabilities
             np.testing.assert_allclose(graph(images).numpy(), expected, atol=2e-5)
             return
         for domain in (None, 0, 2):
             number = torch.tensor(-1 if domain is None else domain)
             for found, expected in zip(
-                graph(images, number), model.answer(squares, domain, True), strict=True
+                graph(images, number), model.predict_pixels(squares, domain, True), strict=True
             ):
                 assert expected is not None
                 np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
@@ -51,4 +51,4 @@ def test_every_method_can_be_traced(form: str) -> None:
 @pytest.mark.parametrize("name", ["metareg", "importance", "fusion", "dmg, routed"])
 def test_methods_with_more_than_a_network_become_onnx_files(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    assert export(in_use(name), "onnx", tmp_path / "model.onnx").parity.difference < 1e-4
+    assert export(in_use(name), "onnx", tmp_path / "model.onnx").difference < 1e-4

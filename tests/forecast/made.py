@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unseen.forecast.profile import STATISTICS, Observed, Profile
+from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -25,13 +25,13 @@ def profile(n: int = 240, seed: int = 0, features: bool = True, opinions: bool =
     )
 
 
-def observed(n: int = 120, seed: int = 1, like: int = 0, unsure: float = 1.0) -> Observed:
+def observed(n: int = 120, seed: int = 1, like: int = 0, unsure: float = 1.0) -> ModelOutputs:
     """Images of one of the two domains; `unsure` makes answers less certain."""
     draws = np.random.default_rng(seed)
     label = np.arange(n) % 3
     scores = (draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]) / unsure
     domain = np.full(n, like)
-    return Observed(
+    return ModelOutputs(
         scores.astype(np.float32),
         None,
         statistics(draws, domain),

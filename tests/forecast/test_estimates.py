@@ -17,7 +17,7 @@ from unseen.forecast.estimate import (
     transport_cost,
     transported_confidence,
 )
-from unseen.forecast.profile import STATISTICS, Observed, Profile
+from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
 
 RIGHT = np.array([True, True, True, False])
 
@@ -109,14 +109,14 @@ def test_the_same_images_leave_no_gap_and_unsure_answers_leave_one() -> None:
     labels = draws.integers(0, 4, 300)
     scores = draws.normal(0, 1, (300, 4)) + 4 * np.eye(4)[labels]
     source = profile(scores, labels, np.full(300, 0.1))
-    none = gaps(source, Observed(scores, np.full(300, 0.1)))
+    none = gaps(source, ModelOutputs(scores, np.full(300, 0.1)))
     assert set(none) == set(NAMES) - {"class separation", "neighbours"}
     for name, gap in none.items():
         assert gap == pytest.approx(0, abs=0.02), name
-    unsure = gaps(source, Observed(0.2 * scores, np.full(300, 0.4)))
+    unsure = gaps(source, ModelOutputs(0.2 * scores, np.full(300, 0.4)))
     assert all(unsure[name] > 0.1 for name in (*DIRECT, "nuclear norm", "disagreement"))
     assert unsure["disagreement"] == pytest.approx(0.3)
-    assert "disagreement" not in gaps(profile(scores, labels), Observed(scores))
+    assert "disagreement" not in gaps(profile(scores, labels), ModelOutputs(scores))
 
 
 def test_a_constant_added_to_scores_changes_nothing() -> None:
@@ -124,8 +124,8 @@ def test_a_constant_added_to_scores_changes_nothing() -> None:
     draws = np.random.default_rng(3)
     scores, labels = draws.normal(0, 2, (50, 3)), draws.integers(0, 3, 50)
     source = profile(scores, labels)
-    one = gaps(source, Observed(scores[:20]))
-    other = gaps(source, Observed(scores[:20] - draws.normal(0, 5, (20, 1))))
+    one = gaps(source, ModelOutputs(scores[:20]))
+    other = gaps(source, ModelOutputs(scores[:20] - draws.normal(0, 5, (20, 1))))
     assert one == pytest.approx(other, abs=1e-9)
 
 

@@ -15,7 +15,7 @@ from unseen.forecast.differences import (
 )
 from unseen.forecast.estimate import DIRECT, NAMES, ClassShare, Reference, share_shift
 from unseen.forecast.forecast import Advice, Forecast, advise, forecast
-from unseen.forecast.profile import STATISTICS, Observed
+from unseen.forecast.profile import STATISTICS, ModelOutputs
 
 
 def references() -> list[Reference]:
@@ -74,7 +74,7 @@ def test_the_strangest_image_is_the_one_far_away() -> None:
     assert found.strangeness[17] == 1
     assert found.distance[17] > 3
     assert np.median(found.distance) == pytest.approx(1, abs=0.3)
-    assert find_differences(profile(features=False), Observed(images.scores)) is None
+    assert find_differences(profile(features=False), ModelOutputs(images.scores)) is None
 
 
 def test_images_like_training_are_forecast_as_in_validation() -> None:
@@ -142,9 +142,9 @@ def test_json_holds_everything_and_is_json() -> None:
 
 def test_scores_of_another_model_are_refused() -> None:
     with pytest.raises(DataError, match=r"\[images, 3\]"):
-        forecast(profile(), Observed(np.zeros((5, 4))))
+        forecast(profile(), ModelOutputs(np.zeros((5, 4))))
     with pytest.raises(DataError, match="no images"):
-        forecast(profile(), Observed(np.zeros((0, 3))))
+        forecast(profile(), ModelOutputs(np.zeros((0, 3))))
 
 
 def test_share_shift_by_hand() -> None:

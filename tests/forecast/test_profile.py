@@ -11,7 +11,7 @@ from unseen.errors import UnseenError
 from unseen.forecast.profile import STATISTICS, Profile, project
 from unseen.results.files import write_arrays
 from unseen.serve.export import export
-from unseen.serve.load import load
+from unseen.serve.predictor import load
 
 
 def made(n: int = 60, opinions: bool = True) -> Profile:

@@ -9,7 +9,7 @@ from tests.browser import asked_for
 from tests.forecast.made import observed, profile
 
 from unseen.forecast.estimate import NAMES, Reference
-from unseen.forecast.forecast import FileForecast, Strange, forecast
+from unseen.forecast.forecast import FileForecast, Outlier, forecast
 from unseen.reports.forecast.page import write_page
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
@@ -24,7 +24,7 @@ def page(tmp_path: Path) -> Path:
     references = [Reference(HOSTILE, d, 0.9, 0.7, gaps) for d in ("north", "south")]
     made = forecast(profile(), observed(n=40, like=1), references)
     picture = np.full((96, 96, 3), 80, dtype=np.uint8)
-    strange = tuple(Strange(Path(HOSTILE), HOSTILE, 0.9, 2.0, picture) for _ in range(20))
+    strange = tuple(Outlier(Path(HOSTILE), HOSTILE, 0.9, 2.0, picture) for _ in range(20))
     path = tmp_path / "forecast.html"
     write_page(FileForecast(made, HOSTILE, (), (), strange), path)
     return path

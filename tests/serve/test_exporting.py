@@ -18,16 +18,16 @@ import unseen
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.files import FORMAT
 from unseen.serve import export as module
-from unseen.serve.export import Answer, Exported, answers_of_file, export
+from unseen.serve.export import Answer, Exported, open_torch_file, export
 from unseen.serve.model import Model
-from unseen.serve.predictor import Answers
+from unseen.serve.predictor import Predictions
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 @pytest.fixture(scope="module")
 def opened(onnx_file: Exported, torch_file: Exported) -> list[Answer]:
-    return [unseen.load(onnx_file.path).answer, answers_of_file(torch_file.path)]
+    return [unseen.load(onnx_file.path).answer, open_torch_file(torch_file.path)]
 
 
 def squares(batch: np.ndarray, size: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_answers_are_the_models(
     domain: int | None,
 ) -> None:
     batch = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    expected = dmg.answer(squares(batch, 24), domain, True)
+    expected = dmg.predict_pixels(squares(batch, 24), domain, True)
     assert expected.opinions is not None
     for answer in opened:
         found = answer(batch, domain, True)
@@ -83,14 +83,14 @@ def test_unseen_opens_an_onnx_file_without_torch(onnx_file: Exported, pictures: 
 
 def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) -> None:
     for exported in (onnx_file, torch_file):
-        assert 0 < exported.parity.difference < 2e-5
+        assert 0 < exported.difference < 2e-5
         # six pictures alone and at three sizes, for no domain and for three
-        assert exported.parity.answers == 6 * 4 * 4
-        assert exported.parity.pictures == "made-up pictures"
+        assert exported.predictions == 6 * 4 * 4
+        assert exported.compared_on == "made-up pictures"
         card = exported.card.read_text()
         assert exported.card.name == f"{exported.path.name}.md"
         assert card.startswith("# The card\n\n## The file model.")
-        assert f"at most {exported.parity.difference:.1e}" in card
+        assert f"at most {exported.difference:.1e}" in card
 
 
 def test_the_trunk_is_in_the_graph_once(onnx_file: Exported) -> None:
@@ -152,7 +152,7 @@ def test_torch_needs_no_unseen_for_a_file(dmg: Model, torch_file: Exported) -> N
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    expected = dmg.answer(squares(batch, 24), None, False).probabilities
+    expected = dmg.predict_pixels(squares(batch, 24), None, False).probabilities
     np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
 
 
@@ -187,7 +187,7 @@ def test_a_model_without_opinions_has_no_domain(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(exported.path)
     assert [each.name for each in session.get_outputs()] == ["probabilities"]
     assert session.get_overridable_initializers() == []
-    assert exported.parity.answers == 6 * 4
+    assert exported.predictions == 6 * 4
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(
@@ -195,11 +195,11 @@ def test_a_file_that_answers_otherwise_is_not_kept(
 ) -> None:
     """Also where only one image of a batch and one known domain are wrong."""
 
-    def wrong(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
-        answers = dmg.answer(squares(pixels, 24), domain, opinions)
+    def wrong(pixels: np.ndarray, domain: int | None, opinions: bool) -> Predictions:
+        answers = dmg.predict_pixels(squares(pixels, 24), domain, opinions)
         off = answers.probabilities.copy()
         off[-1, 0] += 0.01 if domain == 1 else 0
-        return Answers(off, answers.opinions)
+        return Predictions(off, answers.opinions)
 
     wrong_format = module.FORMATS["torch"]._replace(
         write=lambda program, metadata, path: path.write_bytes(b"a model"), open=lambda path: wrong
@@ -211,7 +211,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     assert list(tmp_path.iterdir()) == []
     kept = export(dmg, "torch", tmp_path / "model.pt2", tolerance=0.02)
     assert {path.name for path in tmp_path.iterdir()} == {"model.pt2", "model.pt2.md"}
-    assert kept.parity.difference == pytest.approx(0.01, abs=1e-4)
+    assert kept.difference == pytest.approx(0.01, abs=1e-4)
 
 
 def test_the_file_is_named_after_its_kind(dmg: Model, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_real_images_in_onnxruntime(real_data: Path, tmp_path: Path) -> None:
     """PACS as it lies on disk: preparation inside the file, by Pillow, and the same answers."""
     model = make_model("multihead", size=48, data={"name": "pacs", "root": str(real_data / "PACS")})
     exported = export(model, "onnx", tmp_path / "model.onnx")
-    assert exported.parity.pictures == "images of pacs"
+    assert exported.compared_on == "images of pacs"
     files = [
         path
         for domain in ("photo", "sketch", "cartoon", "art_painting")

@@ -11,7 +11,7 @@ from tests.serve.models import CLASSES, DOMAINS, make_model
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.forecast.profile import disagreement
 from unseen.serve.model import Model
-from unseen.serve.predictor import Answers, Predictor
+from unseen.serve.predictor import Predictions, Predictor
 
 
 def files(pictures: Path) -> list[Path]:
@@ -65,19 +65,19 @@ def test_a_bad_image_stops_nothing_in_a_stream(dmg: Model, pictures: Path, tmp_p
 
 
 class Counting(Predictor):
-    """Answers with the brightness of each image, and remembers how large its batches were."""
+    """Predictions with the brightness of each image, and remembers how large its batches were."""
 
     classes, domains, image_size, has_opinions = ["a", "b"], ["x"], 4, False
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def answer(
+    def predict_pixels(
         self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
-    ) -> Answers:
+    ) -> Predictions:
         self.sizes.append(len(pixels))
         share = pixels.mean(axis=(1, 2, 3)) / 255
-        return Answers(np.stack([share, 1 - share], axis=1), None)
+        return Predictions(np.stack([share, 1 - share], axis=1), None)
 
 
 def test_only_two_batches_are_ever_held() -> None:

@@ -8,7 +8,6 @@ import binascii
 import hashlib
 import io
 import zipfile
-import zlib
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,20 +18,8 @@ from PIL import Image
 
 from unseen.errors import UnseenError
 from unseen.results.files import array_bytes, write_arrays
+from unseen.results.statistics import entropy
 
-STATISTICS = (
-    "width",
-    "height",
-    "brightness",
-    "contrast",
-    "colourfulness",
-    "saturation",
-    "warmth",
-    "sharpness",
-    "noise",
-    "blockiness",
-    "bytes per pixel",
-)
 MEANINGS = {
     "width": "pixels of the file",
     "height": "pixels of the file",
@@ -44,8 +31,10 @@ MEANINGS = {
     "sharpness": "logarithm (base 10) of the Laplacian's variance",
     "noise": "standard deviation of fine grain (Immerkær 1996, by the median)",
     "blockiness": "how much stronger edges are at every eighth pixel, as JPEG leaves them",
-    "bytes per pixel": "size of the file over its pixels; unknown for pictures in memory",
+    "bytes per pixel": "size of the file over its pixels; unknown for images in memory",
 }
+"""What is measured of an image file, and what each number means."""
+STATISTICS = tuple(MEANINGS)
 _LOOKED_AT = 256
 """Pixels of the longer side of the copy on which light and colour are measured."""
 _CROP = 512
@@ -140,17 +129,12 @@ def disagreement(opinions: np.ndarray) -> np.ndarray:
     """
     opinions = np.asarray(opinions, dtype=np.float64)
     n_domains, n_classes = opinions.shape[-2:]
-    apart = _entropy(opinions.mean(axis=-2)) - _entropy(opinions).mean(axis=-1)
+    apart = entropy(opinions.mean(axis=-2)) - entropy(opinions).mean(axis=-1)
     votes = np.bincount(np.arange(n_domains) % n_classes, minlength=n_classes)
-    most = _entropy(votes / n_domains)
+    most = entropy(votes / n_domains)
     if most == 0:  # one domain, or one class
         return np.zeros_like(apart)
     return np.clip(apart / most, 0.0, 1.0)
-
-
-def _entropy(probabilities: np.ndarray) -> np.ndarray:
-    safe = np.where(probabilities > 0, probabilities, 1.0)
-    return -(probabilities * np.log(safe)).sum(axis=-1)
 
 
 DIMENSIONS = 64
@@ -173,15 +157,16 @@ def _signs(width: int) -> np.ndarray:
 
 
 VERSION = 1
-"""Of the file; raised when the same model and images would give other numbers."""
+"""The version of the file; raised when the same model and images would give other numbers."""
 _TEXT_LIMIT = 400_000
-"""Characters of a profile that travels inside another file."""
-
+"""The most characters of a profile that travels inside another file."""
 _MOST_BYTES = 2**28
-"""Of a profile when it is unpacked."""
+"""The most bytes of a profile when it is unpacked."""
+_INTEGERS = {"domain": np.int16, "label": np.int32, "described": np.int32}
+_OPTIONAL = {"disagreement", "features"}
 
 
-class Observed(NamedTuple):
+class ModelOutputs(NamedTuple):
     """What a model makes of some images, of which no label is known."""
 
     scores: np.ndarray
@@ -219,7 +204,7 @@ class Profile:
 
     @property
     def accuracy(self) -> float:
-        """On all validation images together."""
+        """The accuracy on all validation images together."""
         return float((self.scores.argmax(axis=1) == self.label).mean())
 
     @property
@@ -233,12 +218,12 @@ class Profile:
         return self.domain[self.described]
 
     def write(self, path: Path) -> None:
-        """Equal profiles make equal files."""
+        """Write the file; equal profiles make equal files."""
         write_arrays(path, self._arrays(), compress=True)
 
     @classmethod
     def read(cls, path: Path) -> "Profile":
-        """Checked, since a model may come from anywhere."""
+        """Read and check the file, since a model may come from anywhere."""
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
@@ -246,7 +231,8 @@ class Profile:
         return cls._from_bytes(content, str(path))
 
     def to_text(self, limit: int = _TEXT_LIMIT) -> str:
-        """For the metadata of another file; of evenly fewer images where it would be longer."""
+        """Return text for the metadata of another file; of evenly fewer images where it would be
+        longer than `limit`."""
         kept = self
         while True:
             text = base64.b64encode(array_bytes(kept._arrays(), compress=True)).decode()
@@ -263,35 +249,30 @@ class Profile:
         return cls._from_bytes(content, where)
 
     def _every_second(self) -> "Profile":
-        """Of each domain."""
+        """The same with every second image of each domain."""
         kept = np.concatenate(
             [np.flatnonzero(self.domain == number)[::2] for number in range(len(self.domains))]
         )
         described = np.flatnonzero(np.isin(self.described, kept))
+        rows = {"domain": kept, "label": kept, "scores": kept, "disagreement": kept}
+        rows |= {"statistics": described, "features": described}
+        given = {name: getattr(self, name) for name in rows}
+        fewer = {name: None if a is None else a[rows[name]] for name, a in given.items()}
         places = np.searchsorted(kept, self.described[described])
-        return replace(
-            self,
-            domain=self.domain[kept],
-            label=self.label[kept],
-            scores=self.scores[kept],
-            disagreement=None if self.disagreement is None else self.disagreement[kept],
-            described=places,
-            statistics=self.statistics[described],
-            features=None if self.features is None else self.features[described],
-        )
+        return replace(self, described=places, **fewer)
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        kinds = {"domain": np.int16, "label": np.int32, "described": np.int32}
         arrays = {
             "version": np.array(VERSION),
             "statistic_names": np.array(STATISTICS),
             "classes": np.array(self.classes),
             "domains": np.array(self.domains),
         }
-        for name in ("domain", "label", "scores", "disagreement", "described", *_MEASURED):
-            values = getattr(self, name)
+        for each in fields(self)[2:]:
+            values = getattr(self, each.name)
             if values is not None:
-                arrays[name] = np.asarray(values, dtype=kinds.get(name, np.float32))
+                kind = _INTEGERS.get(each.name, np.float32)
+                arrays[each.name] = np.asarray(values, dtype=kind)
         return arrays
 
     @classmethod
@@ -300,48 +281,43 @@ class Profile:
         version, statistics = (found.pop(key, None) for key in ("version", "statistic_names"))
         if not (np.array_equal(version, [VERSION]) and np.array_equal(statistics, STATISTICS)):
             raise UnseenError(
-                f"the profile in {where} is damaged or of another version of unseen; remove it, "
-                "and it is made again from the run's images"
+                f"the profile in {where} is damaged or of another version of unseen; train, save "
+                "or export the model again"
             )
         required = {each.name for each in fields(cls)} - _OPTIONAL
         if not required <= found.keys() <= required | _OPTIONAL:
             raise UnseenError(f"{where} is damaged: its profile is not complete")
-        names: dict[str, Any] = {
-            key: tuple(map(str, found.pop(key).ravel())) for key in ("classes", "domains")
-        }
-        names |= dict.fromkeys(_OPTIONAL - found.keys())
-        profile = cls(**names, **found)
+        for key in ("classes", "domains"):
+            found[key] = tuple(map(str, found[key].ravel()))
+        profile = cls(**(dict.fromkeys(_OPTIONAL) | found))
         if not profile._is_consistent():
             raise UnseenError(f"{where} is damaged: the arrays of its profile do not fit together")
         return profile
 
     def _is_consistent(self) -> bool:
-        n, described = self.label.shape[0] if self.label.ndim else 0, self.described
-        whole = (self.domain, self.label, described)
-        shapes = [
-            (self.domain, (n,)),
-            (self.label, (n,)),
-            (self.scores, (n, len(self.classes))),
-            (self.disagreement, (n,)),
-            (described, (len(described) if described.ndim else -1,)),
-            (self.statistics, (len(described) if described.ndim else -1, len(STATISTICS))),
-        ]
-        return (
-            n > 0
-            and all(array is None or array.shape == shape for array, shape in shapes)
-            and all(array.dtype.kind == "i" for array in whole)
-            and all(
-                len(array) == 0 or (array.min() >= 0 and array.max() < most)
-                for array, most in zip(
-                    whole, (len(self.domains), len(self.classes), n), strict=True
-                )
-            )
-            and (self.features is None or self.features.shape[:-1] == described.shape)
-            and all(
-                array is None or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
-                for array in (self.scores, self.disagreement, self.features)
-            )
-        )
+        """Whether all arrays have the lengths, types and values that the others ask for."""
+        n, described = self.label.size, self.described.size
+        limits = {"domain": len(self.domains), "label": len(self.classes), "described": n}
+        shapes = {
+            "domain": (n,),
+            "label": (n,),
+            "scores": (n, len(self.classes)),
+            "disagreement": (n,),
+            "described": (described,),
+            "statistics": (described, len(STATISTICS)),
+            "features": (described, *np.shape(self.features)[-1:]),
+        }
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array is None:
+                continue
+            if array.shape != shape or array.dtype.kind != ("i" if name in limits else "f"):
+                return False
+            if name in limits and not ((array >= 0) & (array < limits[name])).all():
+                return False
+            if name not in (*limits, "statistics") and not np.isfinite(array).all():
+                return False
+        return n > 0
 
 
 def _load(content: bytes, where: str) -> dict[str, Any]:
@@ -351,18 +327,5 @@ def _load(content: bytes, where: str) -> dict[str, Any]:
                 raise ValueError("too large")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        MemoryError,
-        zlib.error,
-        zipfile.BadZipFile,
-        NotImplementedError,
-    ) as error:
+    except Exception as error:  # a damaged archive raises nearly anything
         raise UnseenError(f"{where} is damaged: its profile cannot be read ({error})") from error
-
-
-_MEASURED = ("statistics", "features")
-_OPTIONAL = {"disagreement", "features"}

@@ -2,18 +2,20 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from unseen.reports.rendering import style
-from unseen.serve.answers import Answers, Health, ModelFacts, Problem, as_json
 from unseen.serve.drift import DriftReport
-from unseen.serve.guard import Access, Guard
-from unseen.serve.limits import Refusal
+from unseen.serve.requests import Refusal
+from unseen.serve.server import Guard
 from unseen.serve.service import Service
 
 _FILES = Path(__file__).with_name("page")
@@ -25,29 +27,71 @@ PAGES = {
     "/docs": "docs.html",
     "/docs.js": "docs.js",
 }
-"""Need no token: they hold nothing of model or images."""
-
-
-def add_pages(app: FastAPI) -> None:
-    for path, name in PAGES.items():
-        app.get(path, include_in_schema=False)(_sender(name))
-
-
-def _sender(name: str):
-    text = (_FILES / name).read_text(encoding="utf-8")
-    kind = name.rpartition(".")[2]
-    if kind == "css":  # the report's look, and what is only here
-        text = style() + text
-    media_type = f"{_KINDS[kind]}; charset=utf-8"
-
-    async def send() -> Response:
-        return Response(text, media_type=media_type)
-
-    return send
-
-
 OPEN_PATHS = ("/health", "/openapi.json", *PAGES)
-"""Need no token: they tell nothing about model or images."""
+"""Paths that need no token: they hold nothing of model or images."""
+Probabilities = dict[str, float]
+
+
+class Problem(BaseModel):
+    """Why a request was refused, and what to do about it."""
+
+    problem: str
+
+
+class ImagePrediction(BaseModel):
+    """What the model says about one image, or why it says nothing."""
+
+    image: str = Field(description="file name as it was sent, or 'image 1', 'image 2', ...")
+    predicted: str | None = Field(None, alias="class", description="the most likely class")
+    confidence: float | None = Field(None, description="probability of that class")
+    probabilities: Probabilities | None = Field(None, description="probability of every class")
+    opinions: dict[str, Probabilities] | None = Field(
+        None, description="probabilities as if the image came from each training domain"
+    )
+    disagreement: float | None = Field(
+        None, description="how far the opinions lie apart, from 0 to 1"
+    )
+    outlier_score: float | None = Field(
+        None, description="share of the validation images that are more usual, from 0 to 1"
+    )
+    closest_domain: str | None = Field(
+        None, description="training domain whose images look most like this one"
+    )
+    most_unusual: str | None = Field(
+        None, description="what can be measured on the image and is the least like there"
+    )
+    problem: str | None = Field(None, description="why there is no prediction for this image")
+
+
+class ImagePredictions(BaseModel):
+    """One entry for each image, in the order in which they were sent."""
+
+    images: list[ImagePrediction]
+    calibrated: bool = Field(description="whether a temperature was fitted on validation images")
+    temperature: float = Field(description="scores are divided by it before the softmax")
+
+
+class ModelFacts(BaseModel):
+    """What the model is."""
+
+    name: str
+    classes: list[str]
+    domains: list[str] = Field(description="the domains it was trained on")
+    image_size: int
+    has_opinions: bool
+    calibrated: bool
+    temperature: float
+    card: str | None = Field(description="the model card, as Markdown")
+    limits: dict[str, float]
+    keeps_images: bool = Field(description="whether images and predictions are stored")
+
+
+class Health(BaseModel):
+    """The service answers; `waiting` images are in work."""
+
+    status: str
+    waiting: int
+
 
 _REQUEST_BODY = {
     "required": True,
@@ -75,12 +119,15 @@ _REQUEST_BODY = {
     },
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "the token is missing or wrong"},
-    408: {"model": Problem, "description": "the request did not arrive in time"},
-    413: {"model": Problem, "description": "too many bytes, images or pixels"},
-    415: {"model": Problem, "description": "not a kind of request or image that can be read"},
-    422: {"model": Problem, "description": "a damaged body, or no readable image in it"},
-    503: {"model": Problem, "description": "busy: try again after the seconds in Retry-After"},
+    status: {"model": Problem, "description": about}
+    for status, about in {
+        401: "the token is missing or wrong",
+        408: "the request did not arrive in time",
+        413: "too many bytes, images or pixels",
+        415: "not a kind of request or image that can be read",
+        422: "a damaged body, or no readable image in it",
+        503: "busy: try again after the seconds in Retry-After",
+    }.items()
 }
 
 
@@ -101,16 +148,28 @@ def build_app(service: Service, token: str | None = None, local: bool = True) ->
         lifespan=lifespan,
     )
     _add_paths(app, service)
-    add_pages(app)
+    for path, name in PAGES.items():
+        _add_page(app, path, name)
     _add_problems(app)
-    return Guard(app, service.metrics, service.limits, Access(token, OPEN_PATHS, local))
+    return Guard(app, service, OPEN_PATHS, token, local)
+
+
+def _add_page(app: FastAPI, path: str, name: str) -> None:
+    text = (_FILES / name).read_text(encoding="utf-8")
+    kind = name.rpartition(".")[2]
+    if kind == "css":  # the report's look, and what is only here
+        text = style() + text
+
+    @app.get(path, include_in_schema=False)
+    async def page() -> Response:
+        return Response(text, media_type=f"{_KINDS[kind]}; charset=utf-8")
 
 
 def _add_paths(app: FastAPI, service: Service) -> None:
     @app.post(
         "/predict",
         summary="Classes of one or many images",
-        response_model=Answers,
+        response_model=ImagePredictions,
         responses=_REFUSALS,
         openapi_extra={"requestBody": _REQUEST_BODY},
     )
@@ -120,30 +179,40 @@ def _add_paths(app: FastAPI, service: Service) -> None:
         is 4xx only if no image could be read."""
         return await service.predict(request)
 
-    @app.get("/health", summary="Whether the service answers", response_model=Health)
-    async def health() -> Response:
-        return JSONResponse({"status": "ok", "waiting": service.waiting})
+    @app.get("/health", summary="Whether the service answers")
+    async def health() -> Health:
+        return Health(status="ok", waiting=service.waiting)
 
     @app.get("/model", summary="Classes, training domains and the model card")
     async def model() -> ModelFacts:
-        return service.model_facts()
+        predictor = service.predictor
+        return ModelFacts(
+            name=service.name,
+            classes=predictor.classes,
+            domains=predictor.domains,
+            image_size=predictor.image_size,
+            has_opinions=predictor.has_opinions,
+            card=service.card,
+            limits=asdict(service.limits),
+            keeps_images=service.keeper is not None,
+            **service.calibration(),
+        )
 
     @app.get(
         "/drift",
         summary="Whether the last images are like the validation images",
-        response_model=DriftReport,
+        response_model_exclude_unset=True,
     )
-    async def drift() -> Response:
-        return Response(as_json(await service.drift()), media_type="application/json")
+    async def drift() -> DriftReport:
+        return await service.in_thread(service.watch.report)
 
     @app.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(await service.metrics_text(), media_type=kind)
+        return Response(await service.metrics_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _add_problems(app: FastAPI) -> None:
-    """Every mistake has the same form, and none shows the inside of the program."""
+    """Give every mistake the same form; none shows the inside of the program."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, error: Exception) -> Response:

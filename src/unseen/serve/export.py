@@ -1,4 +1,4 @@
-"""Exports a model as one file: traced, written, opened again, compared, and only then kept."""
+"""Export of a model as one file: traced, written, opened again, compared, and only then kept."""
 
 import contextlib
 import copy
@@ -25,15 +25,23 @@ from unseen.methods.base import DomainAware, Method
 from unseen.optional import require
 from unseen.results.files import FORMAT
 from unseen.serve.model import Model
-from unseen.serve.onnx import OnnxModel
-from unseen.serve.predictor import UNKNOWN, Answers, Metadata
+from unseen.serve.onnx import UNKNOWN, Metadata, OnnxModel
+from unseen.serve.predictor import Predictions
 from unseen.settings.experiment import identity
 
 _PRECISION = 2.0**22
+TOLERANCE = 1e-4
+_IMAGES = 6
+Target = Literal["onnx", "torch"]
+SUFFIXES: dict[Target, str] = {"onnx": ".onnx", "torch": ".pt2"}
+_RUNS_IN = {"onnx": "onnxruntime, without unseen and torch", "torch": "torch, without unseen"}
+Predict = Callable[[np.ndarray, int | None, bool], Predictions]
+"""`Predictor.predict_pixels`, of a model or of a file."""
 
 
 def to_squares(images: Tensor, size: int) -> Tensor:
-    """uint8 `[images, height, width, 3]` as float32 `[images, 3, size, size]`, in steps of one.
+    """Resize uint8 `[images, height, width, 3]` to float32 `[images, 3, size, size]`, in whole
+    numbers.
 
     The same as `unseen.data.images.to_square`: width first, then height.
     """
@@ -43,7 +51,7 @@ def to_squares(images: Tensor, size: int) -> Tensor:
 
 
 def _resized(pixels: Tensor, size: int) -> Tensor:
-    """The last axis at another length, in whole numbers 0 to 255."""
+    """Resize the last axis, in whole numbers 0 to 255."""
     old = torch.arange(pixels.shape[-1], dtype=torch.float64, device=pixels.device)
     sums = pixels @ _weights(old, size)
     return ((sums + _PRECISION / 2) / _PRECISION).floor().clamp(0, 255)
@@ -53,7 +61,7 @@ def _weights(old: Tensor, size: int) -> Tensor:
     """`[old length, size]`: what each old pixel adds to each new one, in units of 2^-22."""
     length = old[-1] + 1
     scale = length / size
-    reach = scale.clamp(min=1.0)  # larger pictures are averaged, smaller ones interpolated
+    reach = scale.clamp(min=1.0)  # larger images are averaged, smaller ones interpolated
     new = torch.arange(size, dtype=torch.float64, device=old.device)
     centre = (new + 0.5) * scale
     first = (centre - reach + 0.5).floor().clamp(min=0)
@@ -63,24 +71,6 @@ def _weights(old: Tensor, size: int) -> Tensor:
     inside = (place >= first) & (place < end)
     weights = torch.where(inside, tent.clamp(min=0), 0.0)
     return (weights / weights.sum(dim=0) * _PRECISION + 0.5).floor()
-
-
-def describe(model: Model) -> Metadata:
-    experiment = model.experiment
-    return Metadata(
-        format=FORMAT,
-        classes=model.classes,
-        domains=model.domains,
-        image_size=model.image_size,
-        opinions=model.has_opinions,
-        method=experiment.method.name,
-        backbone=experiment.network.name,
-        dataset=experiment.data.name,
-        selection=experiment.selection,
-        run=identity(experiment),
-        profile="" if model.profile is None else model.profile.to_text(),
-        temperature=model.fitted_temperature,
-    )
 
 
 class Plain(nn.Module):
@@ -116,7 +106,7 @@ class WithDomains(Plain):
 
 
 def trace(method: Method, temperature: float) -> ExportedProgram:
-    """The method as one graph, for any number of images of any size."""
+    """Trace the method as one graph, for any number of images of any size."""
     sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
     kind = WithDomains if isinstance(plain, DomainAware) else Plain
@@ -140,59 +130,58 @@ def trace(method: Method, temperature: float) -> ExportedProgram:
     return program
 
 
-Answer = Callable[[np.ndarray, int | None, bool], Answers]
-"""`Predictor.answer`, of a model or of a file."""
-_PICTURES = 6
+class Exported(NamedTuple):
+    """What was written, and how well it agrees with the model."""
 
-
-class Parity(NamedTuple):
-    """The largest difference between two probabilities, and on what it was found."""
-
+    path: Path
+    card: Path
     difference: float
-    answers: int
-    """How many answers were compared: images, times what the model was told of their domain."""
-    pictures: str
+    """The largest difference between two probabilities."""
+    predictions: int
+    """How many were compared: images, times the domains that the model was given."""
+    compared_on: str
+    """The images that were used."""
 
 
-def compare(model: Model, answer_of_file: Answer) -> Parity:
-    """At the network's size and at others, one image at a time and several, for an unknown domain
-    and for each known one."""
-    pictures, kind = _pictures(model)
+def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
+    """Compare a file's predictions with the model's: at the network's size and at others, one image
+    at a time and several, for an unknown domain and for each known one."""
+    images, kind = _images(model)
     size = model.image_size
-    told = [None, *range(len(model.domains))] if model.has_opinions else [None]
-    largest, answers = 0.0, 0
-    for batch in _batches(pictures, size):
+    domains = [None, *range(len(model.domains))] if model.has_opinions else [None]
+    largest, number = 0.0, 0
+    for batch in _batches(images, size):
         squares = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
-        for domain in told:
-            expected = model.answer(squares, domain, model.has_opinions)
-            found = answer_of_file(batch, domain, model.has_opinions)
+        for domain in domains:
+            expected = model.predict_pixels(squares, domain, model.has_opinions)
+            found = predict(batch, domain, model.has_opinions)
             for one, other in zip(expected, found, strict=True):
                 if one is not None and other is not None:
                     largest = max(largest, float(np.abs(one - other).max()))
-            answers += len(batch)
-    return Parity(largest, answers, kind)
+            number += len(batch)
+    return largest, number, kind
 
 
-def _batches(pictures: list[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Each picture as it is; then all of them at one size, for several sizes."""
-    for picture in pictures:
-        yield picture[None]
+def _batches(images: list[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Each image as it is; then all of them at one size, for several sizes."""
+    for image in images:
+        yield image[None]
     for height, width in ((size, size), (size * 5 // 3, size * 3 // 4), (size // 2 + 1, size * 2)):
-        resized = [Image.fromarray(picture).resize((width, height)) for picture in pictures]
+        resized = [Image.fromarray(image).resize((width, height)) for image in images]
         yield np.stack([np.array(image) for image in resized])
 
 
-def _pictures(model: Model) -> tuple[list[np.ndarray], str]:
+def _images(model: Model) -> tuple[list[np.ndarray], str]:
     """Images of the dataset that the model was trained on, where it is available."""
     try:
         dataset = open_dataset(model.experiment.data)
-        chosen = np.linspace(0, len(dataset.index()) - 1, _PICTURES).astype(int)
-        pictures = [np.array(dataset.read(int(position))) for position in chosen]
-        return pictures, f"images of {model.experiment.data.name}"
+        chosen = np.linspace(0, len(dataset.index()) - 1, _IMAGES).astype(int)
+        images = [np.array(dataset.read(int(position))) for position in chosen]
+        return images, f"images of {model.experiment.data.name}"
     except (UnseenError, OSError):
         random = np.random.default_rng(0)
-        sizes = random.integers(model.image_size // 2 + 1, 2 * model.image_size, (_PICTURES, 2))
-        return [_made_up(random, *size) for size in sizes], "made-up pictures"
+        sizes = random.integers(model.image_size // 2 + 1, 2 * model.image_size, (_IMAGES, 2))
+        return [_made_up(random, *size) for size in sizes], "made-up images"
 
 
 def _made_up(random: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -220,7 +209,7 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
     if metadata.opinions:  # an input that has an initial value may be left out
         default = onnx.numpy_helper.from_array(np.array(UNKNOWN, dtype=np.int64), "domain")
         model.graph.initializer.append(default)
-    values = {key: json.dumps(value) for key, value in metadata._asdict().items()}
+    values = {key: json.dumps(value) for key, value in metadata.model_dump().items()}
     onnx.helper.set_model_props(model, values)
     model.producer_name = "unseen"
     path.write_bytes(model.SerializeToString())
@@ -230,58 +219,26 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
 def write_torch(program: ExportedProgram, metadata: Metadata, path: Path) -> None:
     """One file; names of classes and domains are in `extra/unseen.json`."""
     with path.open("wb") as file:
-        extra = {"unseen.json": json.dumps(metadata._asdict())}
+        extra = {"unseen.json": metadata.model_dump_json()}
         torch.export.save(program, file, extra_files=extra)
 
 
-def answers_of_file(path: Path) -> Answer:
-    """What a file that this process has just written answers."""
+def open_torch_file(path: Path) -> Predict:
+    """Open a file that this process has just written: others may hold code."""
     with path.open("rb") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = torch.export.load(file).module()
 
     @torch.no_grad()
-    def answer(pixels: np.ndarray, domain: int | None, opinions: bool) -> Answers:
+    def predict(pixels: np.ndarray, domain: int | None, opinions: bool) -> Predictions:
         images = torch.as_tensor(pixels)
         if not opinions:
-            return Answers(graph(images).numpy(), None)
+            return Predictions(graph(images).numpy(), None)
         chosen = torch.tensor(UNKNOWN if domain is None else domain)
         probabilities, each = graph(images, chosen)
-        return Answers(probabilities.numpy(), each.numpy())
+        return Predictions(probabilities.numpy(), each.numpy())
 
-    return answer
-
-
-Target = Literal["onnx", "torch"]
-TOLERANCE = 1e-4
-
-
-class FileFormat(NamedTuple):
-    suffix: str
-    write: Callable[[ExportedProgram, Metadata, Path], None]
-    open: Callable[[Path], Answer]
-    runs_in: str
-
-
-def _answers_of_onnx_file(path: Path) -> Answer:
-    return OnnxModel(path, "cpu").answer
-
-
-FORMATS: dict[Target, FileFormat] = {
-    "onnx": FileFormat(
-        ".onnx",
-        write_onnx,
-        _answers_of_onnx_file,
-        "onnxruntime, without unseen and torch",
-    ),
-    "torch": FileFormat(".pt2", write_torch, answers_of_file, "torch, without unseen"),
-}
-
-
-class Exported(NamedTuple):
-    path: Path
-    card: Path
-    parity: Parity
+    return predict
 
 
 def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -> Exported:
@@ -290,31 +247,47 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
     Nothing is left behind if the file's probabilities differ from the model's by more than
     `tolerance`.
     """
-    file_format = FORMATS[to]
-    if path.suffix != file_format.suffix:
+    if path.suffix != SUFFIXES[to]:
         raise SettingsError(
-            f"{path} should end in {file_format.suffix}, so that programs recognise the format"
+            f"{path} should end in {SUFFIXES[to]}, so that programs recognise the format"
         )
+    experiment = model.experiment
+    metadata = Metadata(
+        format=FORMAT,
+        classes=model.classes,
+        domains=model.domains,
+        image_size=model.image_size,
+        opinions=model.has_opinions,
+        method=experiment.method.name,
+        backbone=experiment.network.name,
+        dataset=experiment.data.name,
+        selection=experiment.selection,
+        run=identity(experiment),
+        profile="" if model.profile is None else model.profile.to_text(),
+        temperature=model.fitted_temperature,
+    )
     program = trace(model.method, model.temperature)
     with atomic_file(path) as temporary:
-        file_format.write(program, describe(model), temporary)
-        parity = compare(model, file_format.open(temporary))
-        if not parity.difference <= tolerance:
+        if to == "onnx":
+            write_onnx(program, metadata, temporary)
+            predict = OnnxModel(temporary, "cpu").predict_pixels
+        else:
+            write_torch(program, metadata, temporary)
+            predict = open_torch_file(temporary)
+        difference, number, images = _compare(model, predict)
+        if not difference <= tolerance:
             raise UnseenError(
                 f"{path} was not written: its probabilities differ from the model's by up to "
-                f"{parity.difference:.1e}, more than --tolerance {tolerance:g} "
-                f"({parity.answers} answers on {parity.pictures} were compared)"
+                f"{difference:.1e}, more than --tolerance {tolerance:g} "
+                f"({number} predictions on {images} were compared)"
             )
     card = path.with_name(f"{path.name}.md")
-    write_text(card, f"{model.card}\n{_about_the_file(path, file_format, parity)}")
-    return Exported(path, card, parity)
-
-
-def _about_the_file(path: Path, file_format: FileFormat, parity: Parity) -> str:
-    return (
+    about = (
         f"## The file {path.name}\n\n"
-        f"It runs in {file_format.runs_in}. It takes pictures of any size and holds their "
-        "preparation, the names of classes and domains, and the whole prediction. When it was "
-        f"made, its probabilities differed from the model's by at most {parity.difference:.1e} "
-        f"({parity.answers} answers on {parity.pictures}).\n"
+        f"It runs in {_RUNS_IN[to]}. It takes images of any size and holds their preparation, the "
+        "names of classes and domains, and the whole prediction. When it was made, its "
+        f"probabilities differed from the model's by at most {difference:.1e} "
+        f"({number} predictions on {images}).\n"
     )
+    write_text(card, f"{model.card}\n{about}")
+    return Exported(path, card, difference, number, images)

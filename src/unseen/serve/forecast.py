@@ -1,16 +1,15 @@
-"""From a model and image files to a forecast: opens the model, finds its profile and references."""
+"""From a model and image files to a forecast: opens the model, finds references among runs."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 from unseen.data.cache import cache_folder
 from unseen.data.dataset import OpenDatasets
@@ -19,94 +18,120 @@ from unseen.data.feed import Feed, Process
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, UnseenError
 from unseen.forecast.estimate import Reference, gaps
-from unseen.forecast.forecast import FileForecast, Forecast, Strange, forecast
-from unseen.forecast.profile import VERSION, Observed, Profile, disagreement, image_statistics
+from unseen.forecast.forecast import FileForecast, Forecast, Outlier, forecast
+from unseen.forecast.profile import (
+    VERSION,
+    ModelOutputs,
+    Profile,
+    disagreement,
+    image_statistics,
+)
 from unseen.results.files import read_arrays_if_whole, write_arrays
 from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import evenly
-from unseen.serve.load import load
 from unseen.serve.model import Model
-from unseen.serve.predictor import Predictor
+from unseen.serve.predictor import Predictor, load, map_ahead
 from unseen.training.build import Images, build_images
 from unseen.training.features import plain_version
 from unseen.training.profile import Answerer, make_profile
 
-if TYPE_CHECKING:
-    pass
-
-
 _BATCH = 64
 _LEAST = 1e-30
 """Probabilities below have no logarithm of use."""
-
-Step = Callable[[int], None]
+MOST_IMAGES = 5000
+"""Images that a forecast looks at, evenly spaced; more would not make it steadier."""
+OUTLIERS = 20
+_SIDE = 96
+OnStatus = Callable[[str], None]
+OnImages = Callable[[int], None]
 """Gets how many more images are done."""
 
 
-class ObservedFiles(NamedTuple):
-    observed: Observed
-    files: tuple[Path, ...]
-    """Of the rows, in order."""
-    problems: tuple[str, ...]
-    """Of files that cannot be read."""
+def forecast_files(
+    path: Path,
+    files: Sequence[Path],
+    reference: Path | None = None,
+    device: str = "auto",
+    on_status: OnStatus = lambda text: None,
+    on_images: OnImages = lambda number: None,
+) -> FileForecast:
+    """The forecast for a run, a saved model or an ONNX file on image files."""
+    if not files:
+        raise DataError("there are no images to forecast the accuracy on")
+    model = load(path, device)
+    if model.profile is None:
+        raise UnseenError(
+            f"{path} holds no profile of its validation images; forecast with the run folder, or "
+            "save or export the run again"
+        )
+    references: list[Reference] = []
+    if reference is not None:
+        references = read_references(reference, known_of(model), on_status, device)
+    chosen = evenly(np.array(files, dtype=object), MOST_IMAGES)
+    outputs, kept, problems = read_files(model, chosen.tolist(), on_images)
+    made = forecast(model.profile, outputs, references)
+    outliers = tuple(_outliers(made, outputs.scores, kept, model.classes))
+    return FileForecast(made, path.resolve().name, tuple(kept), tuple(problems), outliers)
 
 
-def observe_files(model: Predictor, files: Sequence[Path], step: Step) -> ObservedFiles:
-    """Raw scores, disagreement, statistics and features; unreadable files are left out."""
-    parts: list[Observed] = []
-    kept: list[Path] = []
-    problems: list[str] = []
-    for read in _read(files, model.image_size):
-        good = [each for each in read if not isinstance(each, str)]
-        problems += [each for each in read if isinstance(each, str)]
-        if good:
-            kept += [path for path, _, _ in good]
-            statistics = np.stack([each for _, _, each in good])
-            pixels = np.stack([each for _, each, _ in good])
-            parts.append(observe_pixels(model, pixels)._replace(statistics=statistics))
-        step(len(read))
-    if not parts:
-        first = f"; the first: {problems[0]}" if problems else ""
-        raise DataError(f"not one image could be read{first}")
-    return ObservedFiles(_joined(parts), tuple(kept), tuple(problems))
-
-
-def observe_pixels(model: Predictor, pixels: np.ndarray) -> Observed:
-    """For uint8 `[images, size, size, 3]`, prepared as the model expects them."""
-    answers = model.answer(pixels, None, model.has_opinions, raw=True)
-    scores = np.log(np.maximum(answers.probabilities, _LEAST))
-    apart = None if answers.opinions is None else disagreement(answers.opinions)
-    return Observed(scores, apart, None, model.features(pixels))
-
-
-def _read(
-    files: Sequence[Path], size: int
-) -> Iterator[list[tuple[Path, np.ndarray, np.ndarray] | str]]:
-    """Batches of file, pixels and statistics, or of what is wrong with a file."""
+def read_files(
+    model: Predictor, files: Sequence[Path], on_images: OnImages
+) -> tuple[ModelOutputs, list[Path], list[str]]:
+    """Raw scores, disagreement, statistics and features of the files that can be read, these files,
+    and what is wrong with the others."""
 
     def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray] | str:
         try:
             image = open_image(path, str(path))
-            return path, to_square(image, size), image_statistics(image, path.stat().st_size)
+            pixels = to_square(image, model.image_size)
+            return path, pixels, image_statistics(image, path.stat().st_size)
         except (DataError, OSError) as error:
             return str(error)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(files), _BATCH):
-            yield list(pool.map(read, files[start : start + _BATCH]))
+    kept: list[Path] = []
+    parts: list[ModelOutputs] = []
+    problems: list[str] = []
+    for batch in map_ahead(read, files, _BATCH):
+        problems += [each for each in batch if isinstance(each, str)]
+        good = [each for each in batch if not isinstance(each, str)]
+        if good:
+            paths, pixels, statistics = zip(*good, strict=True)
+            kept += paths
+            outputs = model_outputs(model, np.stack(pixels))
+            parts.append(outputs._replace(statistics=np.stack(statistics)))
+        on_images(len(batch))
+    if not parts:
+        first = f"; the first: {problems[0]}" if problems else ""
+        raise DataError(f"not one image could be read{first}")
+    columns = (
+        None if any(each is None for each in column) else np.concatenate(column)
+        for column in zip(*parts, strict=True)
+    )
+    return ModelOutputs(*columns), kept, problems
 
 
-def _joined(parts: Sequence[Observed]) -> Observed:
-    def column(name: str) -> np.ndarray | None:
-        values = [getattr(each, name) for each in parts]
-        return None if any(each is None for each in values) else np.concatenate(values)
+def model_outputs(model: Predictor, pixels: np.ndarray) -> ModelOutputs:
+    """What a model makes of uint8 `[images, size, size, 3]`, prepared as it expects them."""
+    found = model.predict_pixels(pixels, None, model.has_opinions, raw=True)
+    scores = np.log(np.maximum(found.probabilities, _LEAST))
+    apart = None if found.opinions is None else disagreement(found.opinions)
+    return ModelOutputs(scores, apart, None, model.features(pixels))
 
-    scores = np.concatenate([each.scores for each in parts])
-    return Observed(scores, *(column(name) for name in Observed._fields[1:]))
 
-
-Say = Callable[[str], None]
+def _outliers(
+    made: Forecast, scores: np.ndarray, files: Sequence[Path], classes: Sequence[str]
+) -> Iterator[Outlier]:
+    if made.differences is None:
+        return
+    for row in made.differences.outliers[:OUTLIERS]:
+        probs = softmax(scores[row])
+        try:
+            thumbnail = to_square(open_image(files[row], str(files[row])), _SIDE)
+        except DataError:  # it has gone since
+            continue
+        best, distance = int(probs.argmax()), float(made.differences.distance[row])
+        yield Outlier(files[row], classes[best], float(probs[best]), distance, thumbnail)
 
 
 class Known(NamedTuple):
@@ -119,6 +144,11 @@ class Known(NamedTuple):
     """Its training domains, whose labels are known."""
 
 
+def known_of(model: Predictor) -> Known:
+    """What the model was made of."""
+    return Known(*model.kind, tuple(model.classes), tuple(model.domains))
+
+
 class Candidate(NamedTuple):
     """A run, and a domain that it left out."""
 
@@ -127,8 +157,10 @@ class Candidate(NamedTuple):
     domain: str
 
 
-def read_references(runs: Path, known: Known, say: Say, device: str = "auto") -> list[Reference]:
-    """All references among the runs below a folder. Raises where there is none."""
+def read_references(
+    runs: Path, known: Known, on_status: OnStatus, device: str = "auto"
+) -> list[Reference]:
+    """Read all references among the runs below a folder; raise where there is none."""
     candidates = list(find_candidates(runs, known))
     if not candidates:
         raise UnseenError(_about_none(runs, known))
@@ -136,7 +168,7 @@ def read_references(runs: Path, known: Known, say: Say, device: str = "auto") ->
     opened: RunImages | None = None
     for folder, _, domain in candidates:
         if opened is None or opened.folder is not folder:
-            say(f"reference {len(found) + 1} of {len(candidates)}: {folder.path.name}")
+            on_status(f"reference {len(found) + 1} of {len(candidates)}: {folder.path.name}")
             opened = RunImages(folder, device)
         left_out = opened.left_out(domain)
         profile = opened.profile
@@ -206,7 +238,7 @@ LOOKED_AT = 500
 class LeftOut(NamedTuple):
     """What a run says of a domain that it left out, and how often it is right there."""
 
-    observed: Observed
+    observed: ModelOutputs
     accuracy: float
     images: int
 
@@ -243,7 +275,7 @@ class RunImages:
             observed = self._answerer.observe(rows, rows)
             found = {key: value for key, value in observed._asdict().items() if value is not None}
             write_arrays(file, found)
-        observed = Observed(**found)
+        observed = ModelOutputs(**found)
         return LeftOut(observed, measured.accuracy, measured.images)
 
     def _cached(self, what: str) -> Path:
@@ -289,87 +321,3 @@ class RunImages:
         return Answerer(
             model.method, feed, lambda: torch.autocast(model.device.type, torch.bfloat16)
         )
-
-
-MOST_IMAGES = 5000
-"""Images that a forecast looks at, evenly spaced; more would not make it steadier."""
-STRANGEST = 20
-_SIDE = 96
-
-
-def forecast_files(
-    path: Path,
-    files: Sequence[Path],
-    reference: Path | None = None,
-    device: str = "auto",
-    say: "Say" = lambda text: None,
-    step: Step = lambda number: None,
-) -> FileForecast:
-    """The forecast for a run, a saved model or an ONNX file on image files."""
-    files = _evenly(files)
-    if not files:
-        raise DataError("there are no images to forecast the accuracy on")
-    model = load(path, device)
-    profile = profile_of(model, path, device)
-    references = []
-    if reference is not None:  # these take torch, an ONNX file by itself does not
-        pass
-
-        references = read_references(reference, known_of(model), say, device)
-    found = observe_files(model, files, step)
-    made = forecast(profile, found.observed, references)
-    strangest = tuple(_strangest(made, found, model))
-    return FileForecast(made, path.resolve().name, found.files, found.problems, strangest)
-
-
-def profile_of(model: Predictor, path: Path, device: str = "auto") -> Profile:
-    """The model's own; of a run of an older version it is made from the run's images."""
-    if model.profile is not None:
-        return model.profile
-    if RunFolder(path).settings.is_file():
-        pass
-
-        return RunImages(RunFolder(path), device).profile
-    raise UnseenError(
-        f"{path} holds no profile of its validation images: it was made by an older version. "
-        "Forecast with the run folder, or save or export the run again"
-    )
-
-
-def known_of(model: Predictor) -> "Known":
-    """What the model was made of."""
-    pass
-    from unseen.serve.onnx import OnnxModel
-
-    if isinstance(model, OnnxModel):
-        method, backbone = model.about.method, model.about.backbone
-    else:
-        from unseen.serve.model import Model
-
-        assert isinstance(model, Model)
-        method, backbone = model.experiment.method.name, model.experiment.network.name
-    return Known(method, backbone, tuple(model.classes), tuple(model.domains))
-
-
-def _strangest(made: Forecast, found: ObservedFiles, model: Predictor) -> Iterator[Strange]:
-    if made.differences is None:
-        return
-    logs = found.observed.scores - found.observed.scores.max(axis=1, keepdims=True)
-    probabilities = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
-    for row in made.differences.strangest[:STRANGEST]:
-        file, called = found.files[row], int(probabilities[row].argmax())
-        try:
-            thumbnail = to_square(open_image(file, str(file)), _SIDE)
-        except DataError:  # it has gone since
-            continue
-        distance = float(made.differences.distance[row])
-        answer = model.classes[called]
-        yield Strange(file, answer, float(probabilities[row, called]), distance, thumbnail)
-
-
-def _evenly(files: Sequence[Path]) -> Sequence[Path]:
-    if len(files) <= MOST_IMAGES:
-        return files
-    return [
-        files[place] for place in np.linspace(0, len(files) - 1, MOST_IMAGES).round().astype(int)
-    ]

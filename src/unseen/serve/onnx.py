@@ -3,14 +3,55 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.forecast.profile import Profile
 from unseen.optional import require
-from unseen.serve.predictor import Answers, Metadata, Predictor, read_metadata
+from unseen.results.files import check_format
+from unseen.serve.predictor import Predictions, Predictor
+
+UNKNOWN = -1
+"""The value of the input `domain` where the domain is not known."""
+Names = Annotated[list[str], Field(min_length=1)]
+_About = TypeVar("_About", bound=BaseModel)
+
+
+class Metadata(BaseModel):
+    """What an exported file says about itself: names of classes and domains in the order of the
+    numbers, and what the model is."""
+
+    model_config = ConfigDict(strict=True)
+    format: int
+    classes: Names
+    domains: Names
+    image_size: int
+    opinions: bool
+    """Whether the file has the input `domain` and the output `opinions`."""
+    method: str
+    backbone: str
+    dataset: str
+    selection: str
+    run: str
+    profile: str
+    """What the model made of its validation images, as `Profile.to_text` writes it, or nothing."""
+    temperature: float | None = Field(gt=0, allow_inf_nan=False)
+    """What class scores were divided by before they became probabilities."""
+
+
+def validated(kind: type[_About], found: object, path: Path) -> _About:
+    """Check what a file says about itself, since any file may carry the right extension."""
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise UnseenError(
+            f"{path} is damaged: {name}: {first['msg']}; save or export the run again"
+        ) from error
 
 
 class OnnxModel(Predictor):
@@ -29,33 +70,33 @@ class OnnxModel(Predictor):
                 f"{path} is damaged or not an ONNX file ({reason}); "
                 "make it again: unseen export RUN --to onnx"
             ) from error
-        self.about = metadata = read_metadata(path, _values(self._session))
-        self.classes, self.domains = metadata.classes, metadata.domains
-        self.image_size, self.has_opinions = metadata.image_size, metadata.opinions
-        if metadata.profile:
-            self.profile = Profile.from_text(metadata.profile, str(path))
-        self.fitted_temperature = metadata.temperature
+        found: dict[str, object] = {}
+        for key, text in self._session.get_modelmeta().custom_metadata_map.items():
+            with contextlib.suppress(json.JSONDecodeError):  # of another program
+                found[key] = json.loads(text)
+        if "format" not in found:
+            raise UnseenError(
+                f"{path} was not made by 'unseen export': it does not name its classes and domains"
+            )
+        check_format(found, path, "export a run of this version, or use the version that wrote it")
+        about = validated(Metadata, found, path)
+        self.classes, self.domains = about.classes, about.domains
+        self.kind = about.method, about.backbone
+        self.image_size, self.has_opinions = about.image_size, about.opinions
+        if about.profile:
+            self.profile = Profile.from_text(about.profile, str(path))
+        self.fitted_temperature = about.temperature
 
-    def answer(
+    def predict_pixels(
         self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
-    ) -> Answers:
+    ) -> Predictions:
         given: dict[str, np.ndarray] = {"images": pixels}
         if self.has_opinions and domain is not None:
             given["domain"] = np.array(domain, dtype=np.int64)
         wanted = ["probabilities", "opinions"] if opinions else ["probabilities"]
         found = self._session.run(wanted, given)
-        answers = Answers(found[0], found[1] if opinions else None)
-        return answers.at(1 / self.temperature) if raw else answers
-
-
-def _values(session: Any) -> dict[str, object]:
-    """The file's metadata; values that are not JSON are another program's."""
-    found: dict[str, object] = {}
-    for key, text in session.get_modelmeta().custom_metadata_map.items():
-        if key in Metadata._fields:
-            with contextlib.suppress(json.JSONDecodeError):
-                found[key] = json.loads(text)
-    return found
+        predictions = Predictions(found[0], found[1] if opinions else None)
+        return predictions.at(1 / self.temperature) if raw else predictions
 
 
 def _providers(runtime: Any, device: str) -> list[str]:

@@ -1,46 +1,170 @@
-"""From the bytes of a file to prepared pixels: size first, then the rest, in worker threads."""
+"""From the bytes of a request to prepared pixels: sizes are checked first, within limits for one
+request and for all of them together."""
 
 import asyncio
 import base64
 import binascii
 import io
 import json
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
 from unseen.data.images import open_image, to_square
-from unseen.errors import DataError
+from unseen.errors import DataError, SettingsError
 from unseen.forecast.profile import image_statistics
-from unseen.serve.limits import Limits, Refusal, Share
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Some of what Pillow reads; other formats start programs or are rarely tested."""
 LONGEST_NAME = 200
 _TYPES = "send images as multipart/form-data, or as application/json with base64"
 
 
-class Upload(NamedTuple):
-    """An image as it was sent; the name is only ever shown."""
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one request, of the queue and of a batch."""
+
+    bytes: int = 20_000_000
+    """The most bytes in the body of a request."""
+    pixels: int = 25_000_000
+    """The most pixels of an image; each takes three bytes, and more while it is prepared."""
+    images: int = 64
+    """The most images in one request."""
+    queue: int = 256
+    """The most images accepted and not yet predicted."""
+    batch: int = 32
+    """The most images that the model predicts at a time."""
+    wait: float = 0.005
+    """Seconds that an image waits for others of its batch."""
+    read_seconds: float = 30.0
+    """The time for a client to send a request, and to take its answer."""
+
+    def __post_init__(self) -> None:
+        for name in ("bytes", "pixels", "images", "queue", "batch"):
+            if getattr(self, name) < 1:
+                raise SettingsError(
+                    f"the limit of {name} should be 1 or more, got {getattr(self, name)}"
+                )
+        if not self.wait >= 0 or not self.read_seconds > 0:
+            raise SettingsError("waiting times should be 0 or more, and time to read above 0")
+        if self.images > self.queue:
+            raise SettingsError(
+                f"a request may have {self.images} images (--max-images), but the queue takes "
+                f"{self.queue} (--queue): make the queue at least as long"
+            )
+
+
+class Refusal(Exception):
+    """An answer that is not the one asked for: an HTTP status and what to do about it."""
+
+    def __init__(self, status: int, problem: str, retry_after: int | None = None) -> None:
+        super().__init__(problem)
+        self.status, self.problem, self.retry_after = status, problem, retry_after
+
+
+class Allowance:
+    """An amount that all requests share: each takes its part, and gives it back at its end."""
+
+    def __init__(self, total: int, full: str) -> None:
+        """`full` says what is the matter when nothing is left."""
+        self.total, self.full = total, full
+        self.taken = 0
+
+    def check(self, amount: int = 1) -> None:
+        """Refuse where so much is not left."""
+        if self.taken + amount > self.total:
+            problem = f"the service is busy: {self.full}; try again in a second"
+            raise Refusal(503, problem, retry_after=1)
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """What a request calls to take some; all of it is given back at the end."""
+        mine = 0
+
+        def take(amount: int) -> None:
+            nonlocal mine
+            self.check(amount)
+            self.taken += amount
+            mine += amount
+
+        try:
+            yield take
+        finally:
+            self.taken -= mine
+
+
+@dataclass
+class SentImage:
+    """An image on its way from bytes to a prediction, or the problem with it, and the status that
+    this would have as the only one of its request."""
 
     name: str
+    """The name as it was sent, which is only ever shown."""
     data: bytes
+    kind: str | None = None
+    """The format, as Pillow names it."""
+    pixels: np.ndarray | None = None
+    statistics: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
+    opinions: np.ndarray | None = None
+    problem: str | None = None
+    status: int = 200
+
+    def decode(self, size: int, limits: Limits) -> None:
+        """Prepare the pixels exactly as those of training images."""
+        try:
+            self._decode(size, limits)
+        except Refusal as refusal:
+            self.problem, self.status = refusal.problem, refusal.status
+
+    def _decode(self, size: int, limits: Limits) -> None:
+        too_large = (
+            f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
+            "service with a larger --max-pixels"
+        )
+        try:
+            with Image.open(io.BytesIO(self.data), formats=FORMATS) as header:
+                (width, height), kind = header.size, header.format
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise Refusal(413, too_large) from error
+        except Exception as error:  # decoders raise nearly anything when bytes are damaged
+            unknown = f"{self.name} is not an image of a known format ({', '.join(FORMATS)})"
+            raise Refusal(415, unknown) from error
+        if width * height > limits.pixels:
+            raise Refusal(413, too_large)
+        try:
+            image = open_image(self.data, self.name, FORMATS)
+        except DataError as error:
+            raise Refusal(422, str(error)) from error
+        self.statistics = image_statistics(image, len(self.data))
+        self.pixels, self.kind = to_square(image, size), kind
 
 
-async def read_body(request: Request, limits: Limits, held: Share) -> bytes:
-    """All of it. Bytes are counted as they come, whatever the head of the request claims."""
+async def read_body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
+    """Read all of the body. Bytes are counted as they come, whatever the head claims."""
+    too_large = Refusal(
+        413,
+        f"the request is larger than {limits.bytes} bytes; send fewer or smaller images, or start "
+        "the service with a larger --max-bytes",
+    )
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.bytes:
-        raise _too_large(limits)
+        raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(limits.read_seconds):
             async for chunk in request.stream():
                 if len(body) + len(chunk) > limits.bytes:
-                    raise _too_large(limits)
-                held.take(len(chunk))
+                    raise too_large
+                take(len(chunk))
                 body += chunk
     except TimeoutError as error:
         raise Refusal(
@@ -49,16 +173,8 @@ async def read_body(request: Request, limits: Limits, held: Share) -> bytes:
     return bytes(body)
 
 
-def _too_large(limits: Limits) -> Refusal:
-    return Refusal(
-        413,
-        f"the request is larger than {limits.bytes} bytes; send fewer or smaller images, or start "
-        "the service with a larger --max-bytes",
-    )
-
-
 def check_type(content_type: str) -> None:
-    """Refuse what `find_uploads` cannot read, before the body is read."""
+    """Refuse what `find_images` cannot read, before the body is read."""
     kind, options = parse_options_header(content_type)
     if kind not in (b"multipart/form-data", b"application/json"):
         found = f"Content-Type is '{content_type[:LONGEST_NAME]}'"
@@ -67,19 +183,21 @@ def check_type(content_type: str) -> None:
         raise Refusal(415, "multipart/form-data needs a boundary in its Content-Type")
 
 
-def find_uploads(content_type: str, body: bytes, limits: Limits) -> list[Upload]:
+def find_images(content_type: str, body: bytes, limits: Limits) -> list[SentImage]:
     """The images of a body, in order."""
     kind, options = parse_options_header(content_type)
-    multipart = kind == b"multipart/form-data"
-    found = _from_parts(options[b"boundary"], body, limits) if multipart else _from_json(body)
-    _check_number(len(found), limits)
+    if kind == b"multipart/form-data":
+        found = _from_multipart(options[b"boundary"], body, limits)
+    else:
+        found = _from_json(body)
+    _check_number(found, limits)
     if not found:
         raise Refusal(422, f"the request has no image; {_TYPES}")
     return found
 
 
-def _check_number(number: int, limits: Limits) -> None:
-    if number > limits.images:
+def _check_number(images: list[SentImage], limits: Limits) -> None:
+    if len(images) > limits.images:
         raise Refusal(
             413,
             f"the request has more than {limits.images} images; send fewer at a time, or start the "
@@ -87,114 +205,50 @@ def _check_number(number: int, limits: Limits) -> None:
         )
 
 
-def _from_json(body: bytes) -> list[Upload]:
+def _from_json(body: bytes) -> list[SentImage]:
     try:
         content: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(422, "the body is not JSON") from error
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list) or not all(isinstance(each, str) for each in images):
+    texts = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         raise Refusal(422, 'expected {"images": ["...", ...]} with each image as base64 text')
-    return [_from_base64(number, text) for number, text in enumerate(images, start=1)]
+    found: list[SentImage] = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            data = base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Refusal(422, f"image {number} is not base64") from error
+        found.append(SentImage(f"image {number}", data))
+    return found
 
 
-def _from_base64(number: int, text: str) -> Upload:
+def _from_multipart(boundary: bytes, body: bytes, limits: Limits) -> list[SentImage]:
+    found: list[SentImage] = []
+    ended: list[bool] = []
+
+    def on_field(_: Field) -> None:
+        raise Refusal(422, "a part of the request is not a file; send nothing but image files")
+
+    def on_file(file: File) -> None:
+        name = (file.file_name or b"").decode("utf-8", "replace")[:LONGEST_NAME]
+        file.file_object.seek(0)
+        found.append(SentImage(name or f"image {len(found) + 1}", file.file_object.read()))
+        _check_number(found, limits)
+
     try:
-        return Upload(f"image {number}", base64.b64decode("".join(text.split()), validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise Refusal(422, f"image {number} is not base64") from error
-
-
-class _Parts:
-    """Collects the files of a multipart body while it is parsed."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.uploads: list[Upload] = []
-        self.complete = False
-        self._limits = limits
-        self._field, self._value, self._data = bytearray(), bytearray(), bytearray()
-        self._name: str | None = None
-
-    def on_part_begin(self) -> None:
-        _check_number(len(self.uploads) + 1, self._limits)
-        self._data, self._name = bytearray(), None
-
-    def on_header_field(self, data: bytes, start: int, end: int) -> None:
-        self._field += data[start:end]
-
-    def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def on_header_end(self) -> None:
-        if bytes(self._field).lower() == b"content-disposition":
-            _, options = parse_options_header(bytes(self._value))
-            if b"filename" in options:
-                self._name = options[b"filename"].decode("utf-8", "replace")[:LONGEST_NAME]
-        self._field, self._value = bytearray(), bytearray()
-
-    def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        self._data += data[start:end]
-
-    def on_part_end(self) -> None:
-        if self._name is None:
-            raise Refusal(422, "a part of the request is not a file; send nothing but image files")
-        name = self._name or f"image {len(self.uploads) + 1}"
-        self.uploads.append(Upload(name, bytes(self._data)))
-
-    def on_end(self) -> None:
-        self.complete = True
-
-
-def _from_parts(boundary: bytes, body: bytes, limits: Limits) -> list[Upload]:
-    parts = _Parts(limits)
-    names = (name for name in dir(parts) if name.startswith("on_"))
-    try:
-        parser = MultipartParser(boundary, {name: getattr(parts, name) for name in names})  # type: ignore[arg-type]
+        parser = FormParser(
+            "multipart/form-data",
+            on_field,
+            on_file,
+            on_end=lambda: ended.append(True),
+            boundary=boundary,
+            config={"MAX_MEMORY_FILE_SIZE": math.inf},  # the body is in memory already
+        )
         parser.write(body)
         parser.finalize()
     except (FormParserError, UnicodeError) as error:
         raise Refusal(422, "the body is not multipart/form-data") from error
-    if not parts.complete:
+    if not ended:
         raise Refusal(422, "the body ends before its last boundary: it is not complete")
-    return parts.uploads
-
-
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Of all that Pillow reads; others start programs or are rarely tested."""
-
-
-class Picture(NamedTuple):
-    """An image ready for the model, or why it is not, with the status that this would have as the
-    only one of its request."""
-
-    upload: Upload
-    pixels: np.ndarray | None = None
-    statistics: np.ndarray | None = None
-    kind: str | None = None
-    """The format, as Pillow names it."""
-    problem: str | None = None
-    status: int = 200
-
-
-def decode(upload: Upload, size: int, limits: Limits) -> Picture:
-    """Prepared exactly as training images are."""
-    too_large = (
-        f"{upload.name} has more than {limits.pixels} pixels; make it smaller, or start the "
-        "service with a larger --max-pixels"
-    )
-    try:
-        with Image.open(io.BytesIO(upload.data), formats=FORMATS) as header:
-            (width, height), kind = header.size, header.format
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return Picture(upload, problem=too_large, status=413)
-    except Exception:  # decoders raise nearly anything when bytes are damaged
-        problem = f"{upload.name} is not an image of a known format ({', '.join(FORMATS)})"
-        return Picture(upload, problem=problem, status=415)
-    if width * height > limits.pixels:
-        return Picture(upload, problem=too_large, status=413)
-    try:
-        image = open_image(upload.data, upload.name, FORMATS)
-    except DataError as error:
-        return Picture(upload, problem=str(error), status=422)
-    statistics = image_statistics(image, len(upload.data))
-    return Picture(upload, to_square(image, size), statistics, kind)
+    return found

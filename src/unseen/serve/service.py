@@ -1,33 +1,49 @@
-"""The service itself: from a request with images to its answer."""
+"""The service itself: from a request with images to its answer, in batches of many requests."""
 
 import asyncio
 import contextlib
+import itertools
+import json
+import logging
 import os
+import re
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from typing import Any, NamedTuple, TypeVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from unseen.serve.answers import Keeper, ModelFacts, as_json, image_answer, status_of
-from unseen.serve.batching import Batcher, Row
-from unseen.serve.drift import DriftWatch, drift_metrics
-from unseen.serve.limits import BODIES_HELD, Allowance, Limits
-from unseen.serve.metrics import Metrics, gauge
+from unseen.atomic import atomic_file
+from unseen.errors import UnseenError
+from unseen.forecast.profile import disagreement
+from unseen.serve.drift import DriftWatch
 from unseen.serve.predictor import Predictor
-from unseen.serve.requests import Picture, check_type, decode, find_uploads, read_body
+from unseen.serve.requests import (
+    Allowance,
+    Limits,
+    SentImage,
+    check_type,
+    find_images,
+    read_body,
+)
 
+BODIES_HELD = 10
+"""Requests of the largest size whose bodies are in memory at a time."""
+DIGITS = 7
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+_NAME = re.compile(r"\d{8}T\d{12}Z-\d{6}")
+_ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
+_logger = logging.getLogger("unseen.service")
 Result = TypeVar("Result")
-
-
-class Facts(NamedTuple):
-    """What is shown of a model besides its classes and domains."""
-
-    name: str
-    card: str | None
 
 
 class Service:
@@ -37,19 +53,46 @@ class Service:
         self,
         predictor: Predictor,
         limits: Limits,
-        facts: Facts,
-        keeper: Keeper | None = None,
+        name: str,
+        card: str | None = None,
+        keeper: "Keeper | None" = None,
         watch: DriftWatch | None = None,
     ) -> None:
-        self.predictor, self.limits, self.facts = predictor, limits, facts
-        self.metrics = Metrics()
-        self.watch = watch or DriftWatch(predictor)
-        self.batcher = Batcher(predictor, limits, self.metrics.batches.add)
+        self.predictor, self.limits, self.name, self.card = predictor, limits, name, card
+        self.keeper, self.watch = keeper, watch or DriftWatch(predictor)
+        self.answered = 0
         self._queue = Allowance(limits.queue, f"{limits.queue} images are waiting")
         self._memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
         self._threads = ThreadPoolExecutor(os.cpu_count(), "images")
-        self._keeper = keeper
         self._keeper_thread = ThreadPoolExecutor(1, "keeper")
+        self._add_metrics()
+        self.batcher = Batcher(predictor, limits, self._batches.observe)
+
+    def _add_metrics(self) -> None:
+        prometheus_client.disable_created_metrics()
+        self.metrics = metrics = CollectorRegistry()
+        metrics.register(self.watch)
+        self.requests = Counter(
+            "unseen_requests", "Requests by path and status.", ["path", "status"], registry=metrics
+        )
+        self._images = Counter("unseen_images", "Images by outcome.", ["outcome"], registry=metrics)
+        self._predicted = Counter(
+            "unseen_predicted", "Predictions by class.", ["class"], registry=metrics
+        )
+        about = "Time from the head of a request for predictions to its answer."
+        self._seconds = Histogram("unseen_predict_seconds", about, registry=metrics)
+        about = "Images in a batch of the model."
+        self._batches = Histogram(
+            "unseen_batch_images", about, buckets=_BATCH_SIZES, registry=metrics
+        )
+        started = time.time()
+        for name, about, value in (
+            ("waiting_images", "Images not yet predicted.", lambda: self.waiting),
+            ("queue_limit_images", "Most images in work.", lambda: self.limits.queue),
+            ("start_time_seconds", "When the service started.", lambda: started),
+            ("resident_memory_bytes", "Memory in use.", resident_bytes),
+        ):
+            Gauge(f"unseen_{name}", about, registry=metrics).set_function(value)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -60,9 +103,16 @@ class Service:
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
-            self.batcher.close()
-            self._threads.shutdown()
-            self._keeper_thread.shutdown()
+            for pool in (self.batcher.model_thread, self._threads, self._keeper_thread):
+                pool.shutdown()
+
+    @property
+    def waiting(self) -> int:
+        return self._queue.taken
+
+    def calibration(self) -> dict[str, Any]:
+        fitted = self.predictor.fitted_temperature is not None
+        return {"calibrated": fitted, "temperature": self.predictor.temperature}
 
     async def predict(self, request: Request) -> Response:
         """One or many images to one answer; a bad image stops no other."""
@@ -70,98 +120,233 @@ class Service:
         check_type(request.headers.get("content-type", ""))
         self._queue.check()
         try:
-            with contextlib.ExitStack() as held:
-                pictures, rows = await self._look(request, held)
-                answers, body = await self._in_thread(self._answer, pictures, rows)
-                await self._keep(pictures, answers)
+            with self._memory.share() as take_memory, self._queue.share() as take_places:
+                images = await self._predicted_images(request, take_memory, take_places)
+                entries, body = await self.in_thread(self._answer, images)
+                await self._keep(images, entries)
         except ClientDisconnect:
             return Response(status_code=499)
-        self._count(pictures, rows)
-        self.metrics.seconds.add(time.perf_counter() - start)
-        return Response(body, status_of(pictures), media_type="application/json")
+        self._count(images)
+        self._seconds.observe(time.perf_counter() - start)
+        statuses = {image.status for image in images}
+        common = statuses.pop() if len(statuses) == 1 else 422
+        return Response(body, 200 if 200 in statuses else common, media_type="application/json")
 
-    async def _look(
-        self, request: Request, held: contextlib.ExitStack
-    ) -> tuple[list[Picture], list[Row | None]]:
-        """What was sent and what the model says; `held` gives back what it took of the limits."""
-        memory = held.enter_context(self._memory.share())
-        places = held.enter_context(self._queue.share())
+    async def _predicted_images(
+        self,
+        request: Request,
+        take_memory: Callable[[int], None],
+        take_places: Callable[[int], None],
+    ) -> list[SentImage]:
+        """What was sent and what the model says, after taking its part of the limits."""
         content_type = request.headers.get("content-type", "")
         with self.batcher.expecting():
-            body = await read_body(request, self.limits, memory)
-            uploads = await self._in_thread(find_uploads, content_type, body, self.limits)
-            places.take(len(uploads))
+            body = await read_body(request, self.limits, take_memory)
+            images = await self.in_thread(find_images, content_type, body, self.limits)
+            take_places(len(images))
             size = self.predictor.image_size
-            decoded = (self._in_thread(decode, each, size, self.limits) for each in uploads)
-            pictures = await asyncio.gather(*decoded)
-            good = (each.pixels for each in pictures if each.pixels is not None)
-            waiting = [self.batcher.put(pixels) for pixels in good]
-        rows = iter(await asyncio.gather(*waiting))
-        return pictures, [None if each.pixels is None else next(rows) for each in pictures]
+            decoded = (self.in_thread(each.decode, size, self.limits) for each in images)
+            await asyncio.gather(*decoded)
+            waiting = [self.batcher.put(each) for each in images if each.pixels is not None]
+        await asyncio.gather(*waiting)
+        return images
 
-    def _answer(
-        self, pictures: list[Picture], rows: list[Row | None]
-    ) -> tuple[list[dict[str, Any]], bytes]:
+    def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Entries of the answer, and all of it as JSON."""
-        images: list[dict[str, Any]] = []
-        for picture, row in zip(pictures, rows, strict=True):
-            known = picture.statistics
-            strange = None if known is None else self.watch.strangeness(known)
-            images.append(image_answer(self.predictor, picture, row, strange))
-        content: dict[str, Any] = {"images": images, **self._calibration()}
-        if not any(row is not None for row in rows):
-            only = images[0]["problem"] if len(images) == 1 else None
+        entries = [self._entry(image) for image in images]
+        content: dict[str, Any] = {"images": entries, **self.calibration()}
+        if all(image.problem is not None for image in images):
+            only = images[0].problem if len(images) == 1 else None
             content["problem"] = only or f"none of the {len(images)} images could be read"
-        return images, as_json(content)
+        return entries, as_json(content)
 
-    async def _keep(self, pictures: Iterable[Picture], answers: Iterable[dict[str, Any]]) -> None:
-        """Before the answer is given, so that images wait in memory no longer than that."""
-        if self._keeper is None:
+    def _entry(self, image: SentImage) -> dict[str, Any]:
+        """The answer about one image, as plain data."""
+        probabilities, opinions, predictor = image.probabilities, image.opinions, self.predictor
+        if probabilities is None:
+            return {"image": image.name, "problem": image.problem}
+
+        def by_class(row: np.ndarray) -> dict[str, float]:
+            values = (round(float(value), DIGITS) for value in row)
+            return dict(zip(predictor.classes, values, strict=True))
+
+        best = int(probabilities.argmax())
+        entry: dict[str, Any] = {
+            "image": image.name,
+            "class": predictor.classes[best],
+            "confidence": round(float(probabilities[best]), DIGITS),
+            "probabilities": by_class(probabilities),
+        }
+        if opinions is not None:
+            entry["opinions"] = dict(zip(predictor.domains, map(by_class, opinions), strict=True))
+            entry["disagreement"] = round(abs(float(disagreement(opinions))), DIGITS)
+        if self.watch.outlier_scale is not None and image.statistics is not None:
+            score, closest, most_unusual = self.watch.outlier_scale(image.statistics)
+            entry["outlier_score"] = round(score, DIGITS)
+            entry["closest_domain"], entry["most_unusual"] = closest, most_unusual
+        return entry
+
+    async def _keep(self, images: Sequence[SentImage], entries: Sequence[dict[str, Any]]) -> None:
+        """Keep images before the answer is given, so that they wait in memory no longer."""
+        if self.keeper is None:
             return
         loop = asyncio.get_running_loop()
-        for picture, answer in zip(pictures, answers, strict=True):
-            if picture.kind is not None:
-                data = picture.upload.data
-                kept = (self._keeper.keep, data, picture.kind, answer)
+        for image, entry in zip(images, entries, strict=True):
+            if image.kind is not None:
+                kept = (self.keeper.keep, image.data, image.kind, entry)
                 await loop.run_in_executor(self._keeper_thread, *kept)
 
-    def _count(self, pictures: list[Picture], rows: list[Row | None]) -> None:
-        for picture, row in zip(pictures, rows, strict=True):
-            self.metrics.images["refused" if row is None else "answered"] += 1
-            if row is not None and picture.statistics is not None:
-                self.metrics.predicted[self.predictor.classes[row.probabilities.argmax()]] += 1
-                self.watch.add(row.probabilities, row.opinions, picture.statistics)
+    def _count(self, images: Sequence[SentImage]) -> None:
+        for image in images:
+            answered = image.probabilities is not None and image.statistics is not None
+            self._images.labels("answered" if answered else "refused").inc()
+            if answered:
+                self.answered += 1
+                best = int(image.probabilities.argmax())
+                self._predicted.labels(self.predictor.classes[best]).inc()
+                self.watch.add(image.probabilities, image.opinions, image.statistics)
 
-    def _calibration(self) -> dict[str, Any]:
-        fitted = self.predictor.fitted_temperature is not None
-        return {"calibrated": fitted, "temperature": self.predictor.temperature}
+    async def metrics_text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return await self.in_thread(prometheus_client.generate_latest, self.metrics)
 
-    def model_facts(self) -> ModelFacts:
-        return ModelFacts(
-            name=self.facts.name,
-            classes=self.predictor.classes,
-            domains=self.predictor.domains,
-            image_size=self.predictor.image_size,
-            has_opinions=self.predictor.has_opinions,
-            card=self.facts.card,
-            limits=asdict(self.limits),
-            keeps_images=self._keeper is not None,
-            **self._calibration(),
-        )
-
-    @property
-    def waiting(self) -> int:
-        return self._queue.taken
-
-    async def drift(self) -> dict[str, Any]:
-        """As `DriftReport` says."""
-        return await self._in_thread(self.watch.report, *self.watch.now())
-
-    async def metrics_text(self) -> str:
-        waiting = gauge("unseen_waiting_images", "Images not yet answered.", self.waiting)
-        most = gauge("unseen_queue_limit_images", "Most images in work.", self.limits.queue)
-        return self.metrics.text([waiting, most, *drift_metrics(await self.drift())])
-
-    async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
+
+
+class Batcher:
+    """Gathers images of many requests into batches, which one thread gives to the model.
+
+    An image waits for others only while there are any on their way, and never longer than
+    `limits.wait`; while the model is busy, the next batch gathers by itself."""
+
+    def __init__(
+        self, predictor: Predictor, limits: Limits, on_batch: Callable[[int], None]
+    ) -> None:
+        """`on_batch` gets the number of images in each batch."""
+        self._predictor, self._limits, self._on_batch = predictor, limits, on_batch
+        self._queue: asyncio.Queue[tuple[SentImage, float, asyncio.Future[None]]] = asyncio.Queue()
+        self._on_their_way = 0
+        self.model_thread = ThreadPoolExecutor(1, "model")
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While a request is read and its images are decoded."""
+        self._on_their_way += 1
+        try:
+            yield
+        finally:
+            self._on_their_way -= 1
+
+    def put(self, image: SentImage) -> "asyncio.Future[None]":
+        """Queue an image; it has its probabilities when the future is done."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._queue.put_nowait((image, loop.time(), done))
+        return done
+
+    async def run(self) -> None:
+        """Predict until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._gather()
+            self._on_batch(len(batch))
+            images = [image for image, _, _ in batch]
+            failure: Exception | None = None
+            try:
+                await loop.run_in_executor(self.model_thread, self._predict, images)
+            except Exception as error:
+                failure = error
+            for _, _, done in batch:
+                if done.done():  # the request was given up
+                    continue
+                if failure is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(failure)
+
+    def _predict(self, images: Sequence[SentImage]) -> None:
+        pixels = np.stack([each.pixels for each in images if each.pixels is not None])
+        found = self._predictor.predict_pixels(pixels, None, self._predictor.has_opinions)
+        for number, image in enumerate(images):
+            image.probabilities = found.probabilities[number]
+            image.opinions = None if found.opinions is None else found.opinions[number]
+
+    async def _gather(self) -> list[tuple[SentImage, float, "asyncio.Future[None]"]]:
+        batch = [await self._queue.get()]
+        until = batch[0][1] + self._limits.wait
+        while len(batch) < self._limits.batch:
+            if not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+                continue
+            if self._on_their_way == 0:
+                break
+            try:
+                async with asyncio.timeout_at(until):
+                    batch.append(await self._queue.get())
+            except TimeoutError:
+                break
+        return batch
+
+
+class Keeper:
+    """Keeps images and answers in a folder, where that was asked for: the newest ones, up to a
+    size.
+
+    Names of files are made here: time and a number. What somebody calls a file is only in the
+    answer. One thread at a time writes."""
+
+    def __init__(self, folder: Path, most_images: int, most_bytes: int) -> None:
+        self._folder, self._most_images, self._most_bytes = folder, most_images, most_bytes
+        self._kept: deque[list[tuple[Path, int]]] = deque()
+        self._bytes = 0
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            before = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.stem))
+            for _, files in itertools.groupby(before, key=lambda path: path.stem):
+                self._remember(*files)
+        except OSError as error:
+            raise UnseenError(f"images cannot be kept in {folder}: {error.strerror}") from error
+        self._numbers = itertools.count(1)
+
+    def keep(self, data: bytes, kind: str, answer: dict[str, Any]) -> None:
+        """Write an image and its answer; a full disk stops no answer."""
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+        stem = f"{now}-{next(self._numbers) % 1_000_000:06d}"
+        image = self._folder / f"{stem}{_ENDINGS.get(kind, f'.{kind.lower()}')}"
+        text = self._folder / f"{stem}.json"
+        try:
+            for path, content in ((image, data), (text, as_json(answer))):
+                with atomic_file(path) as temporary:
+                    temporary.write_bytes(content)
+            self._remember(image, text)
+        except OSError as error:
+            _logger.warning("an image was not kept in %s: %s", self._folder, error)
+
+    def _remember(self, *files: Path) -> None:
+        """Count these files, and remove the oldest ones while there are too many."""
+        self._kept.append([(path, path.stat().st_size) for path in files])
+        self._bytes += sum(size for _, size in self._kept[-1])
+        while self._kept and (
+            len(self._kept) > self._most_images or self._bytes > self._most_bytes
+        ):
+            for path, size in self._kept.popleft():
+                self._bytes -= size
+                path.unlink(missing_ok=True)
+
+
+def as_json(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def resident_bytes() -> int:
+    """Memory of this process; on systems without /proc, the most it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

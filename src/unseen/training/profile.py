@@ -18,7 +18,7 @@ from unseen.errors import UnseenError
 from unseen.forecast.profile import (
     STATISTICS,
     VERSION,
-    Observed,
+    ModelOutputs,
     Profile,
     disagreement,
     image_statistics,
@@ -80,7 +80,7 @@ class Answerer(NamedTuple):
     autocast: Autocast = nullcontext
 
     @torch.no_grad()
-    def observe(self, rows: np.ndarray, described: np.ndarray) -> Observed:
+    def observe(self, rows: np.ndarray, described: np.ndarray) -> ModelOutputs:
         """Scores of some images, and features of others."""
         was_training = self.method.training
         if was_training:
@@ -88,7 +88,7 @@ class Answerer(NamedTuple):
         try:
             scores, apart = self._answers(rows)
             batches = self.feed.unlabelled(described)
-            return Observed(scores, apart, None, pooled_features(self.method.network, batches))
+            return ModelOutputs(scores, apart, None, pooled_features(self.method.network, batches))
         finally:
             if was_training:
                 self.method.train()

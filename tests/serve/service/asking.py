@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unseen.serve.guard import Guard
-from unseen.serve.predictor import Answers, Predictor
+from unseen.serve.server import Guard
+from unseen.serve.predictor import Predictions, Predictor
 
 BOUNDARY = "line"
 MULTIPART = f"multipart/form-data; boundary={BOUNDARY}"
@@ -81,11 +81,11 @@ class BrightnessModel(Predictor):
         self.image_size, self.has_opinions = 8, True
         self.batches: list[int] = []
 
-    def answer(
+    def predict_pixels(
         self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
-    ) -> Answers:
+    ) -> Predictions:
         self.batches.append(len(pixels))
         bright = pixels.mean(axis=(1, 2, 3)) / 255
         probabilities = np.stack([1 - bright, bright], axis=1)
         night = np.stack([np.ones_like(bright), np.zeros_like(bright)], axis=1)
-        return Answers(probabilities, np.stack([night, probabilities], axis=1))
+        return Predictions(probabilities, np.stack([night, probabilities], axis=1))

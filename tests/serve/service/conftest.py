@@ -12,12 +12,11 @@ from tests.serve.models import CLASSES, DOMAINS, make_model
 from tests.serve.service.asking import BrightnessModel
 from tests.serve.service.made_profile import made_profile
 
-from unseen.serve.answers import Keeper
 from unseen.serve.app import build_app
 from unseen.serve.export import export
-from unseen.serve.guard import Guard
-from unseen.serve.limits import Limits
-from unseen.serve.service import Facts, Service
+from unseen.serve.requests import Limits
+from unseen.serve.server import Guard
+from unseen.serve.service import Keeper, Service
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +50,8 @@ def served() -> Callable[..., Any]:
         keeper: Keeper | None = None,
         **limits: Any,
     ) -> Any:
-        facts = Facts("a model", "# The card")
-        service = Service(model or BrightnessModel(), Limits(**limits), facts, keeper)
+        bounds = Limits(**limits)
+        service = Service(model or BrightnessModel(), bounds, "a model", "# The card", keeper)
 
         async def main() -> Any:
             async with service.running():

@@ -10,17 +10,17 @@ FORM = {"content-type": MULTIPART}
 
 
 class HeldModel(BrightnessModel):
-    """Answers only when it may."""
+    """Predictions only when it may."""
 
     def __init__(self) -> None:
         super().__init__()
         self.may = threading.Event()
         self.asked = threading.Event()
 
-    def answer(self, pixels: np.ndarray, domain: int | None, opinions: bool):
+    def predict_pixels(self, pixels: np.ndarray, domain: int | None, opinions: bool):
         self.asked.set()
         self.may.wait()
-        return super().answer(pixels, domain, opinions)
+        return super().predict_pixels(pixels, domain, opinions)
 
 
 async def until(condition) -> None:

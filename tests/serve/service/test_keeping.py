@@ -7,7 +7,7 @@ import pytest
 from tests.serve.service.asking import MULTIPART, ask, multipart
 
 from unseen.errors import UnseenError
-from unseen.serve.answers import Keeper
+from unseen.serve.service import Keeper
 
 FORM = {"content-type": MULTIPART}
 HOSTILE = "../../../outside.png"

@@ -9,7 +9,7 @@ from benchmarks.service.mutations import bomb
 from PIL import Image
 from tests.serve.service.asking import MULTIPART, BrightnessModel, ask, multipart
 
-from unseen.serve.predictor import Answers
+from unseen.serve.predictor import Predictions
 
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": MULTIPART}
@@ -175,7 +175,7 @@ def test_other_pages(served) -> None:
 
 def test_a_failing_model_shows_nothing_of_itself(served, picture, caplog) -> None:
     class Failing(BrightnessModel):
-        def answer(self, *_: object) -> Answers:
+        def predict_pixels(self, *_: object) -> Predictions:
             raise RuntimeError("secret")
 
     async def work(guard, service):

@@ -31,21 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from unseen.errors import UnseenError
-    from unseen.serve.export import FORMATS, export
-    from unseen.serve.load import load
+    from unseen.serve.export import SUFFIXES, export
     from unseen.serve.model import Model
+    from unseen.serve.predictor import load
 
     model = load(chosen.run, "cpu")
     if not isinstance(model, Model):
         raise UnseenError(f"{chosen.run} is already an exported file; name the run it came from")
-    path = chosen.output or chosen.run / f"model{FORMATS[chosen.to].suffix}"
+    path = chosen.output or chosen.run / f"model{SUFFIXES[chosen.to]}"
     with Console(stderr=True).status("tracing, writing, comparing"):
         written = export(model, chosen.to, path, chosen.tolerance)
-    parity = written.parity
     console = Console()
     for line in (
         f"{written.path} ({written.path.stat().st_size / 1e6:.1f} MB), card: {written.card}",
-        f"Largest difference from the model's probabilities: {parity.difference:.1e} "
-        f"(allowed: {chosen.tolerance:g}; {parity.answers} answers on {parity.pictures})",
+        f"Largest difference from the model's probabilities: {written.difference:.1e} "
+        f"(allowed: {chosen.tolerance:g}; {written.predictions} predictions on "
+        f"{written.compared_on})",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -48,8 +48,8 @@ def run(chosen: argparse.Namespace) -> int:
             files,
             chosen.reference,
             chosen.device,
-            say=lambda text: bar.update(task, description=text),
-            step=lambda number: bar.update(task, description="images", advance=number),
+            on_status=lambda text: bar.update(task, description=text),
+            on_images=lambda number: bar.update(task, description="images", advance=number),
         )
     for problem in found.problems:
         aside.print(problem, markup=False, highlight=False, soft_wrap=True)

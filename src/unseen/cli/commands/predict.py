@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     from unseen.data.images import find_images
     from unseen.reports.predictions import WRITERS
-    from unseen.serve.load import load
+    from unseen.serve.predictor import load
 
     for name in ("top", "batch"):
         if getattr(chosen, name) < 1:

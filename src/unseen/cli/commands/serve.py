@@ -72,10 +72,10 @@ def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[fl
 def run(chosen: argparse.Namespace) -> int:
     from unseen.optional import require
 
-    for package in ("fastapi", "uvicorn", "python_multipart"):
+    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "serve")
     from unseen.serve.app import build_app
-    from unseen.serve.load import load
+    from unseen.serve.predictor import load
     from unseen.serve.server import is_local, open_socket, run_server
 
     for name in ("window", "keep_images", "keep_bytes"):
@@ -97,16 +97,15 @@ def run(chosen: argparse.Namespace) -> int:
     address = f"http://{host}:{listening.getsockname()[1]}"
     guard = build_app(service, token, local)
     code = run_server(guard, listening, lambda: say(f"Serving {chosen.model} at {address}"))
-    answered = service.metrics.images["answered"]
+    answered = service.answered
     say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
     return code
 
 
 def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
-    from unseen.serve.answers import Keeper
     from unseen.serve.drift import DriftWatch
-    from unseen.serve.limits import Limits
-    from unseen.serve.service import Facts, Service
+    from unseen.serve.requests import Limits
+    from unseen.serve.service import Keeper, Service
 
     limits = Limits(
         chosen.max_bytes,
@@ -120,14 +119,14 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
     keeper = None
     if chosen.keep is not None:
         keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
-    facts = Facts(chosen.model.resolve().name, _card(model, chosen.model))
-    known = []
+    references = []
     if chosen.reference is not None:
         from unseen.serve.forecast import known_of, read_references
 
         say = Console(stderr=True).print
-        known = read_references(chosen.reference, known_of(model), say, chosen.device)
-    return Service(model, limits, facts, keeper, DriftWatch(model, chosen.window, known))
+        references = read_references(chosen.reference, known_of(model), say, chosen.device)
+    name, card = chosen.model.resolve().name, _card(model, chosen.model)
+    return Service(model, limits, name, card, keeper, DriftWatch(model, chosen.window, references))
 
 
 def _card(model: "Predictor", path: Path) -> str | None:

@@ -7,7 +7,7 @@ from unseen.reports.forecast.sections import (
     classes_section,
     differences_section,
     estimates_section,
-    strangest_section,
+    outliers_section,
 )
 from unseen.reports.forecast.words import about_interval, about_references, percent
 from unseen.reports.rendering import render_page, write_whole
@@ -25,7 +25,7 @@ def render(found: FileForecast) -> str:
     sections = (
         estimates_section(made),
         differences_section(made),
-        strangest_section(found),
+        outliers_section(found),
         classes_section(made),
     )
     content = {

@@ -3,8 +3,8 @@
 import numpy as np
 
 from unseen.forecast.differences import Differences
-from unseen.forecast.estimate import NAMES, Estimate
-from unseen.forecast.forecast import FileForecast, Forecast, Strange
+from unseen.forecast.estimate import NAMES, AccuracyEstimate
+from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.panels import (
     Axis,
@@ -52,7 +52,7 @@ def estimates_section(made: Forecast) -> Section:
     return Section("estimates", "Estimates", lead, tuple(parts))
 
 
-def _dots(each: Estimate) -> DotRow:
+def _dots(each: AccuracyEstimate) -> DotRow:
     assert each.accuracy is not None
     marks = [Mark("calibrated", 100 * each.accuracy)]
     if each.plain is not None and each.error is not None:
@@ -143,25 +143,25 @@ def _domains_table(differences: Differences) -> PageTable:
     return PageTable("How well they can be told apart", ("training domain", "AUC"), cells, notes)
 
 
-def strangest_section(found: FileForecast) -> Section | None:
-    if not found.strangest or found.forecast.differences is None:
+def outliers_section(found: FileForecast) -> Section | None:
+    if not found.outliers or found.forecast.differences is None:
         return None
-    sheet = SheetPanel("", tuple(_picture(each) for each in found.strangest))
+    sheet = SheetPanel("", tuple(_picture(each) for each in found.outliers))
     by = found.forecast.differences.measured_by
     figure = Figure(
-        "strangest",
-        f"The {len(found.strangest)} strangest pictures",
-        "The model's answer, and the distance to the nearest validation images: 1 is usual.",
+        "outliers",
+        f"The {len(found.outliers)} images least like validation images",
+        "The model's prediction, and the distance to the nearest validation images: 1 is usual.",
         (sheet,),
         wide=True,
     )
     lead = f"Furthest from all validation images by {by}. Look at them: are they what you expect?"
-    return Section("strangest", "Strangest pictures", lead, (figure,))
+    return Section("outliers", "Outliers", lead, (figure,))
 
 
-def _picture(each: Strange) -> Picture:
-    caption = f"{each.answer} · {each.distance:.1f}"
-    told = f"{each.file}: called {each.answer} with {each.confidence:.0%} confidence"
+def _picture(each: Outlier) -> Picture:
+    caption = f"{each.prediction} · {each.distance:.1f}"
+    told = f"{each.file}: called {each.prediction} with {each.confidence:.0%} confidence"
     return Picture(each.thumbnail, caption, told)
 
 

@@ -34,8 +34,8 @@ def print_forecast(found: FileForecast, console: Console) -> None:
         say(about_closest(made.differences))
         if made.differences.closest.statistics:
             console.print(_statistics(made))
-        strange = ", ".join(str(each.file) for each in found.strangest[:3])
-        say(f"The strangest images: {strange} (all with -o PAGE.html)")
+        strange = ", ".join(str(each.file) for each in found.outliers[:3])
+        say(f"The images least like validation images: {strange} (all with -o PAGE.html)")
     say()
     say("What to do", "bold")
     for number, advice in enumerate(made.advice, start=1):
