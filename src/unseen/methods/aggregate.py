@@ -6,7 +6,6 @@ cross-entropy over all images of the batch.
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import classification
 
 
 class Aggregate(Method):
@@ -14,5 +13,5 @@ class Aggregate(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        loss, accuracy = self.classification(scores, batch.labels)
         return {"loss": loss, "accuracy": accuracy}

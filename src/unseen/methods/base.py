@@ -1,5 +1,9 @@
-"""Kinds of methods with a larger contract: by domain, with aligned features, in two phases, after a
-survey."""
+"""The contract of a method: settings, a loss and a prediction.
+
+Nearly every method is a `Method` and nothing more. Training asks for more where a method answers
+differently for each domain (`DomainAware`), changes its weights' meaning on the way (`TwoPhases`)
+or has to look at all images before its first step (`SurveyingMethod`).
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,18 +11,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
-from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.shared import (
-    check_domains,
-    classification,
-    frozen_features,
-    in_full_precision,
-    inactive,
-)
+from unseen.errors import SettingsError
+from unseen.methods.shared import classification, inactive
 from unseen.networks.stages import Network
 from unseen.settings.experiment import MethodSettings
 
@@ -59,6 +57,9 @@ class Traits(NamedTuple):
     stackable: bool = False
     """`loss` and `predict` work under `torch.func.vmap` on stored features of balanced batches, and
     use numbers from `config` in sums and products only: many runs then train as one."""
+    compares_domains: str = ""
+    """What it does with several training domains, as a message says it after the method's name: a
+    single one is refused. Empty: one domain will do."""
     training_only: tuple[str, ...] = ()
     """Attributes that prediction does not need: checkpoints have them, models do not."""
 
@@ -86,6 +87,12 @@ class Method(nn.Module, ABC):
 
     def __init__(self, network: Network, task: Task, config: MethodSettings) -> None:
         super().__init__()
+        if self.traits.compares_domains and task.target is None and len(task.domains) < 2:
+            raise SettingsError(
+                f"{config.name} {self.traits.compares_domains}: it needs two training domains or "
+                f"more, found one ({', '.join(task.domains)}); train on more domains, or use "
+                "method.name=aggregate"
+            )
         self.network = network
         self.task = task
         self.config = config
@@ -100,6 +107,19 @@ class Method(nn.Module, ABC):
 
     def forward(self, batch: DomainBatch, progress: Progress) -> Losses:
         return self.loss(batch, progress)
+
+    def classification(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropy with class labels, smoothed as the task asks, and the share of
+        correct answers."""
+        return classification(scores, labels, self.task.label_smoothing)
+
+    def cross_entropy(
+        self, scores: Tensor, labels: Tensor, reduction: Literal["mean", "sum", "none"] = "mean"
+    ) -> Tensor:
+        """The cross-entropy with class labels, smoothed as the task asks."""
+        return functional.cross_entropy(
+            scores, labels, reduction=reduction, label_smoothing=self.task.label_smoothing
+        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Groups with their own rates; parameters in no group get the optimizer's settings."""
@@ -128,55 +148,20 @@ def new_layers(*layers: nn.Module) -> ParameterGroup:
 class DomainAware(Method):
     """A method that answers differently when it is told the domain."""
 
-    averages_opinions: bool = True
-    """Whether `predict` is the plain mean of `opinions` where the domain is unknown."""
-
     @abstractmethod
     def opinions(self, images: Tensor) -> Tensor:
         """Scores `[domains, images, classes]` as if each training domain were the known one."""
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        opinions = self.opinions(images)
-        return opinions.mean(dim=0) if domain is None else opinions[domain]
-
     def scores_and_opinions(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores for an unknown domain and all opinions; the trunk runs once where it can."""
+        """Scores for an unknown domain, here the mean of all opinions, and the opinions themselves.
+        The trunk runs once."""
         opinions = self.opinions(images)
-        scores = opinions.mean(dim=0) if self.averages_opinions else self.predict(images)
-        return scores, opinions
+        return opinions.mean(dim=0), opinions
 
-
-class AligningMethod(Method):
-    """Cross-entropy, and a distance between the domains' features before the classifier."""
-
-    class Config(Method.Config):
-        penalty_weight: float = Field(default=1.0, ge=0)
-        """λ, the weight of the distance between the domains' features."""
-
-    config: Config
-
-    def __init__(self, network: Network, task: Task, config: MethodSettings) -> None:
-        super().__init__(network, task, config)
-        check_domains(task, config.name, "aligns the features of training domains")
-        self.remarks = frozen_features(network, network.head, "their alignment")
-
-    @abstractmethod
-    def distance(self, rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-        """Between the features `rows` of images of these domains, those of all devices."""
-
-    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        features = self.network.run(batch.images, until=self.network.head)
-        scores = self.network.run(features, since=self.network.head)
-        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
-        rows = across_devices.gather(features.flatten(1).float())
-        with in_full_precision(rows):
-            penalty = self.distance(rows, across_devices.gather(batch.domains), batch.n_domains)
-        return {
-            "loss": task + self.config.penalty_weight * penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy,
-        }
+    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
+        if domain is None:
+            return self.scores_and_opinions(images)[0]
+        return self.opinions(images)[domain]
 
 
 class TwoPhases(Method):

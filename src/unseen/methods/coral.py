@@ -17,20 +17,27 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from unseen.methods.base import AligningMethod, Traits
-from unseen.methods.shared import mean_of_pairs
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.shared import aligned, frozen_features, mean_of_pairs
+from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
 
 
-class CORAL(AligningMethod):
-    class Config(AligningMethod.Config):
+class CORAL(Method):
+    class Config(Method.Config):
         penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """λ, the weight of the distance between the domains' means and covariances."""
 
-    traits = Traits(stackable=True)
+    traits = Traits(stackable=True, compares_domains="aligns the features of training domains")
+    config: Config
 
-    def distance(self, rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-        return misalignment(rows, domains, n_domains)
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        self.remarks = frozen_features(network, network.head, "their alignment")
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        return aligned(self, batch, self.config.penalty_weight, misalignment)
 
 
 def misalignment(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import accuracy, losses_of_images
+from unseen.methods.shared import accuracy
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
@@ -58,16 +58,13 @@ class CrossGrad(Method):
         config = self.config
         x = self.network.start(batch.images).detach().requires_grad_()
         scores = self.network(x)
-        smoothing = self.task.label_smoothing
-        label_loss = losses_of_images(scores, batch.labels, smoothing)
+        label_loss = self.cross_entropy(scores, batch.labels, "none")
         domain_scores = self.domain_network(x)
-        domain_loss = losses_of_images(domain_scores, batch.domains)
+        domain_loss = functional.cross_entropy(domain_scores, batch.domains, reduction="none")
         x_d = self._moved(x, domain_loss, config.label_step)
         x_l = self._moved(x, label_loss, config.domain_step)
         with statistics_kept(self):
-            label_loss_moved = functional.cross_entropy(
-                self.network(x_d), batch.labels, label_smoothing=smoothing
-            )
+            label_loss_moved = self.cross_entropy(self.network(x_d), batch.labels)
             domain_loss_moved = functional.cross_entropy(self.domain_network(x_l), batch.domains)
         task = torch.lerp(label_loss.mean(), label_loss_moved, config.label_weight)
         domain = torch.lerp(domain_loss.mean(), domain_loss_moved, config.domain_weight)

@@ -12,7 +12,6 @@ domain. Predictions need E_c and G alone.
 """
 
 import math
-from itertools import combinations
 from typing import Annotated, Literal
 
 import torch
@@ -23,8 +22,15 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import by_own_group, check_domains, classification, joint_images
-from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
+from unseen.methods.shared import (
+    Discriminator,
+    by_own_group,
+    discrimination,
+    joint_images,
+    kernel_discrepancies,
+    mean_of_pairs,
+)
+from unseen.networks.layers import convolution, reversal_strength
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
 
@@ -60,16 +66,13 @@ class DSN(Method):
     traits = Traits(
         target_images="optional",
         needs_pixels=True,
+        compares_domains="has no target to separate from the sources (setting=adaptation)",
         training_only=("private_encoders", "decoder", "discriminator"),
     )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        if task.target is None:
-            check_domains(
-                task, "dsn", "has no target to separate from the sources (setting=adaptation)"
-            )
         width = math.prod(network.input_shapes[network.head])
         self.size = min(config.reconstruction_size, network.image_size)
         n_groups = 2 if task.target else len(task.domains)
@@ -77,14 +80,13 @@ class DSN(Method):
         self.decoder = _decoder(self.size, width)
         self.discriminator = nn.Sequential()
         if config.similarity == "adversarial":
-            self.discriminator = perceptron(width, n_groups, config.discriminator_width, 1, 0.0)
+            self.discriminator = Discriminator(width, n_groups, config.discriminator_width)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         images, groups = joint_images(batch, self.task)
         features = self.network.run(images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        own = scores[: len(batch.labels)]
-        task_loss, accuracy = classification(own, batch.labels, self.task.label_smoothing)
+        task_loss, accuracy = self.classification(scores[: len(batch.labels)], batch.labels)
         shared = features.flatten(1).float()
         small = functional.interpolate(images, size=self.size, mode="bilinear", antialias=True)
         private = by_own_group(self.private_encoders, small, groups).float()
@@ -95,7 +97,7 @@ class DSN(Method):
         config = self.config
         active = float(progress.ratio >= config.warm_up)
         if config.similarity == "mmd":
-            similarity = mmd_loss(all_shared, all_groups)
+            similarity = mmd_loss(all_shared, all_groups, len(self.private_encoders))
             similarity_weight = config.similarity_weight * active
         else:
             similarity = self._adversarial_loss(shared, groups, progress)
@@ -115,11 +117,11 @@ class DSN(Method):
     def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
         """Equation 7 behind a gradient reversal. In the warm-up the discriminator learns already,
         and the shared code does not yet heed it. In adaptation both sides count equally."""
+        assert isinstance(self.discriminator, Discriminator)
         since = max(0.0, progress.ratio - self.config.warm_up) / (1 - self.config.warm_up)
         strength = reversal_strength(since, self.config.schedule_steepness)
-        guesses = self.discriminator(reverse_gradient(shared, strength)).float()
-        balance = 1 / groups.bincount() if self.task.target else None
-        return functional.cross_entropy(guesses, groups, weight=balance)
+        guesses = self.discriminator.guess(shared, strength)
+        return discrimination(guesses, groups, self.task.target is not None)[0]
 
     def parameter_groups(self) -> list[ParameterGroup]:
         added = new_layers(self.private_encoders, self.decoder, self.discriminator)
@@ -150,27 +152,12 @@ def _centred_unit_rows(codes: Tensor) -> Tensor:
     return functional.normalize(codes - codes.mean(dim=0), dim=1, eps=1e-6)
 
 
-def mmd_loss(codes: Tensor, groups: Tensor) -> Tensor:
+def mmd_loss(codes: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """Equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over pairs,
     zero where there is no pair."""
-    parts = [codes[groups == group] for group in groups.bincount().nonzero()]
-    pairs = [discrepancy(a, b, BANDWIDTHS) for a, b in combinations(parts, 2)]
-    if not pairs:
-        return 0.0 * codes.sum()
-    return torch.stack(pairs).clamp_min(_SMALLEST_DISCREPANCY).mean()
-
-
-def discrepancy(a: Tensor, b: Tensor, bandwidths: tuple[float, ...]) -> Tensor:
-    """Squared maximum mean discrepancy of two samples: mean k(a, a) + k(b, b) − 2 k(a, b), with k
-    the sum over bandwidths of exp(−‖x − y‖² / 2 bandwidth)."""
-
-    def similarity(x: Tensor, y: Tensor) -> Tensor:
-        # not by a matrix product: narrow kernels need small distances exactly
-        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
-        scaled = [(-distances / (2 * bandwidth)).exp() for bandwidth in bandwidths]
-        return torch.stack(scaled).sum(dim=0).mean()
-
-    return similarity(a, a) + similarity(b, b) - 2 * similarity(a, b)
+    gammas = [1 / (2 * bandwidth) for bandwidth in BANDWIDTHS]
+    discrepancies, counts = kernel_discrepancies(codes, groups, n_groups, gammas)
+    return mean_of_pairs(discrepancies.clamp_min(_SMALLEST_DISCREPANCY), counts)
 
 
 def _encoder(size: int, width: int) -> nn.Sequential:

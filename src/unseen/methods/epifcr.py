@@ -25,7 +25,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import by_own_group, check_domains, classification
+from unseen.methods.shared import by_own_group
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
@@ -47,7 +47,10 @@ class EpiFCR(Method):
         warm_up: float = Field(default=1 / 6, ge=0, le=1)
         """Share of the run before episodes begin; until then all networks are trained as usual."""
 
-    traits = Traits(training_only=("domain_features", "domain_classifiers", "random_classifier"))
+    traits = Traits(
+        compares_domains="pairs training domains",
+        training_only=("domain_features", "domain_classifiers", "random_classifier"),
+    )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -63,7 +66,6 @@ class EpiFCR(Method):
                 layer.reset_parameters()
 
     def _check(self) -> None:
-        check_domains(self.task, "epifcr", "pairs training domains")
         before = self.network.names[: self.network.names.index(self.split)]
         weights = [p for name in before for p in self.network.stage(name).parameters()]
         if not any(p.requires_grad for p in weights):
@@ -81,18 +83,17 @@ class EpiFCR(Method):
         x = self.network.start(batch.images)
         features = self.network.run(x, until=self.split)
         scores = self.network.run(features, since=self.split)
-        task_loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        task_loss, accuracy = self.classification(scores, batch.labels)
         pairs = zip(self.domain_features, self.domain_classifiers, strict=True)
         own_networks = nn.ModuleList(nn.Sequential(*pair) for pair in pairs)
         own_scores = by_own_group(own_networks, x, batch.domains)
-        domain_loss, _ = classification(own_scores, batch.labels, self.task.label_smoothing)
+        domain_loss = self.cross_entropy(own_scores, batch.labels)
         if progress.ratio < self.config.warm_up:
             epi_f = epi_c = epi_r = torch.zeros_like(task_loss)
         else:
             with statistics_kept(self):
                 epi_f, epi_c = self._episodes(x, features, batch)
-                random_scores = self.random_classifier(features)
-                epi_r, _ = classification(random_scores, batch.labels, self.task.label_smoothing)
+                epi_r = self.cross_entropy(self.random_classifier(features), batch.labels)
         config = self.config
         episodes = config.feature_weight * epi_f + config.classifier_weight * epi_c
         return {
@@ -124,7 +125,7 @@ class EpiFCR(Method):
     def _share(self, scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
         """What the images in `rows` add to the mean cross-entropy over the batch."""
         share = len(rows) / len(batch.images)
-        return share * classification(scores, batch.labels[rows], self.task.label_smoothing)[0]
+        return share * self.cross_entropy(scores, batch.labels[rows])
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(*self.domain_classifiers.new_layers())]

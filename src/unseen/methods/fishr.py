@@ -24,13 +24,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import (
-    annealed,
-    check_domains,
-    classification,
-    in_full_precision,
-    targets,
-)
+from unseen.methods.shared import annealed, in_full_precision, penalised, soft_targets
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
 
@@ -44,12 +38,15 @@ class Fishr(Method):
         memory: Annotated[float, Uniform(0.9, 0.99)] = Field(default=0.95, ge=0, lt=1)
         """γ: how much of the moving average of the variances stays at each step."""
 
-    traits = Traits(stackable=True, training_only=("variances",))
+    traits = Traits(
+        stackable=True,
+        compares_domains="compares the gradients of training domains",
+        training_only=("variances",),
+    )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        check_domains(task, "fishr", "compares the gradients of training domains")
         head = network.stage(network.head)
         if not isinstance(head, nn.Linear):
             raise SettingsError(
@@ -63,12 +60,12 @@ class Fishr(Method):
         config = self.config
         features = self.network.run(batch.images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
-        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        task, accuracy = self.classification(scores, batch.labels)
         rows = (features.float(), scores.float(), batch.labels, batch.domains)
         # variances are about all images of a domain, wherever they are
         z, o, labels, domains = map(across_devices.gather, rows)
         with in_full_precision(z):
-            residuals = o.softmax(dim=1) - targets(labels, o, self.task.label_smoothing)
+            residuals = o.softmax(dim=1) - soft_targets(labels, o, self.task.label_smoothing)
             now, counts = gradient_variances(z, residuals, domains, batch.n_domains)
         mixed = config.memory * self.variances + (1 - config.memory) * now
         mixed = torch.where((counts > 0)[:, None, None], mixed, self.variances)
@@ -76,12 +73,7 @@ class Fishr(Method):
         v = mixed / (1 - config.memory)
         penalty = (v - v.mean(dim=0)).square().mean()
         weight = annealed(progress.ratio, config.penalty_anneal, 0.0, config.penalty_weight)
-        return {
-            "loss": task + weight * penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy,
-        }
+        return penalised(task, weight, penalty, accuracy)
 
 
 def gradient_variances(

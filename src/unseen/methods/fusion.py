@@ -19,22 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import (
-    DomainAware,
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
-    Traits,
-    new_layers,
-)
+from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.shared import classification
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
 
 
 class Fusion(DomainAware):
-    class Config(Method.Config):
+    class Config(DomainAware.Config):
         agnostic_share: Annotated[float, Uniform(0, 1)] = Field(default=0.25, ge=0, le=1)
         """α, the part of the score in which all classifiers have equal weight."""
         domain_loss_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
@@ -45,7 +37,6 @@ class Fusion(DomainAware):
         """What is averaged: the classifiers' scores (the paper), or their probabilities."""
 
     traits = Traits(stackable=True)
-    averages_opinions = False
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -65,7 +56,7 @@ class Fusion(DomainAware):
         else:
             weights = domain_scores.softmax(dim=1)
         fused = self._fused(self._scores(features), weights)
-        task_loss, accuracy = classification(fused, batch.labels, self.task.label_smoothing)
+        task_loss, accuracy = self.classification(fused, batch.labels)
         return {
             "loss": task_loss + self.config.domain_loss_weight * domain_loss,
             "task": task_loss.detach(),
@@ -87,17 +78,16 @@ class Fusion(DomainAware):
         tiny = torch.finfo(shares.dtype).tiny  # a share of nothing has no logarithm
         return (shares.clamp_min(tiny).log() + scores.log_softmax(dim=2)).logsumexp(dim=1)
 
-    def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        if domain is not None:
-            return self.opinions(images)[domain]
-        features = self.network(images)
-        return self._fused(self._scores(features), self.branch(features).softmax(dim=1))
-
     def opinions(self, images: Tensor) -> Tensor:
-        """w is certain of one domain after the other; trunk and classifiers run once."""
-        scores = self._scores(self.network(images))
+        """w is certain of one domain after the other."""
+        return self.scores_and_opinions(images)[1]
+
+    def scores_and_opinions(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.network(images)  # trunk and classifiers run once
+        scores = self._scores(features)
         certain = torch.eye(len(self.heads), dtype=scores.dtype, device=scores.device)
-        return torch.stack([self._fused(scores, weights) for weights in certain.unsqueeze(1)])
+        opinions = [self._fused(scores, weights) for weights in certain.unsqueeze(1)]
+        return self._fused(scores, self.branch(features).softmax(dim=1)), torch.stack(opinions)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [new_layers(*self.heads.new_layers(), self.branch)]

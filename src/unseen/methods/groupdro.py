@@ -16,7 +16,7 @@ from torch import nn
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, check_domains, group_means, losses_of_images
+from unseen.methods.shared import accuracy, group_means
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
 
@@ -26,18 +26,21 @@ class GroupDRO(Method):
         weight_step: Annotated[float, LogUniform(1e-3, 1e-1)] = Field(default=0.01, ge=0)
         """η: how fast domains with a high loss gain weight."""
 
-    traits = Traits(stackable=True, training_only=("log_weights",))
+    traits = Traits(
+        stackable=True,
+        compares_domains="weights the training domains by their losses",
+        training_only=("log_weights",),
+    )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        check_domains(task, "groupdro", "weights the training domains by their losses")
         n_domains = len(task.domains)
         self.log_weights = nn.Buffer(torch.full((n_domains,), 1 / n_domains).log())
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
+        each = self.cross_entropy(scores, batch.labels, "none").float()
         risks, _ = group_means(each, batch.domains, batch.n_domains)
         grown = self.log_weights + self.config.weight_step * risks.detach()
         self.log_weights.copy_(grown.log_softmax(dim=0))

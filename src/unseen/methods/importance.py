@@ -20,16 +20,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import (
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
-    Traits,
-    TwoPhases,
-    new_layers,
-)
-from unseen.methods.shared import classification
+from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
 from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
@@ -37,7 +28,7 @@ from unseen.settings.experiment import as_list
 
 
 class Importance(TwoPhases):
-    class Config(Method.Config):
+    class Config(TwoPhases.Config):
         width: int = Field(default=10, ge=1)
         """Units of each hidden layer."""
         depth: int = Field(default=4, ge=1)
@@ -108,7 +99,7 @@ class Importance(TwoPhases):
         stacked = features.new_zeros(len(self.task.domains), longest, features.shape[1])
         stacked[domains, place] = features
         scores = self.domain_networks(stacked)[domains, place]
-        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        loss, accuracy = self.classification(scores, batch.labels)
         return {"loss": loss, "accuracy": accuracy}
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
@@ -116,7 +107,7 @@ class Importance(TwoPhases):
         self._before = _flat(self._tracked_weights(self.classifier))
         features = self.network.start(batch.images).flatten(1)
         scores = self.classifier(features)
-        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        loss, accuracy = self.classification(scores, batch.labels)
         return {"loss": loss, "accuracy": accuracy}
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:

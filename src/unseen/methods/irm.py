@@ -23,9 +23,9 @@ from unseen.methods.shared import (
     accuracy,
     annealed,
     group_means,
-    losses_of_images,
     mean_of_present,
-    targets,
+    penalised,
+    soft_targets,
 )
 from unseen.settings.base import LogUniform
 
@@ -42,7 +42,7 @@ class IRM(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
+        each = self.cross_entropy(scores, batch.labels, "none").float()
         risks, counts = group_means(each, batch.domains, batch.n_domains)
         task = mean_of_present(risks, counts)
         slopes = by_scale(scores.float(), batch.labels, self.task.label_smoothing)
@@ -53,15 +53,10 @@ class IRM(Method):
         penalty = mean_of_present(squared, counts)
         config = self.config
         weight = annealed(progress.ratio, config.penalty_anneal, 1.0, config.penalty_weight)
-        return {
-            "loss": task + weight * penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy(scores, batch.labels),
-        }
+        return penalised(task, weight, penalty, accuracy(scores, batch.labels))
 
 
 def by_scale(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The derivative of each image's cross-entropy by a factor of its scores, where that is 1."""
-    residuals = scores.softmax(dim=1) - targets(labels, scores, label_smoothing)
+    residuals = scores.softmax(dim=1) - soft_targets(labels, scores, label_smoothing)
     return (residuals * scores).sum(dim=1)

@@ -14,26 +14,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.methods.base import (
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
-    Traits,
-    TwoPhases,
-    new_layers,
-)
+from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
 from unseen.methods.shared import (
     by_own_group,
-    check_domains,
-    classification,
     gradient_step,
     inactive,
+    penalised,
     with_gradients,
 )
 from unseen.networks.stages import Network
@@ -45,7 +35,7 @@ Weights = dict[str, Tensor]
 
 
 class MetaReg(TwoPhases):
-    class Config(Method.Config):
+    class Config(TwoPhases.Config):
         meta_share: Annotated[float, Uniform(0.2, 0.6)] = Field(default=0.4, ge=0, lt=1)
         """Share of the run that learns the regulariser; the rest trains the final classifier."""
         inner_steps: int = Field(default=5, ge=1)
@@ -56,12 +46,14 @@ class MetaReg(TwoPhases):
         meta_lr: Annotated[float, LogUniform(1e-5, 1e-2)] = Field(default=1e-4, gt=0)
         """Learning rate of the coefficients φ."""
 
-    traits = Traits(training_only=("heads", "coefficients"))
+    traits = Traits(
+        compares_domains="learns from pairs of training domains",
+        training_only=("heads", "coefficients"),
+    )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        check_domains(task, "metareg", "learns from pairs of training domains")
         self.heads = network.clone_tails(network.head, len(task.domains))
         first = matrices(self.heads[0].parameters())
         self.coefficients = nn.ParameterList(torch.zeros_like(weight) for weight in first)
@@ -73,7 +65,7 @@ class MetaReg(TwoPhases):
         """Cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-gradient."""
         features = self.network.run(batch.images, until=self.network.head)
         own = by_own_group(self.heads, features, batch.domains)
-        task, accuracy = classification(own, batch.labels, self.task.label_smoothing)
+        task, accuracy = self.classification(own, batch.labels)
         meta, gradients = self.meta_gradient(features.detach(), batch)
         return {
             "loss": task + with_gradients(list(self.coefficients), gradients),
@@ -102,9 +94,7 @@ class MetaReg(TwoPhases):
         head = self.heads[domain]
         copies = {name: buffer.clone() for name, buffer in head.named_buffers()}
         scores = functional_call(head, beta | copies, (features[part],))
-        labels, smoothing = batch.labels[part], self.task.label_smoothing
-        total = functional.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
-        return total / count
+        return self.cross_entropy(scores, batch.labels[part], "sum") / count
 
     def _penalty(self, weights: Iterable[Tensor]) -> Tensor:
         """R_φ, a sum over the weights as in the paper."""
@@ -114,14 +104,9 @@ class MetaReg(TwoPhases):
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """All images through the new head; φ no longer changes."""
         scores = self.network(batch.images)
-        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        task, accuracy = self.classification(scores, batch.labels)
         penalty = self._penalty(self.network.stage(self.network.head).parameters())
-        return {
-            "loss": task + penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy,
-        }
+        return penalised(task, 1.0, penalty, accuracy)
 
     def idle_parameters(self) -> list[nn.Parameter]:
         if self.preparing:

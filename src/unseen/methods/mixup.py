@@ -17,11 +17,9 @@ from pydantic import Field
 from torch import Tensor
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
-from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import check_domains, losses_of_images
-from unseen.networks.stages import Network
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.settings.base import LogUniform
 
 _CIRCLE_STREAM, _SHARE_STREAM = 1, 2  # stream 0 of the random numbers belongs to augmentation
@@ -33,11 +31,8 @@ class Mixup(Method):
         """α of the Beta distribution: small values hardly mix, at 1 every share is as likely, large
         ones mix by halves."""
 
+    traits = Traits(compares_domains="mixes images of two training domains")
     config: Config
-
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        check_domains(task, "mixup", "mixes images of two training domains")
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         x = self.network.start(batch.images).detach()
@@ -45,19 +40,18 @@ class Mixup(Method):
         shares = self._shares(batch).to(x)
         mixed = torch.lerp(others, x, shares.view(-1, *[1] * (x.ndim - 1)))
         scores = self.network(mixed)
-        smoothing = self.task.label_smoothing
-        first, second = (losses_of_images(scores, y, smoothing) for y in (batch.labels, labels))
+        first, second = (self.cross_entropy(scores, y, "none") for y in (batch.labels, labels))
         guesses = scores.detach().argmax(dim=1)
-        right, also_right = ((guesses == answers).to(x) for answers in (batch.labels, labels))
+        correct, also = ((guesses == answers).to(x) for answers in (batch.labels, labels))
         return {
             "loss": (shares * first + (1 - shares) * second).mean(),
-            "accuracy": (shares * right + (1 - shares) * also_right).mean(),
+            "accuracy": (shares * correct + (1 - shares) * also).mean(),
         }
 
     def _shares(self, batch: DomainBatch) -> Tensor:
         """λ for each image, the same for all images of a domain."""
-        chances = uniform(batch.step_key, batch.n_domains, _SHARE_STREAM)[0]
-        return beta_quantile(chances, self.config.alpha)[batch.domains]
+        draws = uniform(batch.step_key, batch.n_domains, _SHARE_STREAM)[0]
+        return beta_quantile(draws, self.config.alpha)[batch.domains]
 
 
 def partners(batch: DomainBatch, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,9 +72,9 @@ def partners(batch: DomainBatch, x: Tensor) -> tuple[Tensor, Tensor]:
     return everywhere[chosen], labels[chosen]
 
 
-def beta_quantile(chances: Tensor, alpha: float) -> Tensor:
+def beta_quantile(draws: Tensor, alpha: float) -> Tensor:
     """Uniform numbers as draws of Beta(α, α), by the inverse of its distribution function."""
     from scipy.special import betaincinv  # pyright: ignore
 
-    drawn = betaincinv(alpha, alpha, chances.cpu().double().numpy())
-    return torch.as_tensor(drawn, device=chances.device)
+    quantiles = betaincinv(alpha, alpha, draws.cpu().double().numpy())
+    return torch.as_tensor(quantiles, device=draws.device)

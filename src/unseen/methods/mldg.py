@@ -14,15 +14,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import check_domains, gradient_step
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.shared import gradient_step
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
 
@@ -42,11 +41,11 @@ class MLDG(Method):
         second_order: bool = True
         """Differentiate through the virtual step (the paper), or take its gradient as given."""
 
+    traits = Traits(compares_domains="parts the training domains into meta-train and meta-test")
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        check_domains(task, "mldg", "parts the training domains into meta-train and meta-test")
         if config.meta_test_domains >= len(task.domains):
             raise SettingsError(
                 f"method.meta_test_domains={config.meta_test_domains} leaves none of the "
@@ -87,10 +86,8 @@ class MLDG(Method):
         twice = _differentiable_twice() if self.config.second_order else nullcontext()
         with twice, self.network.on_rows(part):
             scores = functional_call(self.network, tensors, (batch.images[part],))
-        right = (scores.detach().argmax(dim=1) == labels).sum()
-        smoothing = self.task.label_smoothing
-        total = functional.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
-        return total / count, right / count
+        correct = (scores.detach().argmax(dim=1) == labels).sum()
+        return self.cross_entropy(scores, labels, "sum") / count, correct / count
 
 
 def _differentiable_twice() -> AbstractContextManager[Any]:

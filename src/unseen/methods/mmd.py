@@ -13,38 +13,35 @@ As in DomainBed the means include each image beside itself.
 
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
-from unseen.methods.base import AligningMethod, Traits
-from unseen.methods.shared import mean_of_pairs
+from unseen.data.batch import DomainBatch, Task
+from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.shared import aligned, frozen_features, kernel_discrepancies, mean_of_pairs
+from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
 """One over the squared widths of the kernels, from very wide to very narrow."""
 
 
-class MMD(AligningMethod):
-    class Config(AligningMethod.Config):
+class MMD(Method):
+    class Config(Method.Config):
         penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """λ, the weight of the discrepancy between the domains' features."""
 
-    traits = Traits(stackable=True)
+    traits = Traits(stackable=True, compares_domains="aligns the features of training domains")
+    config: Config
 
-    def distance(self, rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-        return discrepancy(rows, domains, n_domains)
+    def __init__(self, network: Network, task: Task, config: Config) -> None:
+        super().__init__(network, task, config)
+        self.remarks = frozen_features(network, network.head, "their alignment")
+
+    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
+        return aligned(self, batch, self.config.penalty_weight, discrepancy)
 
 
 def discrepancy(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
     """MMD², mean over pairs of domains."""
-    # not by a matrix product: narrow kernels need small distances exactly
-    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-    kernel = torch.stack([(-gamma * distances).exp() for gamma in GAMMAS]).sum(dim=0)
-    member = functional.one_hot(domains, n_domains).to(rows)
-    counts = member.sum(dim=0)
-    shares = member / counts.clamp_min(1)
-    similarity = shares.T @ kernel @ shares
-    own = similarity.diagonal()
-    return mean_of_pairs(own.unsqueeze(0) + own.unsqueeze(1) - 2 * similarity, counts)
+    return mean_of_pairs(*kernel_discrepancies(rows, domains, n_domains, GAMMAS))

@@ -8,21 +8,13 @@ import torch
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import (
-    DomainAware,
-    Losses,
-    Method,
-    ParameterGroup,
-    Progress,
-    Traits,
-    new_layers,
-)
-from unseen.methods.shared import by_own_group, classification
+from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.shared import by_own_group
 from unseen.networks.stages import Network
 
 
 class MultiHead(DomainAware):
-    class Config(Method.Config):
+    class Config(DomainAware.Config):
         split: str | None = None
         """First stage of the heads; empty: only the classifier (the paper's choice)."""
 
@@ -37,7 +29,7 @@ class MultiHead(DomainAware):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = by_own_group(self.heads, self.network(batch.images), batch.domains)
-        loss, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        loss, accuracy = self.classification(scores, batch.labels)
         return {"loss": loss, "accuracy": accuracy}
 
     def opinions(self, images: Tensor) -> Tensor:

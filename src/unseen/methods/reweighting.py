@@ -24,7 +24,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods.base import Losses, Method, Progress, SurveyingMethod, TrainingImages, Traits
-from unseen.methods.shared import accuracy, losses_of_images
+from unseen.methods.shared import accuracy
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
 
@@ -107,7 +107,7 @@ class Reweighting(SurveyingMethod):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
         weights = self._weights_of(batch.positions)
-        each = losses_of_images(scores, batch.labels, self.task.label_smoothing)
+        each = self.cross_entropy(scores, batch.labels, "none")
         return {
             "loss": (weights * each).mean(),
             "unweighted": each.detach().mean(),

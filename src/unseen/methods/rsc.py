@@ -20,7 +20,7 @@ from torch import Tensor
 from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import accuracy, classification
+from unseen.methods.shared import accuracy
 from unseen.networks.layers import statistics_kept
 from unseen.settings.base import Uniform
 
@@ -39,9 +39,8 @@ class RSC(Method):
         with statistics_kept(self.network):
             whole, mask = self._challenge(features.detach(), batch.labels)
         muted = self.network.run(features * mask, since=self.network.head)
-        loss, _ = classification(muted, batch.labels, self.task.label_smoothing)
         return {
-            "loss": loss,
+            "loss": self.cross_entropy(muted, batch.labels),
             "muted": 1 - mask.mean(),
             "accuracy": accuracy(whole, batch.labels),
         }

@@ -25,7 +25,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import accuracy, classification, frozen_features
+from unseen.methods.shared import accuracy, frozen_features
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
@@ -62,11 +62,11 @@ class SagNet(Method):
         restyled = content * torch.lerp(next_deviation, deviation, share)
         restyled = restyled + torch.lerp(next_mean, mean, share)
         scores = self.network.run(restyled, since=self.site)
-        task, right = classification(scores, batch.labels, self.task.label_smoothing)
+        task, correct = self.classification(scores, batch.labels)
         refilled = next_content * deviation + mean
         (tail,) = self.style_network
         guesses = tail(refilled.detach())
-        style_loss, _ = classification(guesses, batch.labels, self.task.label_smoothing)
+        style_loss = self.cross_entropy(guesses, batch.labels)
         with statistics_kept(tail):  # the same answers, by weights that are constants
             fixed = {name: weight.detach() for name, weight in tail.named_parameters()}
             answers = functional_call(tail, fixed, (refilled,))
@@ -77,7 +77,7 @@ class SagNet(Method):
             "style": style_loss.detach(),
             "adversarial": adversarial.detach(),
             "style_accuracy": accuracy(guesses, batch.labels),
-            "accuracy": right,
+            "accuracy": correct,
         }
 
     def parameter_groups(self) -> list[ParameterGroup]:

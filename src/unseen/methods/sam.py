@@ -23,7 +23,7 @@ from torch.func import functional_call
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import classification, gradient_of_batch, with_gradients
+from unseen.methods.shared import gradient_of_batch, with_gradients
 from unseen.networks.layers import statistics_kept
 from unseen.settings.base import LogUniform
 
@@ -44,16 +44,14 @@ class SAM(Method):
         config = self.config
         x = self.network.start(batch.images)
         weights = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        smoothing = self.task.label_smoothing
-        here, accuracy = classification(self.network(x), batch.labels, smoothing)  # L(θ)
+        here, accuracy = self.classification(self.network(x), batch.labels)  # L(θ)
         gradient = gradient_of_batch(here, weights)
         norm = torch.cat([g.flatten() for g in gradient.values()]).square().sum().sqrt()
         length = config.radius / norm.clamp_min(_SMALLEST_NORM) - (config.alignment or 0.0)
         moved: dict[str, Tensor] = {n: p + length * gradient[n] for n, p in weights.items()}
         with statistics_kept(self.network):
             scores = functional_call(self.network, moved, (x,))
-        there, _ = classification(scores, batch.labels, smoothing)
-        loss = there
+        there = loss = self.cross_entropy(scores, batch.labels)
         if config.alignment is not None:
             # the gradient of L(θ) is known already
             own = with_gradients(list(weights.values()), list(gradient.values()))

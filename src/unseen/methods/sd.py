@@ -13,7 +13,7 @@ from pydantic import Field
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import classification
+from unseen.methods.shared import penalised
 from unseen.settings.base import LogUniform
 
 
@@ -27,11 +27,6 @@ class SD(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        task, accuracy = classification(scores, batch.labels, self.task.label_smoothing)
+        task, accuracy = self.classification(scores, batch.labels)
         penalty = scores.float().square().mean()
-        return {
-            "loss": task + self.config.penalty_weight * penalty,
-            "task": task.detach(),
-            "penalty": penalty.detach(),
-            "accuracy": accuracy,
-        }
+        return penalised(task, self.config.penalty_weight, penalty, accuracy)

@@ -1,42 +1,69 @@
-"""Mathematics that several methods share."""
+"""What several methods share: settings, mathematics and the discriminator."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.errors import SettingsError
+from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
+from unseen.settings.base import Choice, LogUniform
+from unseen.settings.experiment import MethodSettings
+
+if TYPE_CHECKING:
+    from unseen.methods.base import Losses, Method
 
 
 def classification(
     scores: Tensor, labels: Tensor, label_smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy, and the share of right answers. Class labels are smoothed as the task
-    asks (`task.label_smoothing`)."""
+    """The mean cross-entropy, and the share of correct answers."""
     loss = functional.cross_entropy(scores, labels, label_smoothing=label_smoothing)
     return loss, accuracy(scores, labels)
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
-    """The share of right answers."""
+    """The share of correct answers."""
     return (scores.detach().argmax(dim=1) == labels).float().mean()
 
 
-def losses_of_images(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of each image by itself."""
-    return functional.cross_entropy(
-        scores, labels, reduction="none", label_smoothing=label_smoothing
-    )
+def penalised(task: Tensor, weight: float | Tensor, penalty: Tensor, accuracy: Tensor) -> "Losses":
+    """The losses of a method that adds a weighted penalty to the task's own loss."""
+    return {
+        "loss": task + weight * penalty,
+        "task": task.detach(),
+        "penalty": penalty.detach(),
+        "accuracy": accuracy,
+    }
 
 
-def targets(labels: Tensor, scores: Tensor, label_smoothing: float) -> Tensor:
-    """Chances that cross-entropy takes as right, in the shape of the scores."""
-    right = functional.one_hot(labels, scores.shape[1]).to(scores)
-    return (1 - label_smoothing) * right + label_smoothing / scores.shape[1]
+def aligned(
+    method: "Method",
+    batch: DomainBatch,
+    weight: float,
+    distance: Callable[[Tensor, Tensor, int], Tensor],
+) -> "Losses":
+    """Cross-entropy, and a distance between the domains' features before the classifier: a function
+    of the features of all images on all devices, their domains, and the number of domains."""
+    network = method.network
+    features = network.run(batch.images, until=network.head)
+    scores = network.run(features, since=network.head)
+    task, correct = method.classification(scores, batch.labels)
+    rows = across_devices.gather(features.flatten(1).float())
+    with in_full_precision(rows):
+        penalty = distance(rows, across_devices.gather(batch.domains), batch.n_domains)
+    return penalised(task, weight, penalty, correct)
+
+
+def soft_targets(labels: Tensor, scores: Tensor, label_smoothing: float) -> Tensor:
+    """The probabilities that cross-entropy takes as correct, in the shape of the scores."""
+    correct = functional.one_hot(labels, scores.shape[1]).to(scores)
+    return (1 - label_smoothing) * correct + label_smoothing / scores.shape[1]
 
 
 def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
@@ -62,6 +89,23 @@ def mean_of_pairs(distances: Tensor, counts: Tensor) -> Tensor:
     return (distances * pairs).sum() / pairs.sum().clamp_min(1)
 
 
+def kernel_discrepancies(
+    rows: Tensor, groups: Tensor, n_groups: int, gammas: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The squared maximum mean discrepancy of each two groups of rows, `[groups, groups]`, and how
+    many rows each group has: mean k(a, a') + mean k(b, b') − 2 mean k(a, b), with a row beside
+    itself included and k(x, y) the sum of exp(−γ ‖x − y‖²) over all γ."""
+    # not by a matrix product: narrow kernels need small distances exactly
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
+    kernel = torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(dim=0)
+    member = functional.one_hot(groups, n_groups).to(rows)
+    counts = member.sum(dim=0)
+    shares = member / counts.clamp_min(1)
+    similarity = shares.T @ kernel @ shares
+    own = similarity.diagonal()
+    return own.unsqueeze(0) + own.unsqueeze(1) - 2 * similarity, counts
+
+
 def annealed(ratio: float, share: float, before: float, after: float) -> Tensor:
     """`before` until this share of the run is over, then `after`; a tensor, because under `vmap`
     runs of a stack may differ in these numbers."""
@@ -73,23 +117,65 @@ def in_full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
-def frozen_features(network: Network, site: str, what: str) -> tuple[str, ...]:
+def frozen_features(
+    network: Network, site: str, what: str, advice: str = "set an earlier network.freeze_until"
+) -> tuple[str, ...]:
     """A remark where the features at a site do not learn, so that something has no effect."""
     if network.frozen_until != site:
         return ()
-    return (
-        f"nothing before '{site}' learns, so {what} changes nothing: set an earlier "
-        "network.freeze_until",
+    return (f"nothing before '{site}' learns, so {what} changes nothing: {advice}",)
+
+
+class AdversarialSettings(MethodSettings):
+    """Settings of methods whose features unlearn what a discriminator goes by."""
+
+    domain_weight: Annotated[float, LogUniform(1e-2, 1e2)] = Field(default=1.0, ge=0)
+    """Factor of λ_p: how strongly the features are turned against the discriminator in the end."""
+    schedule_steepness: float = Field(default=10.0, gt=0)
+    """γ: how early in the run λ_p approaches its final value."""
+    discriminator_width: Annotated[int, LogUniform(64, 1024, whole=True)] = Field(default=128, gt=0)
+    """Units in each hidden layer of the discriminator."""
+    discriminator_depth: int = Field(default=1, ge=0)
+    """Hidden layers of the discriminator; 0 makes it linear."""
+    discriminator_dropout: Annotated[float, Choice((0.0, 0.1, 0.5))] = Field(
+        default=0.0, ge=0, lt=1
     )
+    """Dropout rate of the discriminator's hidden units."""
+
+    @property
+    def discriminator(self) -> tuple[int, int, float]:
+        """Width, depth and dropout rate."""
+        return self.discriminator_width, self.discriminator_depth, self.discriminator_dropout
+
+    def reversal(self, ratio: float) -> float:
+        """λ_p at this share of the run."""
+        return self.domain_weight * reversal_strength(ratio, self.schedule_steepness)
 
 
-def check_domains(task: Task, method: str, purpose: str) -> None:
-    """Refuse a single training domain where the method lives on the difference between two."""
-    if len(task.domains) < 2:
-        raise SettingsError(
-            f"{method} {purpose}: it needs two training domains or more, found one "
-            f"({', '.join(task.domains)}); train on more domains, or use method.name=aggregate"
-        )
+class Discriminator(nn.Sequential):
+    """Tells from features which group (a domain, a side of an adaptation) an image belongs to. A
+    gradient reversal before it makes the features unlearn what it goes by."""
+
+    def __init__(
+        self, n_in: int, n_groups: int, hidden: int, depth: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__(*perceptron(n_in, n_groups, hidden, depth, dropout))
+
+    def guess(self, features: Tensor, strength: float, known: Tensor | None = None) -> Tensor:
+        """Scores of the groups; `known` is added to the features and not unlearned."""
+        seen = reverse_gradient(features, strength)
+        return self(seen if known is None else seen + known).float()
+
+
+def discrimination(guesses: Tensor, groups: Tensor, balanced: bool) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of a discriminator's guesses and the share of correct ones; `balanced`: all
+    groups count equally, whatever their numbers of images."""
+    weights = 1 / groups.bincount() if balanced else None
+    loss = functional.cross_entropy(guesses, groups, weight=weights)
+    if weights is None:
+        return loss, accuracy(guesses, groups)
+    correct = (guesses.detach().argmax(dim=1) == groups).float()
+    return loss, (correct * weights[groups]).sum() / weights[groups].sum()
 
 
 def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:

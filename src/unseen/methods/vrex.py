@@ -13,17 +13,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import (
-    accuracy,
-    annealed,
-    check_domains,
-    group_means,
-    losses_of_images,
-    mean_of_present,
-)
-from unseen.networks.stages import Network
+from unseen.methods.shared import accuracy, annealed, group_means, mean_of_present
 from unseen.settings.base import LogUniform
 
 
@@ -34,16 +26,12 @@ class VREx(Method):
         penalty_anneal: Annotated[float, LogUniform(2e-4, 1)] = Field(default=0.1, ge=0, le=1)
         """Share of the run in which the penalty still has weight 1."""
 
-    traits = Traits(stackable=True)
+    traits = Traits(stackable=True, compares_domains="compares the losses of the training domains")
     config: Config
-
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        check_domains(task, "vrex", "compares the losses of the training domains")
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        each = losses_of_images(scores, batch.labels, self.task.label_smoothing).float()
+        each = self.cross_entropy(scores, batch.labels, "none").float()
         risks, counts = group_means(each, batch.domains, batch.n_domains)
         risk = mean_of_present(risks, counts)
         variance = mean_of_present((risks - risk).square(), counts)
