@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.shared import classification, inactive
+from unseen.methods.shared import classification, frozen_features, inactive
 from unseen.networks.stages import Network
 from unseen.settings.experiment import MethodSettings
 
@@ -60,6 +60,8 @@ class Traits(NamedTuple):
     compares_domains: str = ""
     """What it does with several training domains, as a message says it after the method's name: a
     single one is refused. Empty: one domain will do."""
+    acts_on_features: str = ""
+    """What has no effect where nothing before the classifier learns, as a remark says it."""
     training_only: tuple[str, ...] = ()
     """Attributes that prediction does not need: checkpoints have them, models do not."""
 
@@ -76,8 +78,8 @@ class Method(nn.Module, ABC):
     5. `predict` can be traced: no Python branch on the value of a tensor.
     """
 
-    class Config(MethodSettings):
-        """Hyper-parameters, each with its default, limits, search range and one line of text."""
+    Config = MethodSettings
+    """Hyper-parameters, each with its default, limits, search range and one line of text."""
 
     traits: ClassVar[Traits] = Traits()
     remarks: tuple[str, ...] = ()
@@ -93,6 +95,8 @@ class Method(nn.Module, ABC):
                 f"more, found one ({', '.join(task.domains)}); train on more domains, or use "
                 "method.name=aggregate"
             )
+        if self.traits.acts_on_features:
+            self.remarks = frozen_features(network, network.head, self.traits.acts_on_features)
         self.network = network
         self.task = task
         self.config = config

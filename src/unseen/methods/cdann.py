@@ -23,7 +23,6 @@ from unseen.methods.shared import (
     AdversarialSettings,
     Discriminator,
     accuracy,
-    frozen_features,
     group_means,
     mean_of_present,
 )
@@ -36,13 +35,13 @@ class CDANN(Method):
 
     traits = Traits(
         compares_domains="tells the training domains of a class apart",
+        acts_on_features="the discriminator",
         training_only=("discriminator", "class_vectors"),
     )
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        self.remarks = frozen_features(network, network.head, "the discriminator")
         width = math.prod(network.input_shapes[network.head])
         self.class_vectors = nn.Embedding(len(task.classes), width)
         self.discriminator = Discriminator(width, len(task.domains), *config.discriminator)

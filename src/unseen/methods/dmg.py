@@ -133,7 +133,8 @@ class DMG(DomainAware):
 
     def _overlap(self, probs: Masks) -> Tensor:
         """Soft IoU summed over sites, mean or sum over pairs of masks; zero for one mask."""
-        i, j = torch.triu_indices(len(m := self.logits[0]), len(m), 1, device=m.device)
+        first = self.logits[0]
+        i, j = torch.triu_indices(len(first), len(first), 1, device=first.device)
         total = torch.stack([soft_iou(m[i], m[j]).sum() for m in probs.values()]).sum()
         return total if self.config.overlap_pairs == "sum" else total / max(1, len(i))
 

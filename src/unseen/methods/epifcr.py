@@ -56,28 +56,22 @@ class EpiFCR(Method):
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
         self.split = network.in_order([config.split or network.head])[0]
-        self._check()
-        self.domain_features = nn.ModuleList(self._features() for _ in task.domains)
+        before = network.names[: network.names.index(self.split)]
+        weights = [p for name in before for p in network.stage(name).parameters()]
+        if not any(p.requires_grad for p in weights):
+            raise SettingsError(
+                f"method epifcr trains features, but nothing before stage '{self.split}' learns; "
+                "choose an earlier network.freeze_until or a later method.split"
+            )
+        self.domain_features = nn.ModuleList(network.clone() for _ in task.domains)
+        for features in self.domain_features:
+            features.cut(self.split)
         self.domain_classifiers = network.clone_tails(self.split, len(task.domains))
         self.random_classifier = network.clone_tail(self.split).requires_grad_(False)
         for layer in self.random_classifier.modules():
             # a new classifier starts near zero, and would pass no gradient on to the features
             if isinstance(layer, nn.Linear | nn.Conv2d):
                 layer.reset_parameters()
-
-    def _check(self) -> None:
-        before = self.network.names[: self.network.names.index(self.split)]
-        weights = [p for name in before for p in self.network.stage(name).parameters()]
-        if not any(p.requires_grad for p in weights):
-            raise SettingsError(
-                f"method epifcr trains features, but nothing before stage '{self.split}' learns; "
-                "choose an earlier network.freeze_until or a later method.split"
-            )
-
-    def _features(self) -> Network:
-        features = self.network.clone()
-        features.cut(self.split)
-        return features
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         x = self.network.start(batch.images)

@@ -26,6 +26,10 @@ from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
 from unseen.settings.experiment import as_list
 
+_NOT_PREDICTING = (
+    *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
+)
+
 
 class Importance(TwoPhases):
     class Config(TwoPhases.Config):
@@ -50,11 +54,7 @@ class Importance(TwoPhases):
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights are frozen."""
 
-    traits = Traits(
-        training_only=(
-            *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
-        )
-    )
+    traits = Traits(training_only=_NOT_PREDICTING)
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -67,10 +67,10 @@ class Importance(TwoPhases):
             )
         inputs = math.prod(network.input_shapes[network.frozen_until])
         network.cut(network.frozen_until)
+        self.tracked = _tracked_layers(config)
         sizes = (inputs, len(task.classes), config.width, config.depth)
-        self.tracked = tracked_layers(config)
         first = perceptron(*sizes, dropout=0.0)
-        self.domain_networks = Stack(first, len(task.domains))
+        self.domain_networks = ParallelNetworks(first, len(task.domains))
         self.classifier = perceptron(*sizes, dropout=0.0)
         self.initial = nn.Buffer(_flat(self._tracked_weights(first)))
         self.second_initial = nn.Buffer(_flat(self._tracked_weights(self.classifier)))
@@ -84,7 +84,16 @@ class Importance(TwoPhases):
         return [linear[number - 1].weight for number in self.tracked]
 
     def boundary(self, steps: int) -> int:
-        return _boundary(self.config, steps)
+        """Each phase has at least one step, in a run of two or more."""
+        return min(steps - 1, max(1, round(self.config.phase_share * steps)))
+
+    def unimportant_rate(self, progress: Progress) -> float:
+        """What multiplies the steps of unimportant weights in phase 2."""
+        boundary = self.boundary(progress.steps)
+        done, length = progress.step - boundary, progress.steps - boundary
+        if done >= round(self.config.freeze_after * length):
+            return 0.0
+        return self.config.unimportant_rate * self.config.unimportant_decay ** (10 * done // length)
 
     def idle_parameters(self) -> Iterable[nn.Parameter]:
         return (self.classifier if self.preparing else self.domain_networks).parameters()
@@ -105,8 +114,7 @@ class Importance(TwoPhases):
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """All images through the classifier, whose weights before the update are put aside."""
         self._before = _flat(self._tracked_weights(self.classifier))
-        features = self.network.start(batch.images).flatten(1)
-        scores = self.classifier(features)
+        scores = self.classifier(self.network.start(batch.images).flatten(1))
         loss, accuracy = self.classification(scores, batch.labels)
         return {"loss": loss, "accuracy": accuracy}
 
@@ -121,11 +129,12 @@ class Importance(TwoPhases):
     def after_update(self, progress: Progress) -> None:
         boundary = self.boundary(progress.steps)
         if progress.step >= boundary:
-            self._hold_back(unimportant_rate(self.config, progress))
+            self._hold_back(self.unimportant_rate(progress))
         elif progress.step + 1 == boundary:
-            changes, share = self._changes(), self.config.important_share
-            union = self.config.aggregation == "union"
-            masks = top_share(changes if union else changes.sum(dim=0, keepdim=True), share)
+            changes = self._changes()
+            if self.config.aggregation == "sum":
+                changes = changes.sum(dim=0, keepdim=True)
+            masks = top_share(changes, self.config.important_share)
             self.important.copy_(masks.any(dim=0))
             self.rate.fill_(self.config.unimportant_rate)
             self.phase_steps.copy_(torch.tensor([0, boundary, progress.steps]))
@@ -197,7 +206,7 @@ class Importance(TwoPhases):
         return arrays | {"phase_steps": self.phase_steps.cpu().numpy()}
 
 
-class Stack(nn.Module):
+class ParallelNetworks(nn.Module):
     """Copies of one feed-forward network, side by side: weights `[networks, out, in]`."""
 
     def __init__(self, network: nn.Sequential, networks: int) -> None:
@@ -227,16 +236,7 @@ def top_share(values: Tensor, share: float) -> Tensor:
     return torch.zeros_like(values, dtype=torch.bool).scatter(1, chosen, True)
 
 
-def unimportant_rate(config: Importance.Config, progress: Progress) -> float:
-    """What multiplies the steps of unimportant weights in phase 2."""
-    boundary = _boundary(config, progress.steps)
-    done, length = progress.step - boundary, progress.steps - boundary
-    if done >= round(config.freeze_after * length):
-        return 0.0
-    return config.unimportant_rate * config.unimportant_decay ** (10 * done // length)
-
-
-def tracked_layers(config: Importance.Config) -> list[int]:
+def _tracked_layers(config: Importance.Config) -> list[int]:
     """Numbers of the linear layers whose weights have an importance."""
     layers = config.depth + 1
     numbers = sorted(set(config.tracked_layers)) or list(range(2, layers))
@@ -252,11 +252,6 @@ def tracked_layers(config: Importance.Config) -> list[int]:
                 f"{config.depth} they are numbered from 1 to {layers}"
             )
     return numbers
-
-
-def _boundary(config: Importance.Config, steps: int) -> int:
-    """The first step of phase 2; each phase has at least one, in a run of two or more."""
-    return min(steps - 1, max(1, round(config.phase_share * steps)))
 
 
 def _linear_layers(network: nn.Sequential) -> list[nn.Linear]:

@@ -17,10 +17,10 @@ from torch.func import functional_call
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
 from unseen.methods.shared import (
     by_own_group,
+    domains_in_random_order,
     gradient_step,
     inactive,
     penalised,
@@ -28,8 +28,6 @@ from unseen.methods.shared import (
 )
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform, Uniform
-
-_PAIR_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
 Weights = dict[str, Tensor]
 
@@ -76,8 +74,7 @@ class MetaReg(TwoPhases):
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
         """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
-        order = uniform(batch.step_key, batch.n_domains, _PAIR_STREAM)[0].argsort()
-        a, b = int(order[0]), int(order[1])
+        a, b = domains_in_random_order(batch)[:2].tolist()
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
             regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())

@@ -20,9 +20,10 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.shared import domains_in_random_order
 from unseen.settings.base import LogUniform
 
-_CIRCLE_STREAM, _SHARE_STREAM = 1, 2  # stream 0 of the random numbers belongs to augmentation
+_SHARE_STREAM = 2  # streams 0 and 1 belong to augmentation and to the order of the domains
 
 
 class Mixup(Method):
@@ -60,7 +61,7 @@ def partners(batch: DomainBatch, x: Tensor) -> tuple[Tensor, Tensor]:
     gather = across_devices.gather
     everywhere, labels, domains, keys = map(gather, (x, batch.labels, batch.domains, batch.keys))
     order = keys.argsort()
-    circle = uniform(batch.step_key, batch.n_domains, _CIRCLE_STREAM)[0].argsort()
+    circle = domains_in_random_order(batch)
     members = [order[domains[order] == domain] for domain in circle]
     members = [rows for rows in members if len(rows)]
     partner = torch.empty_like(order)

@@ -18,14 +18,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import gradient_step
+from unseen.methods.shared import domains_in_random_order, gradient_step
 from unseen.networks.stages import Network
 from unseen.settings.base import LogUniform
-
-_SPLIT_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
 Tensors = dict[str, Tensor]
 
@@ -71,8 +68,8 @@ class MLDG(Method):
 
     def _meta_test(self, batch: DomainBatch) -> Tensor:
         """Which images are of this step's meta-test domains, drawn alike on all devices."""
-        order = uniform(batch.step_key, batch.n_domains, _SPLIT_STREAM)[0].argsort()
-        return torch.isin(batch.domains, order[: self.config.meta_test_domains])
+        chosen = domains_in_random_order(batch)[: self.config.meta_test_domains]
+        return torch.isin(batch.domains, chosen)
 
     def _risk(self, tensors: Tensors, batch: DomainBatch, part: Tensor) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy and accuracy over a part of the batch, with the network's weights (and

@@ -16,10 +16,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import aligned, frozen_features, kernel_discrepancies, mean_of_pairs
-from unseen.networks.stages import Network
+from unseen.methods.shared import aligned, kernel_discrepancies, mean_of_pairs
 from unseen.settings.base import LogUniform
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
@@ -31,12 +30,12 @@ class MMD(Method):
         penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
         """λ, the weight of the discrepancy between the domains' features."""
 
-    traits = Traits(stackable=True, compares_domains="aligns the features of training domains")
+    traits = Traits(
+        stackable=True,
+        compares_domains="aligns the features of training domains",
+        acts_on_features="their alignment",
+    )
     config: Config
-
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        self.remarks = frozen_features(network, network.head, "their alignment")
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         return aligned(self, batch, self.config.penalty_weight, discrepancy)

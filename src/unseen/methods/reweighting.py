@@ -13,7 +13,7 @@ an image's probability always comes from a classifier that has not seen it.
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -83,11 +83,24 @@ class Reweighting(SurveyingMethod):
 
         source, target = self._features(source_images()), self._features(images.target())
         self.train(training)
-        judged = judge(source, target, self.config)
-        odds = judged.log_odds[: len(source)]
+        log_odds, auc, converged = judge(source, target, self.config)
         place = torch.cat(positions)
         order = place.argsort()
-        return {"positions": place[order]} | _summary(odds[order.numpy()], judged, self.config)
+        raw = tempered(log_odds[: len(source)][order.numpy()], self.config.temper)
+        limit = largest_weight(raw, self.config.clip)
+        weights = np.minimum(raw, limit) / np.minimum(raw, limit).mean()
+        counts, edges = np.histogram(weights, bins=_BINS, range=(0, weights.max()))
+        return {
+            "positions": place[order],
+            "weights": torch.as_tensor(weights).float(),
+            "auc": torch.tensor(auc),
+            "converged": torch.tensor(converged),
+            "effective_sample_size": torch.tensor(effective_sample_size(weights)),
+            "unclipped_sample_size": torch.tensor(effective_sample_size(raw)),
+            "share_clipped": torch.tensor((raw > limit).mean()),
+            "histogram_counts": torch.as_tensor(counts),
+            "histogram_edges": torch.as_tensor(edges),
+        }
 
     def _features(self, batches: Iterable[Tensor]) -> np.ndarray:
         rows: list[Tensor] = []
@@ -126,33 +139,28 @@ class Reweighting(SurveyingMethod):
         return self.weights[place]
 
     def _remarks(self) -> tuple[str, ...]:
-        found, n = self._numbers(), len(self.weights)
+        found, n, config = self._numbers(), len(self.weights), self.config
         size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]
-        told = [
+        remarks = [
             f"the domain classifier's AUC is {found['auc']:.3f} out of fold; the weights leave an "
             f"effective sample of {size:,.0f} of {n:,} images ({unclipped:,.0f} before clipping)"
         ]
         if found["auc"] > _SEPARABLE_AUC or unclipped < _SMALLEST_SHARE * n:
-            told.append(
+            weaker = f"a weaker classifier (method.regularisation={100 * config.regularisation:g})"
+            remedies = [
+                f"method.temper={config.temper / 2:g}",
+                *([weaker] if config.classifier == "logistic" else []),
+                *(["other features (method.features=pixels)"] * (config.features == "network")),
+            ]
+            remarks.append(
                 f"source and {self.task.target} hardly overlap: a few images carry most of the "
-                f"weight, which says little about the target; try {self._remedies()}"
+                f"weight, which says little about the target; try {' or '.join(remedies)}"
             )
         if not found["converged"]:
-            told.append(
+            remarks.append(
                 "the logistic regression did not converge; a larger method.regularisation helps"
             )
-        return tuple(told)
-
-    def _remedies(self) -> str:
-        config = self.config
-        ways = [f"method.temper={config.temper / 2:g}"]
-        if config.classifier == "logistic":
-            ways.append(
-                f"a weaker classifier (method.regularisation={100 * config.regularisation:g})"
-            )
-        if config.features == "network":
-            ways.append("other features (method.features=pixels)")
-        return " or ".join(ways)
+        return tuple(remarks)
 
     def _numbers(self) -> dict[str, float]:
         return {name: value.item() for name, value in self._found.items() if value.ndim == 0}
@@ -168,17 +176,11 @@ class Reweighting(SurveyingMethod):
         return {name: value.numpy() for name, value in self._found.items() if value.ndim > 0}
 
 
-class Judged(NamedTuple):
-    """What the domain classifiers say of images that they have not seen: source, then target."""
-
-    log_odds: np.ndarray
-    """log p_target(x) / p_source(x)"""
-    auc: float
-    converged: bool
-
-
-def judge(source: np.ndarray, target: np.ndarray, config: Reweighting.Config) -> Judged:
-    """Out-of-fold judgements of domain classifiers on rows of features."""
+def judge(
+    source: np.ndarray, target: np.ndarray, config: Reweighting.Config
+) -> tuple[np.ndarray, float, bool]:
+    """What domain classifiers say of rows of features that they have not seen: the log odds
+    p_target(x) / p_source(x) of source and target, their AUC, and whether all fits converged."""
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold
 
@@ -187,23 +189,18 @@ def judge(source: np.ndarray, target: np.ndarray, config: Reweighting.Config) ->
             f"{len(source)} source and {len(target)} target images are too few for method.folds="
             f"{config.folds}: each side needs at least one for each fold"
         )
-    rows, is_target = (
-        np.concatenate([source, target]),
-        np.repeat([0, 1], [len(source), len(target)]),
-    )
+    rows = np.concatenate([source, target])
+    is_target = np.repeat([0, 1], [len(source), len(target)])
     folds = StratifiedKFold(config.folds, shuffle=True, random_state=0)
     log_odds, converged = np.empty(len(rows)), True
     for fit_on, judged in folds.split(rows, is_target):
-        chosen = _at_most(config.survey_images, fit_on, is_target)
+        # at most so many rows of each side, drawn by chance but always the same
+        mixed = np.random.default_rng(0).permutation(fit_on)
+        sides = [mixed[is_target[mixed] == side][: config.survey_images] for side in (0, 1)]
+        chosen = np.concatenate(sides)
         odds, fine = _fit_and_judge(rows[chosen], is_target[chosen], rows[judged], config)
         log_odds[judged], converged = odds, converged and fine
-    return Judged(log_odds, float(roc_auc_score(is_target, log_odds)), converged)
-
-
-def _at_most(limit: int, rows: np.ndarray, is_target: np.ndarray) -> np.ndarray:
-    """At most `limit` rows of each side, drawn by chance but always the same."""
-    mixed = np.random.default_rng(0).permutation(rows)
-    return np.concatenate([mixed[is_target[mixed] == side][:limit] for side in (0, 1)])
+    return log_odds, float(roc_auc_score(is_target, log_odds)), converged
 
 
 def _fit_and_judge(
@@ -226,29 +223,11 @@ def _fit_and_judge(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows, is_target)
-    chance = np.asarray(model.predict_proba(others), np.float64)[:, 1].clip(edge, 1 - edge)
+    probs = np.asarray(model.predict_proba(others), np.float64)[:, 1].clip(edge, 1 - edge)
     n_target = is_target.sum()
     prior = np.log(len(is_target) - n_target) - np.log(n_target)
     converged = not any(issubclass(one.category, ConvergenceWarning) for one in caught)
-    return np.log(chance) - np.log1p(-chance) + prior, converged
-
-
-def _summary(log_odds: np.ndarray, judged: Judged, config: Reweighting.Config) -> dict[str, Tensor]:
-    raw = tempered(log_odds, config.temper)
-    limit = largest_weight(raw, config.clip)
-    bounded = np.minimum(raw, limit)
-    weights = bounded / bounded.mean()
-    counts, edges = np.histogram(weights, bins=_BINS, range=(0, weights.max()))
-    return {
-        "weights": torch.as_tensor(weights).float(),
-        "auc": torch.tensor(judged.auc),
-        "converged": torch.tensor(judged.converged),
-        "effective_sample_size": torch.tensor(effective_sample_size(weights)),
-        "unclipped_sample_size": torch.tensor(effective_sample_size(raw)),
-        "share_clipped": torch.tensor((raw > limit).mean()),
-        "histogram_counts": torch.as_tensor(counts),
-        "histogram_edges": torch.as_tensor(edges),
-    }
+    return np.log(probs) - np.log1p(-probs) + prior, converged
 
 
 def tempered(log_odds: np.ndarray, temper: float) -> np.ndarray:

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
+from unseen.data.randomness import uniform
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 from unseen.settings.base import Choice, LogUniform
@@ -17,6 +18,8 @@ from unseen.settings.experiment import MethodSettings
 
 if TYPE_CHECKING:
     from unseen.methods.base import Losses, Method
+
+_ORDER_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
 
 def classification(
@@ -176,6 +179,12 @@ def discrimination(guesses: Tensor, groups: Tensor, balanced: bool) -> tuple[Ten
         return loss, accuracy(guesses, groups)
     correct = (guesses.detach().argmax(dim=1) == groups).float()
     return loss, (correct * weights[groups]).sum() / weights[groups].sum()
+
+
+def domains_in_random_order(batch: DomainBatch) -> Tensor:
+    """The numbers of the training domains, in an order that each step draws, alike on all
+    devices."""
+    return uniform(batch.step_key, batch.n_domains, _ORDER_STREAM)[0].argsort()
 
 
 def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:
