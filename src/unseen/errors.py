@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+_FEW = 8
+
 
 class UnseenError(Exception):
     """A mistake in input, settings or data; the command line prints it without a traceback."""
@@ -17,12 +19,18 @@ class DataError(UnseenError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where something close is known, else an empty string."""
+    """Return `; did you mean 'x'?` where something close is known, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that is in no catalog, with the nearest one and all of them."""
+def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = "") -> str:
+    """The message for a name that is in no catalog: the nearest one, and all of them where they are
+    few; of many, the command that lists them."""
     known = sorted(known)
-    return f"unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})"
+    message = f"unknown {kind} '{name}'{nearest(name, known)}"
+    if len(known) <= _FEW:
+        return f"{message} (known: {', '.join(known)})"
+    if listed_by:
+        return f"{message} ('{listed_by}' shows all)"
+    return f"{message} (known: {', '.join(known[:_FEW])} and {len(known) - _FEW} more)"

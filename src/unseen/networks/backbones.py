@@ -18,7 +18,7 @@ _ALEXNET_SMALLEST = 63
 def build_network(settings: NetworkSettings, n_classes: int) -> Network:
     """The network that the settings name, with a classifier for `n_classes`."""
     name = settings.name
-    if name in catalog.BACKBONES or (":" in name and not name.startswith("timm:")):
+    if catalog.is_known("backbone", name) and not name.startswith("timm:"):
         network = catalog.load("backbone", name)(settings, n_classes)
     else:
         network = timm_network(name.removeprefix("timm:"), settings, n_classes)

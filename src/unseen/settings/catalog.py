@@ -1,15 +1,22 @@
 """Everything that can be chosen by name. Nothing here is imported until it is used."""
 
 import importlib
+import sys
+from functools import cache
+from importlib import metadata
 from typing import Any, Literal, NamedTuple
 
 from unseen.errors import SettingsError, unknown_name
+from unseen.settings.config_classes import config_class
 
 Kind = Literal["method", "dataset", "backbone", "tracker"]
 
 
 class Entry(NamedTuple):
-    target: str  # "module:attribute"
+    """What a name stands for."""
+
+    target: str
+    """`module:attribute`, imported when it is used."""
     description: str
 
 
@@ -161,31 +168,57 @@ _CATALOGS: dict[Kind, dict[str, Entry]] = {
 }
 
 
+def entries(kind: Kind) -> dict[str, Entry]:
+    """Everything of a kind that has a name: what ships with the package, then what other installed
+    packages add by entry points in the group `unseen.methods`, `unseen.datasets` and so on."""
+    return {**_CATALOGS[kind], **_installed(kind, tuple(sys.path))}
+
+
+@cache
+def _installed(kind: Kind, path: tuple[str, ...]) -> dict[str, Entry]:
+    """The entry points that are found on a path of imports; shipped names are not replaced."""
+    points = metadata.entry_points(group=f"unseen.{kind}s")
+    return {
+        point.name: Entry(point.value, f"from the package {point.dist.name if point.dist else '?'}")
+        for point in points
+        if point.name not in _CATALOGS[kind]
+    }
+
+
+def is_known(kind: Kind, name: str) -> bool:
+    """Whether a name stands for something: a catalogued name, or an import string."""
+    return name in _CATALOGS[kind] or ":" in name or name in entries(kind)
+
+
 def method_name(name: str) -> str:
     """The name under which a method is catalogued."""
     return ALIASES.get(name, name)
 
 
-def unknown_method(name: str) -> str:
-    """The message for a method that is not catalogued."""
-    return unknown_name("method", name, [*METHODS, *ALIASES])
+def unknown(kind: Kind, name: str) -> str:
+    """The message for a name that stands for nothing."""
+    known = [*entries(kind), *(ALIASES if kind == "method" else ())]
+    return unknown_name(kind, name, known, f"unseen list {kind}s")
 
 
 def load(kind: Kind, name: str) -> Any:
     """The class or function behind a catalogued name, or behind an import string `module:Name`."""
-    entries = _CATALOGS[kind]
     name = method_name(name) if kind == "method" else name
-    if name in entries:
-        target = entries[name].target
-    elif ":" in name:
-        target = name
-    else:
-        message = unknown_method(name) if kind == "method" else unknown_name(kind, name, entries)
-        raise SettingsError(message)
-    module, _, attribute = target.partition(":")
+    if not is_known(kind, name):
+        raise SettingsError(unknown(kind, name))
+    entry = _CATALOGS[kind].get(name) or entries(kind).get(name)
+    module, _, attribute = (entry.target if entry else name).partition(":")
     if not module or not attribute or module.startswith("."):
         raise SettingsError(f"{kind} '{name}' should be a name or an import string module:Name")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"{kind} '{name}' cannot be imported: {error}") from error
+
+
+def settings_class(kind: Kind, name: str) -> Any:
+    """The class of a method's or dataset's settings; that of a shipped one needs no torch."""
+    shipped = _CATALOGS[kind].get(method_name(name) if kind == "method" else name)
+    if shipped is not None:
+        return config_class(shipped.target)
+    return getattr(load(kind, name), "Config", None)

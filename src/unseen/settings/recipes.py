@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError, create_model
@@ -24,25 +25,32 @@ def flattened(values: Mapping[str, Any], separator: str = ".", prefix: str = "")
     return flat
 
 
+_YAML = {".yaml", ".yml"}
 RECIPES = Path(__file__).parents[1] / "recipes"
 
 
+class Family(NamedTuple):
+    """The recipes of a dataset, from one file: settings that all share, and what differs."""
+
+    about: str
+    settings: dict[str, Any]
+    """Those of `dataset/aggregate`; other methods take its place in them."""
+    methods: dict[str, dict[str, Any]]
+    """What is different for a method or for a variant such as `dmg_views`."""
+
+
 def recipe_names() -> list[str]:
-    """All recipes that ship with the package, as `dataset/method`."""
-    return file_names(RECIPES)
+    """All recipes for which settings were chosen, as `dataset/method`."""
+    return [
+        f"{dataset}/{method}"
+        for dataset in file_names(RECIPES)
+        for method in sorted({"aggregate", *_family(dataset).methods})
+    ]
 
 
 def file_names(folder: Path) -> list[str]:
     """The YAML files below a folder, by the names under which they are found."""
     return sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.yaml"))
-
-
-def find_recipe(recipe: str | Path) -> Path:
-    """The file of a shipped recipe, or a file of the user's own."""
-    family, slash, method = str(recipe).rpartition("/")
-    by_catalog = f"{family}{slash}{catalog.method_name(method)}"
-    shipped = (RECIPES / f"{by_catalog}.yaml").is_file()
-    return find_file("recipe", by_catalog if shipped else recipe, RECIPES)
 
 
 def find_file(kind: str, name: str | Path, folder: Path) -> Path:
@@ -52,43 +60,103 @@ def find_file(kind: str, name: str | Path, folder: Path) -> Path:
         return shipped
     if Path(name).is_file():
         return Path(name)
-    if Path(name).suffix in {".yaml", ".yml"}:
+    if Path(name).suffix in _YAML:
         raise SettingsError(f"there is no file {name}")
-    raise SettingsError(unknown_name(kind, str(name), file_names(folder)))
+    raise SettingsError(unknown_name(kind, str(name), file_names(folder), f"unseen list {kind}s"))
 
 
-def read_recipe(recipe: str | Path) -> dict[str, Any]:
-    """The settings in a recipe, laid over those of its `base`, where it names one."""
-    layers: dict[Path, dict[str, Any]] = {}
-    path: Path | None = find_recipe(recipe)
-    while path is not None:
-        if path in layers:
-            raise SettingsError(f"{path}: its chain of bases leads back to itself")
-        settings = read_yaml(path)
-        base = settings.pop("base", None)
-        layers[path] = settings
-        path = None if base is None else _find_base(str(base), path)
-    merged: dict[str, Any] = {}
-    for settings in reversed(layers.values()):
-        merged = merge(merged, settings)
-    return merged
-
-
-def _find_base(base: str, recipe: Path) -> Path:
-    """A shipped recipe, or a file beside the recipe that names it."""
-    beside = recipe.parent / base
+def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The settings of `dataset/method`, or those in a file, laid over those of its `base`."""
+    if not _is_file(recipe):
+        return _compose(str(recipe))
+    path = Path(recipe).resolve()
+    if path in above:
+        raise SettingsError(f"{recipe}: its chain of bases leads back to itself")
+    settings = read_yaml(Path(recipe))
+    base = settings.pop("base", None)
+    if base is None:
+        return settings
+    beside = path.parent / str(base)
     try:
-        return beside.resolve() if beside.is_file() else find_recipe(base)
+        below = read_recipe(beside if beside.is_file() else str(base), (*above, path))
     except SettingsError as error:
         raise SettingsError(f"{recipe}: base: {error}") from error
+    return merge(below, settings)
 
 
-def recipe_header(recipe: str) -> str:
-    return file_header(find_recipe(recipe))
+def _is_file(recipe: str | Path) -> bool:
+    return Path(recipe).suffix in _YAML or Path(recipe).is_file()
+
+
+def _compose(recipe: str) -> dict[str, Any]:
+    """The settings of the dataset, the defaults of the method, and what differs for the two."""
+    dataset, _, name = recipe.rpartition("/")
+    name = catalog.method_name(name)
+    if not dataset:
+        raise SettingsError(unknown_name("recipe", recipe, recipe_names(), "unseen list recipes"))
+    family = _family(dataset)
+    if name not in family.methods and not catalog.is_known("method", name):
+        known = {*family.methods, *catalog.entries("method"), *catalog.ALIASES}
+        known = [f"{dataset}/{each}" for each in known]
+        raise SettingsError(unknown_name("recipe", recipe, known, "unseen list recipes"))
+    section = family.methods.get(name, {})
+    base = section.get("base", "aggregate")
+    settings = family.settings
+    if base != "aggregate":
+        settings = read_recipe(base if "/" in base else f"{dataset}/{base}")
+    settings = merge(settings, {"method": {"name": _method_of(name)}})
+    return merge(settings, {k: v for k, v in section.items() if k not in {"about", "base"}})
+
+
+def _method_of(name: str) -> str:
+    """`dmg` for a variant such as `dmg_views`."""
+    if catalog.is_known("method", name):
+        return name
+    return max((m for m in catalog.METHODS if name.startswith(f"{m}_")), key=len)
+
+
+@cache
+def _family(dataset: str) -> Family:
+    """A dataset's file of recipes. Where its `base` is another dataset, the sections of methods are
+    taken from there, too; a dataset without a file has the recipes of `folder`."""
+    file = RECIPES / f"{dataset}.yaml"
+    if file.is_file():
+        content = read_yaml(file)
+    elif catalog.is_known("dataset", dataset):
+        content = {"base": "folder", "about": dataset, "data": {"name": dataset}}
+    else:
+        known = {*file_names(RECIPES), *catalog.entries("dataset")}
+        raise SettingsError(unknown_name("dataset", dataset, known, "unseen list recipes"))
+    about, base = content.pop("about"), content.pop("base", None)
+    methods = {name: section or {} for name, section in content.pop("methods", {}).items()}
+    if base is None:
+        return Family(about, {"method": {"name": "aggregate"}, **content}, methods)
+    if "/" in base:
+        return Family(about, merge(read_recipe(base), content), methods)
+    below = _family(base)
+    return Family(about, merge(below.settings, content), merge(below.methods, methods))
+
+
+def about_recipe(recipe: str | Path) -> str:
+    """What a recipe is: a line, and below it what there is to say of cost and result."""
+    if _is_file(recipe):
+        lines = Path(recipe).read_text(encoding="utf-8").splitlines()
+        return "\n".join(each[1:].strip() for each in takewhile(_is_comment, lines))
+    dataset, _, name = str(recipe).rpartition("/")
+    family, name = _family(dataset), catalog.method_name(name)
+    if name in family.methods:
+        return family.methods[name]["about"].strip()
+    if name == "aggregate":
+        return family.about.strip()
+    return f"{name} with its own defaults, and the settings of {dataset}/aggregate"
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
 
 
 def file_header(path: Path) -> str:
-    """The first comment line of a recipe or sweep: what it is."""
+    """The first comment line of a sweep: what it is."""
     return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
 
 
@@ -212,12 +280,12 @@ def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = No
 def _last_part(recipe: str | Path) -> str:
     """`dmg_views` for `pacs/dmg_views` and for a file `mine/dmg_views.yaml`."""
     name = Path(recipe)
-    last = name.stem if name.suffix in {".yaml", ".yml"} else name.name
+    last = name.stem if name.suffix in _YAML else name.name
     return catalog.method_name(last)
 
 
 def _settings_class(kind: catalog.Kind, name: str) -> type[Settings]:
-    found = getattr(catalog.load(kind, name), "Config", None)
+    found = catalog.settings_class(kind, name)
     if not (isinstance(found, type) and issubclass(found, Settings)):
         raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
     return found

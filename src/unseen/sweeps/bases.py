@@ -143,7 +143,7 @@ def _recipe(dataset: str, method: str) -> dict[str, Any]:
     if f"{dataset}/{method}" in recipe_names():
         return read_recipe(f"{dataset}/{method}")
     if method not in catalog.METHODS and ":" not in method:
-        raise SettingsError(catalog.unknown_method(method))
+        raise SettingsError(catalog.unknown("method", method))
     return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
 
 

@@ -188,7 +188,7 @@ class Sweep(Settings):
             if name not in catalog.METHODS and name not in self.methods and not part.variant_of
         ]
         if strange:
-            raise ValueError(f"by_method: {catalog.unknown_method(strange[0])}")
+            raise ValueError(f"by_method: {catalog.unknown('method', strange[0])}")
         if self.pairs == "nested" and not all(map(self.has_pairs, self.datasets)):
             raise ValueError(
                 "by_dataset: pairs=nested serves every dataset, so none can do without"
