@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
-from unseen.errors import SettingsError, nearest, unknown_name
+from unseen.errors import SettingsError, nearest
 from unseen.results.result import UPPER_BOUND, labelled_bound
 from unseen.settings import catalog
 from unseen.settings.base import Range, declared, fraction
 from unseen.settings.experiment import Experiment, Settings
-from unseen.settings.recipes import merge, nested, read_recipe, recipe_names, try_experiment
+from unseen.settings.recipes import merge, nested, read_recipe, try_experiment
 from unseen.sweeps.draws import DatasetPart, MethodPart, Ranges, Sweep
 
 SET_BY_THE_SWEEP = {
@@ -22,6 +22,8 @@ SET_BY_THE_SWEEP = {
     "seed": "seeds",
 }
 """Settings that the plan chooses, and the key of a sweep that says how."""
+_SET_BY_THE_COMPARISON = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
+"""Settings that a comparison chooses, and the word of its command that says how."""
 _SPLITS = ("data.split_seed", "data.official_splits")
 
 
@@ -97,17 +99,36 @@ def named_ranges(sweep: Sweep, base: Base) -> Ranges:
     return sweep.ranges | of_dataset | sweep.by_method.get(base.method, MethodPart()).ranges
 
 
+def check_sweep(sweep: Sweep, name: str = "") -> list[Base]:
+    """The bases of a sweep, or of a comparison, which has no name. All mistakes that can be told
+    without images and without torch are told at once."""
+    bases, problems = find_bases(sweep, SET_BY_THE_SWEEP if name else _SET_BY_THE_COMPARISON)
+    if bases:
+        problems += range_mistakes(sweep, bases)
+    if not problems and (sweep.draws or 1) > 1 and not any(search_ranges(sweep, b) for b in bases):
+        problems.append("draws: no setting has a range, so all draws would be the same run")
+    if problems:
+        complaint = f"{name} is not a valid sweep" if name else "this comparison cannot be trained"
+        raise SettingsError(f"{complaint}:\n  " + "\n  ".join(dict.fromkeys(problems)))
+    return bases
+
+
 def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], list[str]]:
     """Every combination of dataset, method and backbone; and what is wrong with them.
 
     `chosen` are settings that must not be given, and what chooses them.
     """
-    families = sorted({name.partition("/")[0] for name in recipe_names()})
+    wrong: dict[str, str] = {}
+    for dataset in (*sweep.datasets, *sweep.by_dataset):
+        try:
+            read_recipe(f"{dataset}/aggregate")
+        except SettingsError as error:
+            wrong[dataset] = str(error)
     problems = [
-        f"{key}: {unknown_name('dataset with recipes', name, families)}"
+        f"{key}: {wrong[name]}"
         for key, names in (("datasets", sweep.datasets), ("by_dataset", sweep.by_dataset))
         for name in names
-        if name not in families
+        if name in wrong
     ]
     problems += _chosen_by_the_sweep(sweep, chosen)
     bases = []
@@ -115,18 +136,19 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
     methods = [
         each for name in sweep.methods for each in (catalog.METHODS if name == "all" else [name])
     ]
-    datasets = [name for name in sweep.datasets if name in families]
+    datasets = [name for name in sweep.datasets if name not in wrong]
     for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
         own = sweep.by_method.get(method, MethodPart())
         try:
-            recipe = _recipe(dataset, catalog.method_name(own.variant_of or method))
-            settings = merge(recipe, sweep.settings)
-            settings = merge(settings, sweep.by_dataset.get(dataset, DatasetPart()).settings)
+            recipe = read_recipe(f"{dataset}/{own.variant_of or method}")
         except SettingsError as error:
             problems.append(f"methods: {error}")
             continue
         name = own.variant_of if method == UPPER_BOUND else method
-        settings = merge(settings, {"recipe": name, **own.settings})
+        of_dataset = sweep.by_dataset.get(dataset, DatasetPart()).settings
+        settings: dict[str, Any] = {"recipe": name}
+        for layer in (recipe, sweep.settings, of_dataset, own.settings):
+            settings = merge(settings, layer)
         if backbone is not None:
             settings = merge(settings, {"network": {"name": backbone}})
         experiment, found = try_experiment(settings)
@@ -136,15 +158,6 @@ def find_bases(sweep: Sweep, chosen: Mapping[str, str]) -> tuple[list[Base], lis
             bases.append(Base(dataset, method, settings, experiment, sweep.split_by_seed))
     problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
     return bases, problems
-
-
-def _recipe(dataset: str, method: str) -> dict[str, Any]:
-    """The recipe `dataset/method`, or `dataset/aggregate` with the method's own defaults."""
-    if f"{dataset}/{method}" in recipe_names():
-        return read_recipe(f"{dataset}/{method}")
-    if method not in catalog.METHODS and ":" not in method:
-        raise SettingsError(catalog.unknown("method", method))
-    return merge(read_recipe(f"{dataset}/aggregate"), {"method": {"name": method}})
 
 
 def _chosen_by_the_sweep(sweep: Sweep, chosen: Mapping[str, str]) -> Iterator[str]:
@@ -255,7 +268,7 @@ def _paths(base: Base) -> set[str]:
 
 def _paths_of_all_methods() -> set[str]:
     """A file may speak of a method that a shorter list of methods leaves out."""
-    configs = [catalog.load("method", name).Config for name in catalog.METHODS]
+    configs = [catalog.settings_class("method", name) for name in catalog.METHODS]
     return {f"method.{name}" for config in configs for name in config.model_fields}
 
 

@@ -185,7 +185,9 @@ class Sweep(Settings):
         strange = [
             name
             for name, part in self.by_method.items()
-            if name not in catalog.METHODS and name not in self.methods and not part.variant_of
+            if not catalog.is_known("method", name)
+            and name not in self.methods
+            and not part.variant_of
         ]
         if strange:
             raise ValueError(f"by_method: {catalog.unknown('method', strange[0])}")
