@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.made_results import counted, made_result
 
-from unseen.atomic import read_json, write_json
 from unseen.results import result as records
 from unseen.results.folder import RunFolder
 from unseen.results.result import (
@@ -15,7 +14,6 @@ from unseen.results.result import (
     always_largest,
     balanced_accuracy,
     macro_f1,
-    read_result,
     write_result,
 )
 
@@ -70,25 +68,7 @@ def skewed_result(**changed) -> RunResult:
     return made_result("dmg", {"sketch": 0.0}, results=rules, **changed)
 
 
-def test_a_result_from_before_there_were_metrics_has_them_all(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    write_result(file, skewed_result())
-    content = read_json(file)
-    del content["metric"]
-    for measured in content["rules"]["source"]["views"]["out_of_domain"].values():
-        for name in ("balanced_accuracy", "macro_f1", "largest_class_share"):
-            del measured[name]
-    write_json(file, content)
-    found = read_result(file)
-    assert found.metric == "accuracy"
-    assert found == skewed_result()
-    measured = found.view("source", "out_of_domain")["sketch"]
-    assert measured.balanced_accuracy == counted(SKEWED).balanced_accuracy
-    assert measured.macro_f1 == counted(SKEWED).macro_f1
-    assert measured.largest_class_share == 0.7
-
-
-def test_what_was_derived_is_written_and_counts_are_read_once(
+def test_measures_are_written_and_counts_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_result(tmp_path / "result.json", skewed_result(metric="balanced"))
@@ -96,8 +76,8 @@ def test_what_was_derived_is_written_and_counts_are_read_once(
     assert '"balanced_accuracy": 0.419' in text
     assert '"largest_class_share": 0.7' in text
     found = RunFolder(tmp_path).read_result()
-    read, times = records.Confusion.read, []
-    monkeypatch.setattr(records.Confusion, "read", lambda own: times.append(own) or read(own))
+    read, times = records.read_array, []
+    monkeypatch.setattr(records, "read_array", lambda *own: times.append(own) or read(*own))
     for _ in range(3):
         assert found.mean("source", "out_of_domain") == pytest.approx(0.4190476)
         assert found.mean("source", "out_of_domain", "accuracy") == 0.67

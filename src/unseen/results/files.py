@@ -11,7 +11,7 @@ import numpy as np
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 
-FORMAT = 2
+FORMAT = 3
 """Of run folders, lists of runs, the choices of a sweep, saved models and exported files. It is
 raised by one with every change that older code, or newer code, would misread. Prepared images have
 a version of their own (`data.cache.PREPARATION_VERSION`): they are made again by themselves."""

@@ -1,4 +1,5 @@
-"""Runs that belong together: those below a folder, or those that a folder of tables lists."""
+"""Run folders: their files, log and environment, their names, and lists of runs that belong
+together."""
 
 import json
 import os
@@ -17,17 +18,6 @@ from unseen.errors import UnseenError
 from unseen.results.files import FORMAT, FormatError, check_format
 from unseen.results.result import RunResult, merged_identity, read_result, write_result
 from unseen.settings.experiment import Experiment, complete_settings, identity
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """All records up to now; a line that a crash cut short is left out."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    try:
-        return [json.loads(line) for line in lines[:-1]]
-    except json.JSONDecodeError as error:
-        raise UnseenError(f"{path} is damaged: {error}") from error
 
 
 class MetricsLog:
@@ -228,7 +218,14 @@ class RunFolder:
         write_result(self.result, result)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        return read_log(self.metrics)
+        """All records up to now; a line that a crash cut short is left out."""
+        if not self.metrics.is_file():
+            return []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")
+        try:
+            return [json.loads(line) for line in lines[:-1]]
+        except json.JSONDecodeError as error:
+            raise UnseenError(f"{self.metrics} is damaged: {error}") from error
 
     def read_failure(self) -> Failure | None:
         """Why the last attempt failed; None where none did, or where the run has finished since."""
@@ -357,10 +354,8 @@ def about_other_formats(runs: Path) -> str:
             continue
     if not others:
         return ""
-    one = len(others) == 1
     return (
-        f"{runs} holds {len(others)} run{'' if one else 's'} that another version of unseen wrote "
-        f"(this one writes format {FORMAT}), for example {others[0]}; "
-        f"{'it is' if one else 'they are'} left alone and not counted. Move "
-        f"{'it' if one else 'them'} away, or choose another folder with --runs DIR"
+        f"{runs} holds runs of another version of unseen (this one writes format {FORMAT}), "
+        f"{len(others)} in number, for example {others[0]}; they are left alone and not counted. "
+        "Move them away, or choose another folder with --runs DIR"
     )

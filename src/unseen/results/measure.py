@@ -1,6 +1,6 @@
-"""What is measured of a checkpoint that a selection rule chose: temperature, then all views."""
+"""How models are measured: their answers are counted, domain by domain, under three questions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from unseen.data.feed import Process
 from unseen.data.roles import Roles
 from unseen.results.files import Array
 from unseen.results.result import MEASURES, Calibration, DomainResult, Measured, Views, accuracy
-from unseen.results.statistics import fit_temperature
+from unseen.results.statistics import evenly, fit_temperature
 from unseen.settings.experiment import Metric
 
 N_BINS = 15
@@ -63,47 +63,41 @@ class Counts:
                 self._count(bins, N_BINS, confidence),
                 self._count(bins, N_BINS, predicted == labels),
             ]
-        own = _at(scores.log_softmax(dim=2), labels)
+        true = labels.expand(self.n_models, -1).unsqueeze(2)
+        own = scores.log_softmax(dim=2).gather(2, true).squeeze(2)
         parts.append(-own.double().sum(dim=1, keepdim=True))
         self.values += torch.cat(parts, dim=1)
 
     def _count(self, cells: Tensor, number: int, weights: Tensor | None = None) -> Tensor:
-        apart = cells + number * torch.arange(self.n_models, device=cells.device).unsqueeze(1)
+        models = torch.arange(self.n_models, device=cells.device).unsqueeze(1)
         flat = None if weights is None else weights.double().flatten()
-        found = torch.bincount(apart.flatten(), flat, minlength=self.n_models * number)
+        cells = (cells + number * models).flatten()
+        found = torch.bincount(cells, flat, minlength=self.n_models * number)
         return found.double().view(self.n_models, number)
 
     def scores(self) -> list[Score]:
-        """Of each model."""
-        return [self._score(values) for values in self.values.cpu().numpy()]
-
-    def _score(self, values: Array) -> Score:
-        confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
-        return Score(accuracy(confusion), float(values[-1] / confusion.sum()), confusion)
+        """How well each model answers, in short."""
+        found: list[Score] = []
+        for values in self.values.cpu().numpy():
+            confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
+            found.append(Score(accuracy(confusion), values[-1] / confusion.sum(), confusion))
+        return found
 
     def results(self) -> list[DomainResult]:
-        """Of each model."""
-        return [self._result(values) for values in self.values.cpu().numpy()]
-
-    def _result(self, values: Array) -> DomainResult:
-        square = self.n_classes**2
-        bins = values[square:-1].reshape(len(self._divisors), 3, N_BINS)
-        confusion = values[:square].astype(np.int64).reshape(self.n_classes, self.n_classes)
-        return DomainResult.counted(confusion, *map(_calibration, bins))
-
-
-def _calibration(bins: Array) -> Calibration:
-    images, confidence, correct = bins
-    return Calibration(
-        images=tuple(map(int, images)),
-        confidence=tuple(round(float(each), 6) for each in confidence),
-        correct=tuple(map(int, correct)),
-    )
-
-
-def _at(values: Tensor, labels: Tensor) -> Tensor:
-    """`[models, images]`: of all classes, the true one."""
-    return values.gather(2, labels.expand(len(values), -1).unsqueeze(2)).squeeze(2)
+        """What is recorded of each model."""
+        found: list[DomainResult] = []
+        for score, values in zip(self.scores(), self.values.cpu().numpy(), strict=True):
+            bins = values[self.n_classes**2 : -1].reshape(len(self._divisors), 3, N_BINS)
+            calibrations = [
+                Calibration(
+                    images=tuple(map(int, images)),
+                    confidence=tuple(round(float(each), 6) for each in confidence),
+                    correct=tuple(map(int, correct)),
+                )
+                for images, confidence, correct in bins
+            ]
+            found.append(DomainResult.counted(score.confusion.astype(np.int64), *calibrations))
+        return found
 
 
 Batches = Callable[[Array], Iterable[tuple[Tensor, Tensor]]]
@@ -123,10 +117,6 @@ class DomainScores(NamedTuple):
     scores: Tensor
     """Raw class scores (logits), float32 on the CPU: `[models, images, classes]`."""
     labels: Tensor
-
-    def of(self, model: int) -> tuple[Array, Array]:
-        """Scores of one of the models, and labels."""
-        return self.scores[model].numpy(), self.labels.numpy()
 
 
 class Evaluator:
@@ -154,34 +144,41 @@ class Evaluator:
         temperatures: Sequence[float] | None = None,
         answered: Mapping[str, DomainScores] | None = None,
     ) -> list[Measured]:
-        """With `known`, the n-th domain of `images` is told to the model as n. Domains without
-        images are left out, and images that were `answered` are not asked about again."""
-        each: list[Measured] = [{} for _ in range(self.n_models)]
-        for position, (domain, rows) in enumerate(images.items()):
-            if not len(rows):
-                continue
-            counts = Counts(self.n_models, self._n_classes, self._process.device, temperatures)
-            given = (answered or {}).get(domain)
-            if given is not None and np.array_equal(given.rows, rows):
-                device = self._process.device
-                counts.add(given.scores.to(device), given.labels.to(device))
-            else:
-                self._count(counts, predict, rows, position if known else None)
-            for measured, result in zip(each, counts.results(), strict=True):
-                measured[domain] = result
-        return each
+        """What is recorded of each model. With `known`, the n-th domain of `images` is told to the
+        model as n; images that were `answered` are not asked about again."""
+        counted = self._counted(predict, images, known, temperatures, answered or {})
+        results = {domain: counts.results() for domain, counts in counted}
+        return [{d: each[model] for d, each in results.items()} for model in range(self.n_models)]
 
     def score(self, predict: Predict, images: Mapping[str, Array]) -> list[Scores]:
         """What a checkpoint is chosen by, where the domain is not told."""
-        each: list[Scores] = [{} for _ in range(self.n_models)]
-        for domain, rows in images.items():
+        counted = self._counted(predict, images, False, None, {})
+        scores = {domain: counts.scores() for domain, counts in counted}
+        return [{d: each[model] for d, each in scores.items()} for model in range(self.n_models)]
+
+    @torch.no_grad()
+    def _counted(
+        self,
+        predict: Predict,
+        images: Mapping[str, Array],
+        known: bool,
+        temperatures: Sequence[float] | None,
+        answered: Mapping[str, DomainScores],
+    ) -> Iterator[tuple[str, Counts]]:
+        """The answers in each domain that has images."""
+        device = self._process.device
+        for position, (domain, rows) in enumerate(images.items()):
             if not len(rows):
                 continue
-            counts = Counts(self.n_models, self._n_classes, self._process.device)
-            self._count(counts, predict, rows, None)
-            for scores, score in zip(each, counts.scores(), strict=True):
-                scores[domain] = score
-        return each
+            counts = Counts(self.n_models, self._n_classes, device, temperatures)
+            given = answered.get(domain)
+            if given is not None and np.array_equal(given.rows, rows):
+                counts.add(given.scores.to(device), given.labels.to(device))
+            else:
+                for batch, labels in self._batches(rows):
+                    counts.add(predict(batch, position if known else None), labels)
+                counts.values = self._add(counts.values)
+            yield domain, counts
 
     @torch.no_grad()
     def answers(self, predict: Predict, images: Mapping[str, Array]) -> dict[str, DomainScores]:
@@ -204,12 +201,6 @@ class Evaluator:
             found[domain] = DomainScores(rows, self._add(scores).cpu(), self._add(labels).cpu())
         return found
 
-    @torch.no_grad()
-    def _count(self, counts: Counts, predict: Predict, rows: Array, domain: int | None) -> None:
-        for images, labels in self._batches(rows):
-            counts.add(predict(images, domain), labels)
-        counts.values = self._add(counts.values)
-
 
 def three_views(
     evaluator: Evaluator,
@@ -220,25 +211,26 @@ def three_views(
     temperatures: Sequence[float] | None = None,
     answered: Mapping[str, DomainScores] | None = None,
 ) -> list[Views]:
-    """Of each model; one that makes no use of the domain answers the third as the second. Images of
-    training domains that were `answered` without a domain are not asked about again."""
+    """The three views of each model; one that makes no use of the domain answers the third as the
+    second. Images of training domains that were `answered` without a domain are not asked about
+    again."""
     unseen = evaluator.measure(predict, out_of_domain, False, temperatures)
     seen = evaluator.measure(predict, in_domain, False, temperatures, answered)
     known = seen
     if uses_domain:
         known = evaluator.measure(predict, in_domain, True, temperatures)
     return [
-        {"out_of_domain": out, "in_domain": within, "known_domain": told}
-        for out, within, told in zip(unseen, seen, known, strict=True)
+        {"out_of_domain": out, "in_domain": within, "known_domain": of_known}
+        for out, within, of_known in zip(unseen, seen, known, strict=True)
     ]
 
 
 MOST_VALIDATION_IMAGES = 5_000
-"""Of a domain, that the temperature is fitted on; more would only cost memory."""
+"""So many of a domain the temperature is fitted on; more would only cost memory."""
 
 
 class Measurement(NamedTuple):
-    """Of one model."""
+    """What is measured of one model."""
 
     views: Views
     temperature: float
@@ -248,10 +240,17 @@ class Measurement(NamedTuple):
 def measure_checkpoint(
     evaluator: Evaluator, predict: Predict, roles: Roles, uses_domain: bool
 ) -> list[Measurement]:
-    """Of each model. Validation images are answered first, and only once: where they also measure
-    the in-domain view, these answers count."""
-    validation = evaluator.answers(predict, _at_most(roles.validation))
-    temperatures = [_fit(validation, model) for model in range(evaluator.n_models)]
+    """Measure each model. Validation images are answered first, and only once: where they also
+    measure the in-domain view, these answers count."""
+    few = {
+        domain: evenly(rows, MOST_VALIDATION_IMAGES) for domain, rows in roles.validation.items()
+    }
+    validation = evaluator.answers(predict, few)
+    labels = [each.labels.numpy() for each in validation.values()]
+    temperatures = [
+        fit_temperature([each.scores[model].numpy() for each in validation.values()], labels) or 1.0
+        for model in range(evaluator.n_models)
+    ]
     views = three_views(
         evaluator, predict, uses_domain, roles.out_of_domain, roles.in_domain,
         temperatures, validation,
@@ -259,17 +258,3 @@ def measure_checkpoint(
     return [
         Measurement(own, temperature) for own, temperature in zip(views, temperatures, strict=True)
     ]
-
-
-def _fit(validation: Mapping[str, DomainScores], model: int) -> float:
-    scores, labels = zip(*(each.of(model) for each in validation.values()), strict=True)
-    return fit_temperature(scores, labels) or 1.0
-
-
-def _at_most(images: Mapping[str, Array]) -> dict[str, Array]:
-    """Spread evenly over a domain that has more."""
-    most = MOST_VALIDATION_IMAGES
-    return {
-        domain: rows if len(rows) <= most else rows[np.arange(most) * len(rows) // most]
-        for domain, rows in images.items()
-    }

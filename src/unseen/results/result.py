@@ -8,6 +8,7 @@ for domain, measured in result.view("source", "out_of_domain").items():
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple
@@ -71,27 +72,21 @@ VIEWS: dict[View, ViewTexts] = {
 class Confusion:
     """Images of each true class (row) that were called each class (column)."""
 
-    def __init__(self, counts: Array | None = None, stored: tuple[Path, int] | None = None) -> None:
-        self._counts = counts
-        self._stored = stored
-        self._derived: dict[Callable[[Array], float], float] = {}
+    def __init__(self, read: Callable[[], Array]) -> None:
+        self.read = read
+        """Return `int64 [classes, classes]`. Counts in a file are read anew each time."""
 
-    def read(self) -> Array:
-        """`int64 [classes, classes]`. Stored counts are read anew each time and not kept."""
-        if self._counts is not None:
-            return self._counts
-        assert self._stored is not None
-        path, number = self._stored
-        counts = read_array(path, str(number))
-        if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
-            raise UnseenError(f"{path} is damaged: array '{number}' is no confusion matrix")
-        return counts.astype(np.int64)
+    @cached_property
+    def measures(self) -> dict[Metric, float]:
+        """All measures. They are kept, unlike counts that were read."""
+        counts = self.read()
+        return {metric: measure(counts) for metric, measure in MEASURES.items()}
 
-    def derived(self, formula: Callable[[Array], float]) -> float:
-        """A number that follows from the counts; it is kept, unlike counts that were read."""
-        if formula not in self._derived:
-            self._derived[formula] = formula(self.read())
-        return self._derived[formula]
+    @cached_property
+    def always_largest(self) -> dict[Metric, float]:
+        """The measures of always answering with the class that has the most images."""
+        counts = always_largest(self.read())
+        return {metric: measure(counts) for metric, measure in MEASURES.items()}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Confusion):
@@ -101,28 +96,8 @@ class Confusion:
     __hash__ = None  # type: ignore[assignment]
 
 
-class ConfusionFile:
-    """Collects the matrices of a run. Equal ones, as of two rules that chose one step, share a
-    place."""
-
-    def __init__(self) -> None:
-        self._places: dict[bytes, int] = {}
-        self._arrays: dict[str, Array] = {}
-
-    def add(self, confusion: Confusion) -> int:
-        """The number of the matrix in the file."""
-        counts = confusion.read()
-        compact = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
-        number = self._places.setdefault(compact.tobytes(), len(self._places))
-        self._arrays[str(number)] = compact
-        return number
-
-    def write(self, path: Path) -> None:
-        write_arrays(path, self._arrays, compress=True)
-
-
 def accuracy(confusion: Array) -> float:
-    """Share of right answers; every image counts the same."""
+    """Share of correct answers; every image counts the same."""
     return int(confusion.trace()) / int(confusion.sum())
 
 
@@ -139,16 +114,11 @@ def balanced_accuracy(confusion: Array) -> float:
 
 
 def macro_f1(confusion: Array) -> float:
-    """Mean over classes of 2 · right / (images of the class + answers with it)."""
+    """Mean over classes of 2 · correct / (images of the class + answers with it)."""
     images, answers = confusion.sum(axis=1), confusion.sum(axis=0)
     there = images > 0
     f1: Array = 2 * confusion.diagonal()[there] / (images + answers)[there]
     return float(f1.mean())
-
-
-def largest_class_share(confusion: Array) -> float:
-    """The accuracy of always answering with the class that has the most images."""
-    return int(confusion.sum(axis=1).max()) / int(confusion.sum())
 
 
 def always_largest(confusion: Array) -> Array:
@@ -166,18 +136,12 @@ MEASURES: dict[Metric, Callable[[Array], float]] = {
 }
 
 
-def _of_always_largest(formula: Callable[[Array], float]) -> Callable[[Array], float]:
-    return lambda confusion: formula(always_largest(confusion))
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
 
-ALWAYS_LARGEST = {metric: _of_always_largest(formula) for metric, formula in MEASURES.items()}
-"""What a model gets that looks at no image and answers with the most frequent class."""
-
-
-class MergedRun(BaseModel):
+class MergedRun(_Record):
     """One of the runs that a merged one was made from."""
-
-    model_config = ConfigDict(frozen=True)
 
     run: str
     """Its identity."""
@@ -192,10 +156,8 @@ class MergedRun(BaseModel):
     """False where the greedy choice left it out."""
 
 
-class Merged(BaseModel):
+class Merged(_Record):
     """What a model was merged from: its weights are the average of those of other runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     choose: Literal["all", "greedy"]
     runs: tuple[MergedRun, ...]
@@ -252,10 +214,6 @@ UPPER_BOUND = "trained on the target's labels (upper bound)"
 """What tables call a model that was trained on labels of the domain that it is measured on."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-
 class Calibration(_Record):
     """Equal bins of confidence from 0 to 1."""
 
@@ -276,18 +234,30 @@ class Calibration(_Record):
     def error(self) -> float:
         """Expected calibration error: the mean gap between confidence and accuracy, weighted by
         how many images a bin holds."""
-        gaps = (abs(c - right) for c, right in zip(self.confidence, self.correct, strict=True))
+        gaps = (abs(c - k) for c, k in zip(self.confidence, self.correct, strict=True))
         return sum(gaps) / sum(self.images)
 
 
 def _from_file(value: Any, info: ValidationInfo) -> Any:
     path: Any = info.context
-    return Confusion(stored=(path, value)) if isinstance(value, int) else value
+    return Confusion(partial(_read_counts, path, value)) if isinstance(value, int) else value
+
+
+def _read_counts(path: Path, number: int) -> Array:
+    counts = read_array(path, str(number))
+    if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
+        raise UnseenError(f"{path} is damaged: array '{number}' is no confusion matrix")
+    return counts.astype(np.int64)
 
 
 def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
-    file: Any = info.context
-    return file.add(confusion)
+    """The number of the matrix among those of the run, which the context collects. Equal ones, as
+    of two rules that chose one step, share a place."""
+    places: Any = info.context
+    counts = confusion.read()
+    compact = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+    number, _ = places.setdefault(compact.tobytes(), (len(places), compact))
+    return number
 
 
 class DomainResult(_Record):
@@ -298,8 +268,7 @@ class DomainResult(_Record):
     calibration: Calibration
     """By the model's own confidence."""
     calibrated: Calibration | None = None
-    """By its confidence at the temperature of the selection rule; None in records of versions that
-    fitted none."""
+    """By its confidence at the temperature of the selection rule; None for a model without one."""
     counts: Annotated[Confusion, BeforeValidator(_from_file), PlainSerializer(_to_file)] = Field(
         alias="confusion"
     )
@@ -313,7 +282,7 @@ class DomainResult(_Record):
             correct=int(confusion.trace()),
             calibration=calibration,
             calibrated=calibrated,
-            confusion=Confusion(confusion),
+            confusion=Confusion(lambda: confusion),
         )
 
     @computed_field
@@ -337,16 +306,14 @@ class DomainResult(_Record):
     @property
     def largest_class_share(self) -> float:
         """The accuracy of always answering with the class that has the most images."""
-        return self.counts.derived(largest_class_share)
+        return self.always_largest("accuracy")
 
     def measure(self, metric: Metric) -> float:
-        if metric == "accuracy":
-            return self.accuracy
-        return self.counts.derived(MEASURES[metric])
+        return self.accuracy if metric == "accuracy" else self.counts.measures[metric]
 
     def always_largest(self, metric: Metric) -> float:
         """What always answering with the class that has the most images would get."""
-        return self.counts.derived(ALWAYS_LARGEST[metric])
+        return self.counts.always_largest[metric]
 
     @computed_field
     @property
@@ -382,8 +349,8 @@ class RuleResult(_Record):
     views: Views
     temperature: float | None = Field(default=None, gt=0)
     """Class scores are divided by it before they become probabilities: fitted on the source
-    validation images, every domain weighing the same. 1 where they have no wrong answer to fit on;
-    None in records of versions that fitted none."""
+    validation images, every domain weighing the same. 1 where they have no wrong answer to fit
+    on."""
 
 
 class RunResult(_Record):
@@ -473,7 +440,8 @@ def read_result(path: Path) -> RunResult:
 
 def write_result(path: Path, result: RunResult) -> None:
     """The arrays first: a result that is there is whole."""
-    file = ConfusionFile()
-    content = result.model_dump(mode="json", by_alias=True, context=file)
-    file.write(path.with_name(CONFUSIONS))
+    places: dict[bytes, tuple[int, Array]] = {}
+    content = result.model_dump(mode="json", by_alias=True, context=places)
+    confusions = {str(number): counts for number, counts in places.values()}
+    write_arrays(path.with_name(CONFUSIONS), confusions, compress=True)
     write_json(path, {"format": FORMAT, **content})
