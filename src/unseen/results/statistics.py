@@ -61,13 +61,6 @@ def macro_mean(by_domain: Mapping[str, float], domains: Iterable[str]) -> float 
     return fmean(values)
 
 
-def evenly(rows: Array, most: int) -> Array:
-    """At most so many of the rows, evenly spaced from the first to the last."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
-
-
 def worst_domain(by_domain: Mapping[str, float]) -> tuple[str, float]:
     """Name and value of the lowest domain, the first of equal ones."""
     name = min(by_domain, key=by_domain.__getitem__)

@@ -28,6 +28,7 @@ from unseen.data.roles import Roles
 from unseen.methods.base import Method, SurveyingMethod, TrainingImages
 from unseen.networks.stages import Network, classifier_inputs
 from unseen.results.folder import RunFolder
+from unseen.results.statistics import evenly
 from unseen.settings.experiment import Experiment
 from unseen.training.build import Images
 from unseen.training.checkpoints import load_tensors, save_tensors
@@ -158,7 +159,7 @@ def _examples(
 ) -> Examples:
     """Of every domain that has any, in double precision on the CPU."""
     device = next(network.stage(network.head).parameters()).device
-    chosen = [_evenly(rows) for rows in rows_of.values() if len(rows)]
+    chosen = [evenly(rows, _MOST) for rows in rows_of.values() if len(rows)]
     label_of = stored.index.labels
     counts = [
         torch.from_numpy(shares(label_of[rows], by_class) / len(chosen)).float() for rows in chosen
@@ -177,12 +178,6 @@ def shares(labels: np.ndarray, by_class: bool) -> np.ndarray:
         return np.full(len(labels), 1 / len(labels))
     _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return 1 / (len(sizes) * sizes[class_of])
-
-
-def _evenly(rows: np.ndarray) -> np.ndarray:
-    if len(rows) <= _MOST:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _MOST).round().astype(np.int64)]
 
 
 def choose_penalty(
