@@ -11,7 +11,7 @@ from unseen.data import prepare as preparing
 from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.digits import Digits
 from unseen.data.datasets.folder import Folder
-from unseen.data.datasets.pacs import PACS
+from unseen.data.datasets.official_lists import PACS
 from unseen.data.images import to_square
 from unseen.data.prepare import prepare
 from unseen.errors import DataError

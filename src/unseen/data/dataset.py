@@ -1,10 +1,10 @@
-"""From settings to a dataset: where its files lie, and opening each dataset only once."""
+"""What a dataset is: an index of its images, a way to read each of them, and where it lies."""
 
 import hashlib
 import os
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -69,9 +69,8 @@ class Index:
         official_test: bool = False,
         remarks: Iterable[str] = (),
     ) -> "Index":
-        """Of images in a fixed order; classes and domains are sorted by name, unless given."""
-        found = {image.class_name for image in images if image.class_name}
-        classes = tuple(classes or sorted(found))
+        """Index images in a fixed order; classes and domains are sorted by name, unless given."""
+        classes = tuple(classes or sorted({image.class_name for image in images} - {""}))
         domains = tuple(sorted({image.domain for image in images}))
         labels = {"": UNLABELLED} | {name: label for label, name in enumerate(classes)}
         positions = {name: position for position, name in enumerate(domains)}
@@ -90,7 +89,7 @@ class Index:
         return len(self.names)
 
     def keep(self, rows: np.ndarray) -> "Index":
-        """The same index with these rows only (a boolean mask)."""
+        """Return the index of these rows alone (a boolean mask)."""
         return replace(
             self,
             names=tuple(name for name, wanted in zip(self.names, rows, strict=True) if wanted),
@@ -101,21 +100,21 @@ class Index:
 
     @property
     def labelled_domains(self) -> tuple[str, ...]:
-        """Those that can train a classifier and measure one."""
+        """The domains that can train a classifier and measure one."""
         without = set(self.domain_of[self.labels == UNLABELLED].tolist())
         return tuple(name for number, name in enumerate(self.domains) if number not in without)
 
     def rows(self, domain: str, split: Split | None = None) -> np.ndarray:
-        """Positions of a domain's images, or of those in one split."""
+        """Return the positions of a domain's images, or of those in one split."""
         chosen = self.domain_of == self.domains.index(domain)
         return np.flatnonzero(chosen if split is None else chosen & (self.splits == split))
 
     def count_classes(self) -> dict[str, dict[str, int]]:
-        """Images by domain and class; none where a domain has no labels."""
+        """Count images by domain and class; a domain without labels has none of any class."""
         return self._count(self.labels, self.classes)
 
     def count_splits(self) -> dict[str, dict[str, int]]:
-        """Images by domain and split: 'train', 'validation', 'test', 'unseen'."""
+        """Count images by domain and split: 'train', 'validation', 'test', 'unseen'."""
         return self._count(self.splits, [split.name.lower() for split in Split])
 
     def _count(self, values: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -129,7 +128,7 @@ class Index:
 
 
 class Published(NamedTuple):
-    """What is published about a dataset's size."""
+    """The size of a dataset as published, for whoever asks before the files are there."""
 
     domains: int
     classes: int
@@ -147,44 +146,53 @@ class Dataset(ABC):
     """Name below $UNSEEN_DATA where this dataset is looked for when no root is given."""
     name_as_root: ClassVar[bool] = False
     """The root may be a name that is no path on this machine."""
+    published_size: ClassVar[Published | None] = None
 
     def __init__(self, config: DataSettings, root: Path | None) -> None:
         self.config = config
         self.root = root
 
-    @classmethod
-    def published_size(cls) -> Published | None:
-        """Its size by publication, for whoever asks before the files are there."""
-        return None
-
     def index(self) -> Index:
-        """All images with labels, domains and splits; built when first asked for."""
+        """Return all images with labels, domains and splits; built when first asked for."""
         return self._index
 
     @cached_property
     def _index(self) -> Index:
-        index, config = self.build_index(), self.config
-        if config.official_splits:
+        index = self.build_index()
+        if self.config.official_splits:
             return index
-        drawn = held_out(index.names, config.validation_share, config.test_share, config.split_seed)
+        drawn = self.draw_splits(index.names)
         splits = np.where(index.splits == Split.UNSEEN, index.splits, drawn)
         return replace(index, splits=splits, official_test=False)
 
+    def draw_splits(
+        self, names: Iterable[str], published: Collection[Split | None] = ()
+    ) -> np.ndarray:
+        """Draw the split of each image by its name; kinds that are published are not drawn."""
+        config = self.config
+        return held_out(
+            names,
+            0 if Split.VALIDATION in published else config.validation_share,
+            0 if Split.TEST in published else config.test_share,
+            config.split_seed,
+        )
+
     @abstractmethod
     def build_index(self) -> Index:
-        """The images in a fixed order. Raises DataError saying what is missing or wrong."""
+        """Index the images in a fixed order. Raises DataError saying what is missing or wrong."""
 
     @abstractmethod
     def read(self, position: int) -> Image.Image:
-        """One image as RGB, 8 bits, upright. Raises DataError naming the image."""
+        """Return one image as RGB, 8 bits, upright. Raises DataError naming the image."""
 
     @abstractmethod
     def signature(self, position: int) -> str:
-        """Changes when the image may have changed; cheap (size and time of a file)."""
+        """Return a text that changes when the image may have changed; cheap, such as the size and
+        time of a file."""
 
     @abstractmethod
     def content(self, position: int) -> bytes:
-        """The bytes that decide what `read` gives, to be hashed."""
+        """Return the bytes that decide what `read` gives, to be hashed."""
 
 
 class ArrayDataset(Dataset):
@@ -192,7 +200,7 @@ class ArrayDataset(Dataset):
 
     @abstractmethod
     def pixels(self, position: int) -> np.ndarray:
-        """uint8 [height, width, 3], or [height, width] in shades of gray."""
+        """Return uint8 [height, width, 3], or [height, width] in shades of gray."""
 
     def read(self, position: int) -> Image.Image:
         return Image.fromarray(np.ascontiguousarray(self.pixels(position))).convert("RGB")
@@ -205,7 +213,7 @@ class ArrayDataset(Dataset):
 def held_out(
     names: Iterable[str], validation_share: float, test_share: float, seed: int
 ) -> np.ndarray:
-    """The `Split` of each image (uint8) where no official list exists, from its name and the seed.
+    """Draw the `Split` of each image (uint8), where no official list says it, from its name.
 
     Every image is drawn by itself, so adding a file moves no other one, and the shares hold in
     expectation within every class and domain. Changing one share leaves the other's images alone.
@@ -217,9 +225,9 @@ def held_out(
     return splits
 
 
-def draw(name: str, seed: int, purpose: str = "") -> float:
-    """A number in [0, 1) for an image, on every machine the same, another one for each purpose.
-    Accents count the same however the file system spells them."""
+def draw(name: str, seed: int | str, purpose: str = "") -> float:
+    """Return a number in [0, 1) for an image, on every machine the same, another one for each
+    purpose. Accents count the same however the file system spells them."""
     if not name.isascii():
         name = unicodedata.normalize("NFC", name)
     text = f"{seed}\0{purpose}{name}".encode(errors="surrogateescape")
@@ -227,8 +235,14 @@ def draw(name: str, seed: int, purpose: str = "") -> float:
     return (number >> 11) / 2**53
 
 
+def place_in_parts(ends: np.ndarray, position: int) -> tuple[int, int]:
+    """Return which of the parts that end before these positions holds an image, and its row."""
+    part = int(np.searchsorted(ends, position, side="right"))
+    return part, position - int(ends[part - 1] if part else 0)
+
+
 def open_dataset(settings: DataSettings) -> Dataset:
-    """The dataset of these settings, at the root they name or at the one that is known."""
+    """Open the dataset of these settings, at the root they name or at the one that is known."""
     kind: type[Dataset] = catalog.load("dataset", settings.name)
     if not isinstance(settings, kind.Config):
         settings = kind.Config(**settings.model_dump())
@@ -256,7 +270,7 @@ class OpenDatasets:
 
 
 def remember_root(name: str, root: Path) -> None:
-    """Later runs find the dataset there without being told."""
+    """Note where a dataset lies, so that later runs find it without being told."""
     file = cache_folder() / "roots.json"
     path = root.expanduser()
     place = str(path.resolve() if path.exists() else root)

@@ -19,9 +19,8 @@ _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 def open_image(
     source: Path | bytes, name: str, formats: tuple[str, ...] | None = None
 ) -> Image.Image:
-    """An upright RGB image of 8 bits; transparency lies on white. Raises DataError naming it.
-
-    `formats`, as Pillow names them, are the ones to be tried; all without.
+    """Return an upright RGB image of 8 bits; transparency lies on white. Raises DataError naming
+    it. `formats`, as Pillow names them, are the ones to be tried; without them, all are.
     """
     try:
         file = io.BytesIO(source) if isinstance(source, bytes) else source
@@ -30,11 +29,16 @@ def open_image(
             ImageOps.exif_transpose(image, in_place=True)
             return to_rgb(image)
     except Exception as error:  # decoders raise nearly anything when bytes are damaged
-        raise DataError(f"{name} is not a readable image: {_reason(error)}") from error
+        reason = str(error) or type(error).__name__
+        if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+            reason = f"it is too large ({error})"
+        elif isinstance(error, Image.UnidentifiedImageError):
+            reason = "its bytes are in no known image format"
+        raise DataError(f"{name} is not a readable image: {reason}") from error
 
 
 def to_square(image: Image.Image, size: int) -> np.ndarray:
-    """The whole image resized to uint8 [size, size, 3], bilinear and antialiased.
+    """Resize the whole image to uint8 [size, size, 3], bilinear and antialiased.
 
     Width first, then height: left to itself, Pillow chooses the order by shape and by its version.
     """
@@ -43,12 +47,12 @@ def to_square(image: Image.Image, size: int) -> np.ndarray:
 
 
 def is_image_name(name: str) -> bool:
-    """A visible file with an image's extension, in upper or lower case."""
+    """Whether this is a visible file with an image's extension, in upper or lower case."""
     return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """8 bits and three channels, from any mode."""
+    """Return 8 bits and three channels, from any mode."""
     if image.mode.split(";")[0] in _DEEP_MODES:
         return _from_deep(image).convert("RGB")
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
@@ -58,7 +62,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_deep(image: Image.Image) -> Image.Image:
-    """8-bit gray from 16-bit or float; Pillow itself would clip everything above 255."""
+    """Scale 16-bit or float to 8-bit gray; Pillow itself would clip everything above 255."""
     values = np.nan_to_num(np.asarray(image).astype(np.float64))
     highest = values.max()
     expected = (1.0, 255.0) if image.mode == "F" else (65535.0,)
@@ -66,51 +70,44 @@ def _from_deep(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(values.clip(0) * (255 / full)).astype(np.uint8))
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
-        return f"it is too large ({error})"
-    if isinstance(error, Image.UnidentifiedImageError):
-        return "its bytes are in no known image format"
-    return str(error) or type(error).__name__
+def images_below(folder: Path) -> Iterator[Path]:
+    """List all images in a folder and in those below it, in order of name; hidden ones are left
+    out."""
+    for base, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(base, name) for name in sorted(files) if is_image_name(name))
 
 
 def find_images(words: Iterable[str]) -> Iterator[Path]:
-    """Files as they are named; folders with all that is below them; patterns such as `a/*.jpg`.
+    """Find files as they are named; folders with all that is below them; patterns as `a/*.jpg`.
 
     They come in order of name, and are looked up as they are used: there may be any number.
     """
     for word in words:
-        found = False
-        for path in _matching(word):
-            for file in _below(path) if path.is_dir() else (path,):
-                found = True
-                yield file
-        if not found:
+        images = (
+            file
+            for path in _matching(word)
+            for file in (images_below(path) if path.is_dir() else (path,))
+        )
+        first = next(images, None)
+        if first is None:
             raise DataError(
                 f"{word} holds no images; expected files that end in {', '.join(EXTENSIONS)}"
             )
+        yield first
+        yield from images
 
 
 def _matching(word: str) -> Iterator[Path]:
-    if Path(word).exists():
-        yield Path(word)
-        return
     pattern = Path(word)
-    base = Path(pattern.anchor or ".")
-    names = sorted(base.glob(str(pattern.relative_to(pattern.anchor)))) if _is_pattern(word) else []
+    if pattern.exists():
+        yield pattern
+        return
+    base, is_pattern = Path(pattern.anchor or "."), any(sign in word for sign in "*?[")
+    names = sorted(base.glob(str(pattern.relative_to(pattern.anchor)))) if is_pattern else []
     if not names:
         raise DataError(f"there is no file or folder {word}, and nothing matches it as a pattern")
     for path in names:
         hidden = any(part.startswith(".") and part not in pattern.parts for part in path.parts)
         if not hidden and (path.is_dir() or is_image_name(path.name)):
             yield path
-
-
-def _is_pattern(word: str) -> bool:
-    return any(sign in word for sign in "*?[")
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for base, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(base) / name for name in sorted(files) if is_image_name(name))

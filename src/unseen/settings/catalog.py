@@ -71,7 +71,7 @@ DATASETS = _in_files(
     "unseen.data.datasets",
     {
         "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
-        "mnist": ("mnist:MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
+        "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
         "mnist_m": (
             "mnist:MNISTM",
             "MNIST, plain and blended with photographs (Ganin et al. 2016)",
@@ -88,9 +88,9 @@ DATASETS = _in_files(
             "Digits5",
             "MNIST, MNIST-M, USPS, SVHN and synthetic digits (Peng et al. 2019)",
         ),
-        "pacs": ("PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
+        "pacs": ("official_lists:PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
         "domainnet": (
-            "published_folders:DomainNet",
+            "official_lists:DomainNet",
             "586,575 images, 6 domains, 345 classes (Peng et al. 2019)",
         ),
         "vlcs": (

@@ -66,7 +66,7 @@ def outline(sweep: Sweep, name: str) -> Outline:
         built: Built = {}
         for base, index in zip(bases, indexes, strict=True):
             if index is None:
-                size = catalog.load("dataset", base.experiment.data.name).published_size()
+                size = catalog.load("dataset", base.experiment.data.name).published_size
                 parts += _published_part(sweep, base, size) if size else []
             else:
                 domains = index.domains if sweep.unseen else index.labelled_domains

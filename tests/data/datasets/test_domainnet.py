@@ -5,7 +5,7 @@ import pytest
 from tests.work import counted
 
 from unseen.data.dataset import Split
-from unseen.data.datasets.published_folders import DomainNet
+from unseen.data.datasets.official_lists import DomainNet
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unseen.data.dataset import Split
-from unseen.data.datasets.pacs import CLASSES, PACS
+from unseen.data.datasets.official_lists import PACS
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 
@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "PACS"
     for domain in ("photo", "sketch"):
         lines: dict[str, list[str]] = {part: [] for part in PARTS}
-        for label, name in enumerate(CLASSES, start=1):
+        for label, name in enumerate(PACS.classes, start=1):
             folder = root / "images" / domain / name
             folder.mkdir(parents=True)
             for part, file in (("train", "ä 1.jpg"), ("crossval", "2.jpg")):
@@ -45,7 +45,7 @@ def change(root: Path, name: str, old: str, new: str) -> None:
 def test_lists_decide(root: Path) -> None:
     index = pacs(root).index()
     assert index.domains == ("photo", "sketch")
-    assert index.classes == CLASSES
+    assert index.classes == PACS.classes
     assert len(index) == 28
     assert index.names[0] == "photo/dog/ä 1.jpg"
     assert index.labels[:7].tolist() == list(range(7))
@@ -97,7 +97,7 @@ def test_files_in_no_list_are_remarked(root: Path) -> None:
 
 
 def test_missing_files_are_listed_with_their_number(root: Path) -> None:
-    for name in CLASSES:
+    for name in PACS.classes:
         (root / "images/photo" / name / "2.jpg").unlink()
     with pytest.raises(DataError, match=r"name 7 of 28 files .*photo/dog/2\.jpg.*\(7 in all\)"):
         pacs(root).index()

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from sklearn import datasets as bundled  # pyright: ignore[reportMissingTypeStubs]
 
-from unseen.data.dataset import ArrayDataset, Index, held_out
+from unseen.data.dataset import ArrayDataset, Index
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 SIZE = 32
@@ -27,15 +27,8 @@ class Digits(ArrayDataset):
             f"{DOMAINS[domain]}/{label}/{number:04d}"
             for number, (domain, label) in enumerate(zip(domain_of, labels, strict=True))
         )
-        config = self.config
-        return Index(
-            tuple(str(digit) for digit in range(10)),
-            DOMAINS,
-            names,
-            labels,
-            domain_of,
-            held_out(names, config.validation_share, config.test_share, config.split_seed),
-        )
+        classes = tuple(str(digit) for digit in range(10))
+        return Index(classes, DOMAINS, names, labels, domain_of, self.draw_splits(names))
 
     def pixels(self, position: int) -> np.ndarray:
         return _digits()[2][position]
@@ -46,51 +39,44 @@ class Digits(ArrayDataset):
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, domains and pictures: always the same, so they are made once in a process."""
+    """Make labels, domains and pictures once in a process: they are always the same. The digits of
+    each class go in turn to the four domains."""
     bunch = cast(dict[str, np.ndarray], bundled.load_digits())
     labels = bunch["target"].astype(np.int64)
-    domain_of = _deal_out(labels)
-    return labels, domain_of, _render(bunch["images"], domain_of)
-
-
-def _deal_out(labels: np.ndarray) -> np.ndarray:
-    """The digits of each class in turn to the four domains."""
     domain_of = np.empty_like(labels)
     for label in np.unique(labels):
         positions = np.flatnonzero(labels == label)
         domain_of[positions] = np.arange(len(positions)) % len(DOMAINS)
-    return domain_of
+    return labels, domain_of, _render(bunch["images"], domain_of)
 
 
 def _render(drawings: np.ndarray, domain_of: np.ndarray) -> np.ndarray:
-    """uint8 [N, 32, 32, 3]; the random parts depend on the digit's number alone."""
+    """Paint uint8 [N, 32, 32, 3]; the random parts depend on the digit's number alone."""
     photographs = cast(dict[str, list[np.ndarray]], bundled.load_sample_images())["images"]
     images = np.empty((len(drawings), SIZE, SIZE, 3), dtype=np.uint8)
     for number, (drawing, domain) in enumerate(zip(drawings, domain_of, strict=True)):
         ink = _enlarge(drawing)
         random = np.random.default_rng([1797, number])
         if DOMAINS[domain] == "plain":
-            picture = ink[..., None] * np.full(3, 255.0)
+            picture = 255 * ink
         elif DOMAINS[domain] == "blended":
-            picture = np.abs(_patch(photographs, random) - ink[..., None] * 255.0)
+            picture = np.abs(_patch(photographs, random) - 255 * ink)
         elif DOMAINS[domain] == "coloured":
             picture = _coloured(ink, random)
-        else:
-            picture = _outlined(ink)[..., None] * np.full(3, 255.0)
+        else:  # black where the stroke begins or ends (ink of one half), white elsewhere
+            picture = 255 * (1 - 4 * ink * (1 - ink))
         images[number] = np.rint(picture.clip(0, 255))
     return images
 
 
 def _enlarge(drawing: np.ndarray) -> np.ndarray:
-    """8 x 8 strengths of 0..16 to a smooth stroke of 0..1 on 32 x 32."""
-    side = SIZE - 2 * MARGIN
-    smooth = Image.fromarray((drawing / 16).astype(np.float32)).resize(
-        (side, side), Image.Resampling.BICUBIC
-    )
+    """Turn 8 x 8 strengths of 0..16 into a smooth stroke of 0..1, [32, 32, 1]."""
+    small = Image.fromarray((drawing / 16).astype(np.float32))
+    smooth = small.resize((SIZE - 2 * MARGIN,) * 2, Image.Resampling.BICUBIC)
     strength = np.asarray(smooth, dtype=np.float64).clip(0, 1)
     stroke = np.tanh(5 * (strength - 0.45))
     lowest, highest = np.tanh(5 * np.array([-0.45, 0.55]))
-    return np.pad((stroke - lowest) / (highest - lowest), MARGIN)
+    return np.pad((stroke - lowest) / (highest - lowest), MARGIN)[..., None]
 
 
 def _patch(photographs: list[np.ndarray], random: np.random.Generator) -> np.ndarray:
@@ -100,15 +86,9 @@ def _patch(photographs: list[np.ndarray], random: np.random.Generator) -> np.nda
 
 
 def _coloured(ink: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A dark digit of one hue on a bright ground of another."""
+    """Paint a dark digit of one hue on a bright ground of another."""
     hue = random.random()
     other = hue + random.uniform(0.3, 0.7)
     ground = colorsys.hsv_to_rgb(hue, random.uniform(0.35, 0.8), random.uniform(0.85, 1))
     colour = colorsys.hsv_to_rgb(other % 1, random.uniform(0.7, 1), random.uniform(0.15, 0.45))
-    strength = ink[..., None]
-    return 255 * (strength * np.array(colour) + (1 - strength) * np.array(ground))
-
-
-def _outlined(ink: np.ndarray) -> np.ndarray:
-    """Black where the stroke begins or ends (ink of one half), white elsewhere."""
-    return 1 - 4 * ink * (1 - ink)
+    return 255 * (ink * np.array(colour) + (1 - ink) * np.array(ground))

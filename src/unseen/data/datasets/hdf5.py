@@ -7,23 +7,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unseen.data.dataset import ArrayDataset, Dataset, Index, LabelledImage, Split, held_out
-from unseen.data.files import existing_folder, first_few
+from unseen.data.dataset import (
+    ArrayDataset,
+    Dataset,
+    Index,
+    LabelledImage,
+    Split,
+    place_in_parts,
+)
+from unseen.data.files import existing_folder, file_state, first_few
 from unseen.errors import DataError
 from unseen.optional import require
 
-PARTS = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.TEST}
-SUFFIXES = (".hdf5", ".h5")
+SPLITS = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.TEST}
 LAYOUT = (
     "a folder with files '<domain>_{train,val,test}.hdf5', each with the arrays "
     "'images' [N, height, width, 3] of uint8 and 'labels' [N]"
 )
 
 
-class Part(NamedTuple):
+class HDF5File(NamedTuple):
+    """The images of one domain and split, and their labels."""
+
     domain: str
     split: Split
-    file: Path
+    path: Path
     labels: np.ndarray
 
 
@@ -40,66 +48,73 @@ class HDF5(ArrayDataset):
         test_is_whole_domain: bool = False
         """Test files repeat the training images, so they count only for an unseen domain (PACS)."""
 
+    config: Config
+
     def __init__(self, config: Config, root: Path | None) -> None:
         super().__init__(config, root)
-        self.options = config
         self._h5py = require("h5py", "hdf5")
         self._lock = threading.Lock()
-        self._open_files: dict[Path, Any] = {}
+        self._opened: dict[Path, Any] = {}
 
     def build_index(self) -> Index:
-        parts = self._parts
-        classes = self._classes(parts)
+        files = self._files
+        classes, first = self._classes(files), self.config.first_label
         images = [
-            LabelledImage(f"{part.file.stem}/{row:06d}", classes[label], part.domain)
-            for part in parts
-            for row, label in enumerate(part.labels - self.options.first_label)
+            LabelledImage(f"{file.path.stem}/{row:06d}", classes[label - first], file.domain)
+            for file in files
+            for row, label in enumerate(file.labels)
         ]
-        official = any(part.split == Split.TEST for part in parts)
-        return Index.of(images, self._splits(parts, images), classes, official_test=official)
-
-    @cached_property
-    def _rows(self) -> list[tuple[Path, int, str]]:
-        """For each image its file, row and the file's state."""
-        rows: list[tuple[Path, int, str]] = []
-        for part in self._parts:
-            state = part.file.stat()
-            signature = f"{state.st_size} {state.st_mtime_ns} bgr={self.options.bgr}"
-            rows += [(part.file, row, signature) for row in range(len(part.labels))]
-        return rows
+        # a domain without a val file gives a share of its train images, by name
+        drawn = self.draw_splits((image.name for image in images), [Split.TEST])
+        splits = np.repeat([file.split for file in files], [len(file.labels) for file in files])
+        validated = {file.domain for file in files if file.split == Split.VALIDATION}
+        alone = np.array([image.domain not in validated for image in images])
+        splits = np.where(alone & (splits == Split.TRAIN), drawn, splits)
+        official = any(file.split == Split.TEST for file in files)
+        return Index.of(images, splits, classes, official_test=official)
 
     def signature(self, position: int) -> str:
-        return self._rows[position][2]
+        number, _ = place_in_parts(self._ends, position)
+        return f"{self._states[number]} bgr={self.config.bgr}"
 
     def pixels(self, position: int) -> np.ndarray:
-        file, row, _ = self._rows[position]
+        number, row = place_in_parts(self._ends, position)
+        path = self._files[number].path
         try:
             with self._lock:
-                if file not in self._open_files:
-                    self._open_files[file] = self._h5py.File(file, "r")
-                pixels = self._open_files[file]["images"][row]
+                if path not in self._opened:
+                    self._opened[path] = self._h5py.File(path, "r")
+                pixels = self._opened[path]["images"][row]
         except OSError as error:
             name = self.index().names[position]
-            raise DataError(f"{name} cannot be read from {file}: {error}") from error
-        return pixels[..., ::-1] if self.options.bgr else pixels
+            raise DataError(f"{name} cannot be read from {path}: {error}") from error
+        return pixels[..., ::-1] if self.config.bgr else pixels
 
     @cached_property
-    def _parts(self) -> list[Part]:
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([len(file.labels) for file in self._files])
+
+    @cached_property
+    def _states(self) -> list[str]:
+        return [file_state(file.path) for file in self._files]
+
+    @cached_property
+    def _files(self) -> list[HDF5File]:
         root = existing_folder(self.root, LAYOUT)
-        parts: list[Part] = []
-        for file in sorted(root.iterdir()):
-            domain, _, part = file.stem.rpartition("_")
-            if file.suffix.lower() in SUFFIXES and domain and part in PARTS:
-                split = PARTS[part]
-                if split == Split.TEST and self.options.test_is_whole_domain:
+        files: list[HDF5File] = []
+        for path in sorted(root.iterdir()):
+            domain, _, part = path.stem.rpartition("_")
+            if path.suffix.lower() in (".hdf5", ".h5") and domain and part in SPLITS:
+                split = SPLITS[part]
+                if split == Split.TEST and self.config.test_is_whole_domain:
                     split = Split.UNSEEN
-                parts.append(Part(domain, split, file, self._labels(file)))
-        if not parts:
+                files.append(HDF5File(domain, split, path, self._labels(path)))
+        if not files:
             raise DataError(f"no HDF5 files of that form in {root}; expected {LAYOUT}")
-        return parts
+        return files
 
     def _labels(self, file: Path) -> np.ndarray:
-        """The labels of a file, after a look at the shape and kind of its images."""
+        """Read the labels of a file, after a look at the shape and kind of its images."""
         try:
             with self._h5py.File(file, "r") as opened:
                 images, labels = opened["images"], np.asarray(opened["labels"][()]).ravel()
@@ -114,10 +129,9 @@ class HDF5(ArrayDataset):
             raise DataError(f"{file} holds no images; fill or remove it")
         return labels.astype(np.int64)
 
-    def _classes(self, parts: list[Part]) -> tuple[str, ...]:
-        first = self.options.first_label
-        present = sorted({int(label) for part in parts for label in np.unique(part.labels)})
-        names = self.options.class_names
+    def _classes(self, files: list[HDF5File]) -> tuple[str, ...]:
+        first, names = self.config.first_label, self.config.class_names
+        present = sorted({int(label) for file in files for label in np.unique(file.labels)})
         last = first + len(names) - 1 if names else present[-1]
         strange = [str(label) for label in present if not first <= label <= last]
         if strange:
@@ -126,12 +140,3 @@ class HDF5(ArrayDataset):
                 f"set data.first_label (now {first}) or data.class_names"
             )
         return names or tuple(str(label) for label in range(first, last + 1))
-
-    def _splits(self, parts: list[Part], images: list[LabelledImage]) -> np.ndarray:
-        """By file; a domain without a val file gives a share of its train images, by name."""
-        names = [image.name for image in images]
-        drawn = held_out(names, self.config.validation_share, 0, self.config.split_seed)
-        splits = np.repeat([part.split for part in parts], [len(part.labels) for part in parts])
-        validated = {part.domain for part in parts if part.split == Split.VALIDATION}
-        alone = np.array([image.domain not in validated for image in images])
-        return np.where(alone & (splits == Split.TRAIN), drawn, splits)

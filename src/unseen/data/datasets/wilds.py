@@ -6,14 +6,13 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from unseen.data.dataset import Dataset, Index, LabelledImage, Split, held_out
+from unseen.data.dataset import Dataset, Index, LabelledImage, Split
 from unseen.data.files import FileDataset, existing_folder, first_few
 from unseen.errors import DataError, nearest
-from unseen.settings.experiment import NEUTRAL_AT_DEFAULT
 
 IN_DOMAIN = {"train": Split.TRAIN, "id_val": Split.VALIDATION, "id_test": Split.TEST}
 
@@ -47,7 +46,7 @@ class Wilds(FileDataset):
     """A subclass reads its table."""
 
     class Config(Dataset.Config):
-        domains: Annotated[Literal["places", "parts"], NEUTRAL_AT_DEFAULT] = "places"
+        domains: Literal["places", "parts"] = "places"
         """What a domain is: a place (hospital, camera, region of the world), or a part of the
         official split: `train` (with its held-out images), `val` and `test`."""
 
@@ -59,40 +58,33 @@ class Wilds(FileDataset):
     published: ClassVar[Mapping[str, int]]
     """Images in each part of the official split."""
 
-    def __init__(self, config: Config, root: Path | None) -> None:
-        super().__init__(config, root)
-        self.by_part = config.domains == "parts"
+    config: Config
 
     @abstractmethod
     def rows(self, folder: Path) -> Iterator[Row]:
-        """The images in the table."""
+        """Read the images in the table."""
 
     def find(self) -> tuple[Index, Path]:
         layout = f"the unpacked folder of WILDS with {self.table}"
         root = existing_folder(self.root, layout)
-        inside = [
-            place for place in (root, *sorted(root.iterdir())) if (place / self.table).is_file()
-        ]
-        if not inside:
+        places = (root, *sorted(root.iterdir()))
+        folder = next((place for place in places if (place / self.table).is_file()), None)
+        if folder is None:
             raise DataError(f"no {self.table} in {root} or a folder in it; expected {layout}")
-        folder = inside[0]
-        rows = [row for row in self.rows(folder) if row.part or not self.by_part]
+        by_part = self.config.domains == "parts"
+        rows = [row for row in self.rows(folder) if row.part or not by_part]
         self._check(folder, rows)
         images = [
-            LabelledImage(row.file, row.class_name, row.part if self.by_part else row.place)
+            LabelledImage(row.file, row.class_name, row.part if by_part else row.place)
             for row in rows
         ]
-        config = self.config
-        names = [image.name for image in images]
-        drawn = held_out(names, config.validation_share, config.test_share, config.split_seed)
-        splits = np.array(
-            [
-                draw if row.split is None or (self.by_part and row.part != "train") else row.split
-                for row, draw in zip(rows, drawn, strict=True)
-            ]
-        )
-        remarks = self._differences(rows)
-        return Index.of(images, splits, self.classes or None, remarks=remarks), folder
+        drawn = self.draw_splits(row.file for row in rows)
+        splits = [
+            draw if row.split is None or (by_part and row.part != "train") else row.split
+            for row, draw in zip(rows, drawn, strict=True)
+        ]
+        classes, remarks = self.classes or None, self._differences(rows)
+        return Index.of(images, np.array(splits), classes, remarks=remarks), folder
 
     def _check(self, folder: Path, rows: list[Row]) -> None:
         if not rows:
@@ -118,10 +110,12 @@ class Wilds(FileDataset):
             )
 
     def _differences(self, rows: list[Row]) -> list[str]:
+        """Return a remark for every number that is not the published one."""
         counts = Counter(row.part for row in rows)
         classes = len({row.class_name for row in rows})
-        remarks = [f"{classes} classes have images; {self.n_classes} are published"]
-        remarks = remarks if classes != self.n_classes else []
+        remarks: list[str] = []
+        if classes != self.n_classes:
+            remarks.append(f"{classes} classes have images; {self.n_classes} are published")
         return remarks + [
             f"the official {part} part has {counts[part]:,} images; {count:,} are published"
             for part, count in self.published.items()
@@ -132,15 +126,12 @@ class Wilds(FileDataset):
 class Camelyon17(Wilds):
     """Tissue with and without a tumour, from five hospitals; official test: hospital_2."""
 
-    folder_name: ClassVar[str | None] = "camelyon17_v1.0"
-    table: ClassVar[str] = "metadata.csv"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("patient", "node", "x_coord", "y_coord"),
-        *("tumor", "center", "split"),
-    )
-    classes: ClassVar[tuple[str, ...]] = ("normal", "tumor")
-    n_classes: ClassVar[int] = 2
-    published: ClassVar[Mapping[str, int]] = {"train": 335_996, "val": 34_904, "test": 85_054}
+    folder_name = "camelyon17_v1.0"
+    table = "metadata.csv"
+    columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
+    classes = ("normal", "tumor")
+    n_classes = 2
+    published: ClassVar = {"train": 335_996, "val": 34_904, "test": 85_054}
 
     def rows(self, folder: Path) -> Iterator[Row]:
         names = {"0": "normal", "1": "tumor"}
@@ -156,11 +147,11 @@ class Camelyon17(Wilds):
 class IWildCam(Wilds):
     """Animals by camera traps, 323 places; classes are numbers unless categories.csv is there."""
 
-    folder_name: ClassVar[str | None] = "iwildcam_v2.0"
-    table: ClassVar[str] = "metadata.csv"
-    columns: ClassVar[tuple[str, ...]] = ("split", "location_remapped", "filename", "y")
-    n_classes: ClassVar[int] = 182
-    published: ClassVar[Mapping[str, int]] = {"train": 145_277, "val": 14_961, "test": 42_791}
+    folder_name = "iwildcam_v2.0"
+    table = "metadata.csv"
+    columns = ("split", "location_remapped", "filename", "y")
+    n_classes = 182
+    published: ClassVar = {"train": 145_277, "val": 14_961, "test": 42_791}
 
     def rows(self, folder: Path) -> Iterator[Row]:
         categories = folder / "categories.csv"
@@ -177,12 +168,12 @@ class IWildCam(Wilds):
 class FMoW(Wilds):
     """Land use from satellites, by region of the world; the official split is by year."""
 
-    folder_name: ClassVar[str | None] = "fmow_v1.1"
-    table: ClassVar[str] = "rgb_metadata.csv"
-    columns: ClassVar[tuple[str, ...]] = ("split", "category", "country_code", "timestamp")
-    classes: ClassVar[tuple[str, ...]] = tuple(LAND_USE.split())
-    n_classes: ClassVar[int] = 62
-    published: ClassVar[Mapping[str, int]] = {"train": 99_673, "val": 19_915, "test": 22_108}
+    folder_name = "fmow_v1.1"
+    table = "rgb_metadata.csv"
+    columns = ("split", "category", "country_code", "timestamp")
+    classes = tuple(LAND_USE.split())
+    n_classes = 62
+    published: ClassVar = {"train": 99_673, "val": 19_915, "test": 22_108}
 
     def rows(self, folder: Path) -> Iterator[Row]:
         countries = _table(folder / "country_code_mapping.csv", ("alpha-3", "region"))
@@ -190,28 +181,26 @@ class FMoW(Wilds):
         for number, line in enumerate(_table(folder / self.table, self.columns)):
             if line["split"] == "seq":  # kept back by the publishers
                 continue
-            part = _part_by_year(line["split"], int(line["timestamp"][:4]))
+            split, year = line["split"], int(line["timestamp"][:4])
+            part = "train" if year < 2013 else "val" if year < 2016 else "test"
+            if part not in ("train", split):
+                part = ""
             region = regions.get(line["country_code"]) or "Other"
             file = f"images/rgb_img_{number}.png"
-            yield Row(file, line["category"], region, part, SPLITS.get(line["split"]))
-
-
-def _part_by_year(split: str, year: int) -> str:
-    if year < 2013:
-        return "train"
-    later = "val" if year < 2016 else "test"
-    return later if split == later else ""
+            yield Row(file, line["category"], region, part, SPLITS.get(split))
 
 
 def _table(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Read the lines of a CSV file that has at least these columns."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)
-            absent = [column for column in columns if column not in (reader.fieldnames or ())]
+            there = reader.fieldnames or ()
+            absent = [column for column in columns if column not in there]
             if absent:
                 raise DataError(
-                    f"{file} has no column {', '.join(absent)} (found: "
-                    f"{', '.join(reader.fieldnames or ())}); it is another file than the published"
+                    f"{file} has no column {', '.join(absent)} (found: {', '.join(there)}); "
+                    "it is another file than the published"
                 )
             yield from reader
     except (OSError, UnicodeDecodeError, csv.Error) as error:
