@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unseen.data.dataset import Index, LabelledImage, Split
-from unseen.data.roles import choose_roles, remarks_on_images
+from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment
 
@@ -29,7 +29,7 @@ def said(counts: dict[str, dict[str, dict[Split, int]]], **changes: Any) -> list
     experiment: Experiment = load_experiment("digits/aggregate", changes)
     index = make_index(counts)
     data = experiment.data.model_copy(update={"unseen_domain": ("c",)})
-    return remarks_on_images(index, choose_roles(index, data), experiment)
+    return warnings_about_images(index, choose_roles(index, data), experiment)
 
 
 def sizes(cat: int, dog: int, validation: int = 30) -> dict[str, dict[Split, int]]:

@@ -45,7 +45,7 @@ def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
     pixels = state.images.prepared.batch(rows).permute(0, 2, 3, 1).numpy()
     assert (kept["mistakes/images"] == pixels).all()
     state.method.eval()
-    (images,) = state.feed.unlabelled(rows)
+    (images,) = state.feed.images(rows)
     with torch.no_grad():
         confidence, called = state.method.predict(images).softmax(dim=1).max(dim=1)
     assert (kept["mistakes/predicted"] == called.numpy()).all()

@@ -7,11 +7,9 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,13 +31,13 @@ GIVEN_UP_AFTER = 24 * 3600  # seconds without a write; for builders on other mac
 
 
 def cache_folder() -> Path:
-    """$UNSEEN_CACHE, or ~/.cache/unseen."""
+    """Return $UNSEEN_CACHE, or ~/.cache/unseen."""
     chosen = os.environ.get("UNSEEN_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "unseen"
 
 
 def read_if_whole(file: Path) -> dict[str, Any]:
-    """What a small file in the cache holds; nothing, if it is missing or damaged."""
+    """Return what a small file in the cache holds; nothing, if it is missing or damaged."""
     try:
         return dict(read_json(file))
     except (UnseenError, OSError, TypeError, ValueError):
@@ -47,7 +45,7 @@ def read_if_whole(file: Path) -> dict[str, Any]:
 
 
 def encode(pixels: np.ndarray, form: Form) -> bytes:
-    """One image as it is stored: raw, or as JPEG of hardly visible loss (benchmarks/)."""
+    """Turn one image into what is stored: raw, or JPEG of hardly visible loss (benchmarks/)."""
     if form == "decoded":
         return pixels.tobytes()
     buffer = io.BytesIO()
@@ -55,46 +53,31 @@ def encode(pixels: np.ndarray, form: Form) -> bytes:
     return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A cache that was opened and checked."""
+class StoredImages:
+    """A cache that was opened and checked: uint8 [n, size, size, 3] by row."""
 
-    folder: Path
-    form: Form
-    size: int
-    left_out: dict[str, str]
-    """Unreadable images by name, with the reason."""
-    count: int
-
-    def reader(self) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from rows to uint8 [n, size, size, 3]."""
-        if self.form == "decoded":
-            shape = (self.count, self.size, self.size, 3)
-            pixels = np.asarray(np.memmap(self.folder / IMAGES, np.uint8, "r", shape=shape))
-            return pixels.__getitem__
-        return EncodedReader(self.folder, self.size).read
-
-
-class EncodedReader:
-    """Decodes on all cores; the blob stays on disk and in the system's page cache."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self.size = size
-        self.blob = np.memmap(folder / IMAGES, np.uint8, "r")
-        self.offsets = np.load(folder / OFFSETS)
-
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(os.cpu_count())
+    def __init__(self, folder: Path, form: Form, size: int, count: int, left_out: dict[str, str]):
+        self.form, self.size = form, size
+        self.left_out = left_out
+        """Unreadable images by name, with the reason."""
+        self._bytes = np.memmap(folder / IMAGES, np.uint8, "r")
+        if form == "decoded":
+            self._pixels = np.asarray(self._bytes).reshape(count, size, size, 3)
+        else:  # decoded on all cores; the bytes stay on disk and in the system's page cache
+            self._offsets = np.load(folder / OFFSETS)
+            self._pool = ThreadPoolExecutor(os.cpu_count())
 
     def read(self, rows: np.ndarray) -> np.ndarray:
+        """Return the pixels of these rows."""
+        if self.form == "decoded":
+            return self._pixels[rows]
         pixels = np.empty((len(rows), self.size, self.size, 3), dtype=np.uint8)
 
         def decode(place: int) -> None:
-            start, end = self.offsets[rows[place]], self.offsets[rows[place] + 1]
-            pixels[place] = np.asarray(Image.open(io.BytesIO(self.blob[start:end].tobytes())))
+            start, end = self._offsets[rows[place]], self._offsets[rows[place] + 1]
+            pixels[place] = np.asarray(Image.open(io.BytesIO(self._bytes[start:end].tobytes())))
 
-        list(self.pool.map(decode, range(len(rows))))
+        list(self._pool.map(decode, range(len(rows))))
         return pixels
 
 
@@ -102,9 +85,8 @@ class Builder:
     """Collects prepared images in a folder of its own, which enters the cache once complete."""
 
     def __init__(self, folder: Path, form: Form, size: int) -> None:
-        self.final = folder
+        self.final, self.size = folder, size
         self.form: Form = form
-        self.size = size
         self.offsets = [0]
         mark = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.folder = folder.parent / f"{BUILDING}{mark}"
@@ -119,7 +101,7 @@ class Builder:
         self.offsets.append(self.offsets[-1] + len(data))
 
     def finish(self, left_out: dict[str, str]) -> None:
-        """Everything reaches the disk, then the manifest, then the final name."""
+        """Bring everything to the disk, then the manifest, then the final name."""
         _sync(self._stream)
         self._stream.close()
         if self.form == "encoded":
@@ -138,16 +120,15 @@ class Builder:
         self._install()
 
     def _install(self) -> None:
-        """Another process may have been faster (its work is kept), or have left a damaged cache."""
+        """Take the final name, unless another process was faster; a damaged cache is removed."""
         while not open_stored(self.final):
             try:
                 self.folder.rename(self.final)
-                return
             except OSError:
-                aside = self.folder.with_name(f"{self.folder.name}-damaged")
                 if not self.final.exists():
                     raise
                 if not open_stored(self.final):
+                    aside = self.folder.with_name(f"{self.folder.name}-damaged")
                     self.final.rename(aside)
                     shutil.rmtree(aside, ignore_errors=True)
 
@@ -156,18 +137,14 @@ class Builder:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def open_stored(folder: Path) -> Stored | None:
-    """The cache in this folder; None when there is none, or when it is incomplete."""
-    manifest = read_if_whole(folder / MANIFEST)
+def open_stored(folder: Path) -> StoredImages | None:
+    """Open the cache in this folder; None when there is none, or when it is incomplete."""
+    about = read_if_whole(folder / MANIFEST)
     try:
-        if manifest["version"] != PREPARATION_VERSION:
+        sizes = {name: (folder / name).stat().st_size for name in about["bytes"]}
+        if about["version"] != PREPARATION_VERSION or sizes != about["bytes"]:
             return None
-        for name, size in manifest["bytes"].items():
-            if (folder / name).stat().st_size != size:
-                return None
-        return Stored(
-            folder, manifest["form"], manifest["size"], manifest["left_out"], manifest["count"]
-        )
+        return StoredImages(folder, about["form"], about["size"], about["count"], about["left_out"])
     except (KeyError, OSError):
         return None
 
@@ -183,23 +160,24 @@ def remove_leftovers(parent: Path) -> None:
 
 @contextmanager
 def writing_to(
-    folder: Path, needed: int, otherwise: str = "set data.cache=encoded"
+    folder: Path,
+    needed: int,
+    what: str = "the cache",
+    otherwise: str = "set UNSEEN_CACHE to a folder on a larger disk, or data.cache=encoded",
 ) -> Generator[None]:
-    """To write so many bytes there: a full or read-only disk becomes a DataError, which says what
-    takes less room."""
+    """Check that so many bytes fit into a folder, and write them inside: a full or read-only disk
+    becomes a DataError, which says what to do."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise DataError(
-                f"the cache needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB "
-                f"left; set UNSEEN_CACHE to a folder on a larger disk, or {otherwise}"
+                f"{what} needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB left; "
+                f"{otherwise}"
             )
         yield
     except OSError as error:
-        raise DataError(
-            f"the cache {folder} cannot be written ({error}); set UNSEEN_CACHE to another folder"
-        ) from error
+        raise DataError(f"{folder} cannot be written ({error}); {otherwise}") from error
 
 
 def _sync(stream: Any) -> None:
@@ -210,15 +188,13 @@ def _sync(stream: Any) -> None:
 def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
 def _idle(folder: Path) -> float:
-    """Seconds since anything in it was written."""
+    """Return the seconds since anything in it was written."""
     try:
         return time.time() - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
     except OSError:

@@ -1,5 +1,5 @@
 """Features from the frozen part of a network that stand in for images: plain ones, which measure
-and train, and those of augmented views, which only train."""
+and train, and those of augmented copies, which only train."""
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
@@ -48,11 +48,11 @@ class FeatureFile(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, in the preferred format."""
+        """The size in bytes, in the preferred format."""
         return int(np.prod(self.shape)) * np.dtype(self.formats[0]).itemsize
 
     def open(self) -> np.ndarray | None:
-        """None when it was not made yet, or when it is incomplete."""
+        """Open the array; None when it was not made yet, or when it is incomplete."""
         try:
             values = np.load(self.path, mmap_mode="r")
         except (OSError, ValueError):
@@ -62,7 +62,7 @@ class FeatureFile(NamedTuple):
         return np.asarray(values)
 
     def write(self, parts: Parts) -> None:
-        """Part by part, into a file that appears once it is complete."""
+        """Write part by part, into a file that appears once it is complete."""
         for number_format in self.formats:
             try:
                 return self._write(parts(), np.dtype(number_format))
@@ -83,43 +83,42 @@ class FeatureFile(NamedTuple):
 
     @contextmanager
     def claimed(self) -> Generator[bool]:
-        """Whether this process may make it: no other one is just doing so. The claim ends with its
-        process, however that ends; what a killed one was writing is removed."""
+        """Say whether this process may make it: no other one is just doing so. The claim ends with
+        its process, however that ends; what a killed one was writing is removed."""
+        if fcntl is None:
+            yield True
+            return
         place = cache_folder() / "locks" / f"{self.name}.lock"
         with room_for(0):
             place.parent.mkdir(parents=True, exist_ok=True)
             stream = place.open("w")
         with stream:
-            mine = fcntl is None or _lock(stream.fileno())
-            if mine and fcntl is not None:
-                for leftover in features_folder().glob(f".{self.path.name}.*.partial"):
-                    leftover.unlink(missing_ok=True)
-            yield mine
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            for leftover in self.path.parent.glob(f".{self.path.name}.*.partial"):
+                leftover.unlink(missing_ok=True)
+            yield True
 
 
 def features_folder() -> Path:
+    """Return the place of all features in the cache."""
     return cache_folder() / "features"
 
 
 def room_for(needed: int) -> AbstractContextManager[None]:
-    """To write so many bytes of features: refused where the disk is too full for them."""
-    return writing_to(features_folder(), needed, "choose fewer network.views")
-
-
-def _lock(file: int) -> bool:
-    assert fcntl is not None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    """Refuse to write so many bytes of features where the disk is too full for them."""
+    larger = "set UNSEEN_CACHE to a folder on a larger disk, or choose fewer network.views"
+    return writing_to(features_folder(), needed, "the cache", larger)
 
 
 class StoredViews(NamedTuple):
-    """Features of augmented views, each in an array of its own."""
+    """Features of augmented copies of images, one copy of each image in an array."""
 
     rows: np.ndarray
-    """The images that the views are made of, in the order of the arrays."""
+    """The images that are copied, in the order of the arrays."""
     values: tuple[np.ndarray, ...]
 
 
@@ -131,49 +130,43 @@ class StoredFeatures:
 
     def __init__(self, index: Index, values: np.ndarray, views: StoredViews | None = None) -> None:
         """`values` has a row for each image; maps have their channels last."""
-        self.index = index
-        self.values = values
-        self.views = views
-        self._places = np.zeros(0, dtype=np.int64)
+        self.index, self.values, self.views = index, values, views
+        self._places = np.full(len(index), -1)
         if views is not None:
-            self._places = np.full(len(index), -1)
             self._places[views.rows] = np.arange(len(views.rows))
 
     def batch(self, positions: np.ndarray) -> Tensor:
-        """Of the images as they are."""
+        """Return the features of the images as they are."""
         return channels_first(torch.as_tensor(self.values[positions]))
 
     def training_batch(self, positions: np.ndarray, keys: Tensor) -> Tensor:
-        """Of a version of each image that its key chooses: one of the views, or the image as it is,
-        all equally likely."""
+        """Return the features of a version of each image that its key chooses: the image as it is,
+        or one of its augmented copies, all equally likely."""
         if self.views is None:
             return self.batch(positions)
-        views = self.views.values
-        chosen = chosen_versions(keys, len(views)).numpy()
-        found = torch.empty((len(positions), *self.values.shape[1:]), dtype=torch.float32)
-        for version in range(len(views) + 1):
-            here = np.flatnonzero(chosen == version)
-            if version == 0:
-                rows = self.values[positions[here]]
-            else:
-                rows = views[version - 1][self._places[positions[here]]]
-            found[torch.as_tensor(here)] = torch.as_tensor(rows).float()
-        return channels_first(found)
+        copies = self.views.values
+        chosen = chosen_versions(keys, len(copies)).numpy()
+        features = np.empty((len(positions), *self.values.shape[1:]), dtype=np.float32)
+        for version, values in enumerate((self.values, *copies)):
+            here = chosen == version
+            rows = positions[here]
+            features[here] = values[self._places[rows] if version else rows]
+        return channels_first(torch.as_tensor(features))
 
 
-def chosen_versions(keys: Tensor, views: int) -> Tensor:
-    """For each key 0, the image as it is, or the number of a view from 1 on."""
+def chosen_versions(keys: Tensor, copies: int) -> Tensor:
+    """Choose for each key 0, the image as it is, or the number of an augmented copy from 1 on."""
     draws = uniform(keys, 1, randomness.VIEWS)[:, 0]
-    return (draws * (views + 1)).long().clamp(max=views)
+    return (draws * (copies + 1)).long().clamp(max=copies)
 
 
 def channels_first(stored: Tensor) -> Tensor:
-    """Maps as networks take them, without moving anything in memory; other features stay."""
+    """Turn maps to what networks take, without moving anything in memory; other features stay."""
     return stored.permute(0, 3, 1, 2) if stored.ndim == 4 else stored
 
 
 def as_stored(features: Tensor) -> np.ndarray:
-    """The opposite of `channels_first`, as it is written to disk."""
+    """Turn features to what is written to disk, the opposite of `channels_first`."""
     if features.ndim == 4:
         features = features.permute(0, 2, 3, 1)
     return features.float().contiguous().cpu().numpy()

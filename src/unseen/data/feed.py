@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -32,35 +33,34 @@ class Process(NamedTuple):
 class Feed:
     """What a network sees: pixels scaled as it expects them, or features as they were stored."""
 
-    images: PreparedImages | StoredFeatures
+    source: PreparedImages | StoredFeatures
     scale: PixelScale
     process: Process
 
     def training(
         self, sampler: Sampler, settings: AugmentSettings, seed: int, steps: range
     ) -> Iterator[DomainBatch]:
-        """One augmented batch a step. Reading runs a step ahead, augmenting on the device."""
-        rank, world_size = self.process.rank, self.process.world_size
-        pixels = isinstance(self.images, PreparedImages)
-        mixing = pixels and settings.amplitude_mix > 0
+        """Yield one augmented batch a step. Reading runs a step ahead, augmenting on the device."""
+        source, (device, rank, world_size) = self.source, self.process
+        pixels = isinstance(source, PreparedImages)
 
         def read(step: int) -> tuple[Tensor, ...]:
             rows, domains, places = sampler.positions(step, rank, world_size)
-            labels = torch.as_tensor(self.images.index.labels[rows])
+            labels = torch.as_tensor(source.index.labels[rows])
             if sampler.target_size:
                 target_rows, target_places = sampler.target_positions(step, rank, world_size)
                 rows = np.concatenate([rows, target_rows])
                 places = np.concatenate([places, target_places])
             keys = image_keys(seed, step, torch.as_tensor(places))
             about = (torch.as_tensor(domains), torch.as_tensor(rows), step_key(seed, step))
+            if isinstance(source, StoredFeatures):
+                return source.training_batch(rows, keys), keys, labels, *about
             partners = ()
-            if mixing:
-                partners = (self.images.batch(sampler.partners(keys, domains)),)
-            return self._read(rows, keys), keys, labels, *about, *partners
+            if settings.amplitude_mix > 0:
+                partners = (source.batch(sampler.partners(keys, domains)),)
+            return source.batch(rows), keys, labels, *about, *partners
 
-        for images, keys, labels, domains, rows, key, *partners in _ahead(
-            read, steps, self.process.device
-        ):
+        for images, keys, labels, domains, rows, key, *partners in _prefetch(read, steps, device):
             if pixels:
                 images = augment(images, keys, settings, self.scale, *partners)
             n = len(labels)
@@ -69,11 +69,6 @@ class Feed:
                 images[:n], labels, domains, keys[:n], sampler.n_domains, rows[:n], key, target
             )
 
-    def _read(self, rows: np.ndarray, keys: Tensor) -> Tensor:
-        if isinstance(self.images, StoredFeatures):
-            return self.images.training_batch(rows, keys)
-        return self.images.batch(rows)
-
     def augmented(
         self,
         rows: np.ndarray,
@@ -81,37 +76,37 @@ class Feed:
         settings: AugmentSettings,
         partners: np.ndarray | None = None,
     ) -> Iterator[Tensor]:
-        """Pixels of images in order, each augmented by its key; `partners` are the rows of images
-        to mix them with, where the settings ask for it."""
+        """Yield pixels of images in order, each augmented by its key; `partners` are the rows of
+        images to mix them with, where the settings ask for it."""
 
         def read(start: int) -> tuple[Tensor, ...]:
             part = slice(start, start + BATCH)
-            others = () if partners is None else (self.images.batch(partners[part]),)
-            return self.images.batch(rows[part]), keys[part], *others
+            others = () if partners is None else (self.source.batch(partners[part]),)
+            return self.source.batch(rows[part]), keys[part], *others
 
-        for images, own, *others in _ahead(read, range(0, len(rows), BATCH), self.process.device):
-            yield augment(images, own, settings, self.scale, *others)
+        starts = range(0, len(rows), BATCH)
+        for images, keys_here, *others in _prefetch(read, starts, self.process.device):
+            yield augment(images, keys_here, settings, self.scale, *others)
 
     def evaluation(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images as they are, with labels; each process gets every `world_size`-th image, which
-        may be none at all."""
-        own = rows[self.process.rank :: self.process.world_size]
-        labels = torch.as_tensor(self.images.index.labels[own]).to(self.process.device)
-        for start, images in zip(range(0, len(own), BATCH), self.unlabelled(own), strict=True):
-            yield images, labels[start : start + BATCH]
+        """Yield images as they are, with labels; each process gets every `world_size`-th image,
+        which may be none at all."""
+        share = rows[self.process.rank :: self.process.world_size]
+        labels = torch.as_tensor(self.source.index.labels[share]).to(self.process.device)
+        yield from zip(self.images(share), labels.split(BATCH), strict=False)
 
-    def unlabelled(self, rows: np.ndarray) -> Iterator[Tensor]:
-        """Images as they are, in order, and nothing else about them."""
+    def images(self, rows: np.ndarray) -> Iterator[Tensor]:
+        """Yield images as they are, in order, and nothing else about them."""
 
         def read(start: int) -> tuple[Tensor, ...]:
-            return (self.images.batch(rows[start : start + BATCH]),)
+            return (self.source.batch(rows[start : start + BATCH]),)
 
-        for (images,) in _ahead(read, range(0, len(rows), BATCH), self.process.device):
-            pixels = isinstance(self.images, PreparedImages)
+        pixels = isinstance(self.source, PreparedImages)
+        for (images,) in _prefetch(read, range(0, len(rows), BATCH), self.process.device):
             yield to_input(images, self.scale) if pixels else images
 
 
-def _ahead(
+def _prefetch(
     read: Callable[[int], tuple[Tensor, ...]], items: Iterable[int], device: torch.device
 ) -> Iterator[tuple[Tensor, ...]]:
     """Read the next batch in a thread while this one is used; copy without waiting to a GPU."""
@@ -122,11 +117,9 @@ def _ahead(
         return tuple(t.pin_memory() for t in tensors) if pin else tensors
 
     with ThreadPoolExecutor(max_workers=1) as reader:
-        pending = None
-        for item in items:
-            upcoming = reader.submit(fetch, item)
-            if pending is not None:
-                yield tuple(t.to(device, non_blocking=pin) for t in pending.result())
-            pending = upcoming
-        if pending is not None:
-            yield tuple(t.to(device, non_blocking=pin) for t in pending.result())
+        following = iter(items)
+        waiting = [reader.submit(fetch, item) for item in islice(following, 1)]
+        while waiting:
+            upcoming = [reader.submit(fetch, item) for item in islice(following, 1)]
+            yield tuple(t.to(device, non_blocking=pin) for t in waiting[0].result())
+            waiting = upcoming

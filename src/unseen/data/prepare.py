@@ -1,10 +1,10 @@
 """Images are decoded and resized once; training then reads prepared pixels."""
 
 import hashlib
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -14,8 +14,7 @@ from unseen.atomic import write_json
 from unseen.data.cache import (
     PREPARATION_VERSION,
     Builder,
-    Form,
-    Stored,
+    StoredImages,
     cache_folder,
     encode,
     open_stored,
@@ -26,7 +25,6 @@ from unseen.data.cache import (
 from unseen.data.dataset import Dataset, Index
 from unseen.data.images import to_square
 from unseen.errors import DataError
-from unseen.settings.experiment import DataSettings
 
 ProgressCallback = Callable[[str, int, int], None]
 """Gets what is being done, how many images are done, and how many there are."""
@@ -36,38 +34,34 @@ CHUNK = 256
 Result = TypeVar("Result")
 
 
-def _say_nothing(doing: str, done: int, total: int) -> None:
-    pass
-
-
 class PreparedImages:
     """All images of a dataset at one size, ready to be read in any order."""
 
-    def __init__(self, index: Index, content: str, stored: Stored) -> None:
+    def __init__(self, index: Index, content: str, stored: StoredImages) -> None:
         self.index = index
         """Without the images that were left out; positions refer to this index."""
         self.content = content
-        """Digest of all names and image contents."""
-        self.size = stored.size
-        self.form = stored.form
-        self.left_out = tuple(stored.left_out)
-        self._read = stored.reader()
+        """A digest of all names and image contents."""
+        self.size, self.form, self.left_out = stored.size, stored.form, tuple(stored.left_out)
+        self._read = stored.read
 
     def batch(self, positions: np.ndarray) -> torch.Tensor:
-        """uint8 [n, 3, size, size], channels last in memory."""
+        """Return uint8 [n, 3, size, size], channels last in memory."""
         return torch.as_tensor(self._read(positions)).permute(0, 3, 1, 2)
 
 
 def prepare(
     dataset: Dataset, size: int, progress: ProgressCallback | None = None
 ) -> PreparedImages:
-    """The dataset's prepared images, from the cache or made now."""
-    report = progress or _say_nothing
+    """Return the dataset's prepared images, from the cache or made now."""
+    report = progress or (lambda *_: None)
     index = dataset.index()
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
     content = _content_digest(dataset, index, report)
-    form = _choose_form(dataset.config, len(index), size)
+    form = dataset.config.cache
+    if form == "auto":
+        form = "decoded" if len(index) * size * size * 3 <= _memory() / 2 else "encoded"
     key = _digest([content, str(size), form, str(PREPARATION_VERSION)])
     folder = cache_folder() / "images" / key[:32]
     if folder.parent.is_dir():
@@ -84,14 +78,8 @@ def prepare(
     return PreparedImages(index, content, stored)
 
 
-def _choose_form(settings: DataSettings, count: int, size: int) -> Form:
-    if settings.cache != "auto":
-        return settings.cache
-    return "decoded" if count * size * size * 3 <= _memory() / 2 else "encoded"
-
-
 def _memory() -> int:
-    """Bytes of memory in this machine; 8 GB where the system does not say."""
+    """Return the bytes of memory in this machine; 8 GB where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -99,7 +87,7 @@ def _memory() -> int:
 
 
 def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) -> str:
-    """Digest of all names and contents. Unchanged files are recognised without reading them."""
+    """Digest all names and contents. Unchanged files are recognised without reading them."""
 
     def signature(position: int) -> str:
         try:
@@ -107,25 +95,24 @@ def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) ->
         except DataError as error:
             return str(error)
 
-    def content(position: int) -> str | None:
+    def content(position: int) -> str:
         try:
             return hashlib.sha256(dataset.content(position)).hexdigest()
         except DataError:
-            return None
+            return "unreadable"
 
     kind = type(dataset)
     root = dataset.root.resolve() if dataset.root else ""
-    signatures = (signature(position) for position in range(len(index)))
-    quick = _digest(
-        [f"{kind.__module__}:{kind.__qualname__} {root}", *_pairs(index.names, signatures)]
-    )
+    signatures = map(signature, range(len(index)))
+    origin = f"{kind.__module__}:{kind.__qualname__} {root}"
+    quick = _digest(chain([origin], *zip(index.names, signatures, strict=True)))
     remembered = cache_folder() / "content" / f"{quick[:32]}.json"
     known = read_if_whole(remembered).get("content")
     if isinstance(known, str):
         return known
     hashed = list(_in_threads(content, len(index), "checking", report))
-    digest = _digest(_pairs(index.names, (value or "unreadable" for value in hashed)))
-    if None not in hashed:
+    digest = _digest(chain(*zip(index.names, hashed, strict=True)))
+    if "unreadable" not in hashed:
         write_json(remembered, {"content": digest})
     return digest
 
@@ -168,7 +155,7 @@ def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
 def _in_threads(
     work: Callable[[int], Result], number: int, doing: str, report: ProgressCallback
 ) -> Iterator[Result]:
-    """work(0), work(1), ... in order; a bounded number of results waits in memory."""
+    """Yield work(0), work(1), ... in order; a bounded number of results waits in memory."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, number, CHUNK):
             report(doing, start, number)
@@ -176,12 +163,8 @@ def _in_threads(
     report(doing, number, number)
 
 
-def _pairs(names: Iterable[str], values: Iterable[str]) -> Iterator[str]:
-    return itertools.chain.from_iterable(zip(names, values, strict=True))
-
-
 def _digest(texts: Iterable[str]) -> str:
-    """sha256 of a list of texts, each kept apart from the next."""
+    """Return the sha256 of a list of texts, each kept apart from the next."""
     total = hashlib.sha256()
     for text in texts:
         data = text.encode(errors="surrogateescape")

@@ -1,7 +1,7 @@
-"""What has to be said before a run whose classes or splits have few images."""
+"""Which images train, choose and measure, and warnings where classes or splits have few."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ class Roles(NamedTuple):
 
     @property
     def target_rows(self) -> np.ndarray:
-        """Of all target domains together."""
+        """The rows of all target domains together."""
         return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *self.target.values()]))
 
 
@@ -42,7 +42,7 @@ def choose_roles(
     settings: DataSettings,
     setting: Literal["generalization", "adaptation"] = "generalization",
 ) -> Roles:
-    """Shares out the images as the settings ask; names are checked against the dataset's."""
+    """Share out the images as the settings ask; names are checked against the dataset's."""
     training, unseen = _choose_domains(index, settings)
     train = {domain: _share_of(index, domain, settings) for domain in training}
     empty = [domain for domain, positions in train.items() if len(positions) == 0]
@@ -60,25 +60,24 @@ def choose_roles(
         domain: _first_not_empty(index.rows(domain, Split.TEST), validation[domain])
         for domain in training
     }
-    looked_at: dict[str, np.ndarray] = {}
+    target: dict[str, np.ndarray] = {}
     out_of_domain: dict[str, np.ndarray] = {}
     for domain in unseen:
         if setting == "adaptation" or settings.train_on_unseen:
-            looked_at[domain], measured = _target_rows(index, domain, settings)
+            target[domain], measured = _target_rows(index, domain, settings)
             out_of_domain |= {domain: measured} if len(measured) else {}
         else:
             out_of_domain[domain] = _unseen_rows(index, domain)
     if settings.train_on_unseen:
-        train, looked_at = train | looked_at, {}
-    domains = tuple(train)
+        train, target = train | target, {}
     labels = {domain: index.labels[rows] for domain, rows in train.items()}
-    return Roles(domains, unseen, train, validation, in_domain, out_of_domain, looked_at, labels)
+    return Roles(tuple(train), unseen, train, validation, in_domain, out_of_domain, target, labels)
 
 
 def _choose_domains(
     index: Index, settings: DataSettings
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Both in the order of the index, whatever the order in the settings."""
+    """Choose both in the order of the index, whatever the order in the settings."""
     unknown = [
         f"data.{key}: {unknown_name('domain', name, index.domains)}"
         for key in ("training_domains", "unseen_domain")
@@ -110,7 +109,7 @@ def _choose_domains(
 
 
 def _share_of(index: Index, domain: str, settings: DataSettings) -> np.ndarray:
-    """Training images of a domain: all, or `data.share` of each class, and never less than one.
+    """Choose a domain's training images: all, or `data.share` of each class, and at least one.
 
     Every image has a draw of its own, and a class takes its images in the order of their draws.
     """
@@ -127,7 +126,7 @@ def _share_of(index: Index, domain: str, settings: DataSettings) -> np.ndarray:
 
 
 def _unseen_rows(index: Index, domain: str) -> np.ndarray:
-    """Rows made for this purpose, else the published test list, else the whole domain."""
+    """Choose the rows made for this purpose, else the published test list, else all of them."""
     everything = index.rows(domain)
     if len(everything) == 0:
         raise DataError(f"no images in the unseen domain {domain}")
@@ -147,7 +146,7 @@ def _first_not_empty(*choices: np.ndarray) -> np.ndarray:
 def _target_rows(
     index: Index, domain: str, settings: DataSettings
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Training images of a target, and its other ones: a published test list, else all held out.
+    """Choose a target's training images, and its others: a published test list, else all held out.
 
     Its validation images may measure, too: nothing is ever chosen on them. A target without labels
     measures nothing, so training looks at all of it.
@@ -161,9 +160,9 @@ def _target_rows(
     tested = index.rows(domain, Split.TEST)
     if not (index.official_test and len(tested)):
         tested = np.sort(np.concatenate([tested, index.rows(domain, Split.VALIDATION)]))
+    asked = "data.train_on_unseen" if labelled else "setting=adaptation"
     for rows, purpose in ((train, "to look at"), (tested, "to measure on")):
         if len(rows) == 0:
-            asked = "data.train_on_unseen" if labelled else "setting=adaptation"
             raise DataError(
                 f"the target domain {domain} has no images {purpose}; {asked} needs training "
                 "images and held-out ones (data.validation_share, data.test_share)"
@@ -172,26 +171,26 @@ def _target_rows(
 
 
 MOST_SKEWED = 10
-"""Times that the largest class may have the training images of the smallest one, unremarked."""
+"""Times that the largest class may have the training images of the smallest one without warning."""
 FEWEST_TO_CHOOSE_BY = 50
-"""Images of source validation."""
+"""Source validation images, below which there is a warning."""
 
 
-def remarks_on_images(
+def warnings_about_images(
     index: Index, roles: Roles, experiment: Experiment, validation: int | None = None
 ) -> list[str]:
-    """A sentence each. `validation` is how many images choose the checkpoint, where that is not to
-    be counted from the roles."""
+    """Return a sentence for everything that is amiss. `validation` is how many images choose the
+    checkpoint, where that is not to be counted from the roles."""
     number = sum(map(len, roles.validation.values())) if validation is None else validation
     return [
-        *skewed_classes(index, roles, experiment),
-        *_missing_classes(index, roles),
-        *few_to_choose_by(number, experiment),
+        *warnings_about_skew(index, roles, experiment),
+        *_warnings_about_missing_classes(index, roles),
+        *warnings_about_validation(number, experiment),
     ]
 
 
-def skewed_classes(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:
-    """Over the training images of all training domains; what helps, unless it is set."""
+def warnings_about_skew(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:
+    """Warn of skewed classes in all training domains together; name what helps and is not set."""
     counts = np.bincount(np.concatenate(list(roles.labels.values())), minlength=len(index.classes))
     there = np.flatnonzero(counts)
     most, least = there[counts[there].argmax()], there[counts[there].argmin()]
@@ -209,9 +208,13 @@ def skewed_classes(index: Index, roles: Roles, experiment: Experiment) -> Iterat
     yield f"{text} To do justice to rare ones: {'; '.join(helps)}." if helps else text
 
 
-def _missing_classes(index: Index, roles: Roles) -> Iterator[str]:
-    """Nowhere, in a domain, or in the training part of a domain."""
-    trained = {name: _names(index, labels) for name, labels in roles.labels.items()}
+def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]:
+    """Warn of classes missing everywhere, in a domain, or in the training part of a domain."""
+
+    def names(labels: np.ndarray) -> set[str]:
+        return {index.classes[label] for label in map(int, np.unique(labels))}
+
+    trained = {domain: names(labels) for domain, labels in roles.labels.items()}
     known = set[str]().union(*trained.values())
     nowhere = [name for name in index.classes if name not in known]
     if nowhere:
@@ -219,19 +222,18 @@ def _missing_classes(index: Index, roles: Roles) -> Iterator[str]:
             f"No training domain has a training image of {first_few(nowhere)}: what has never been "
             "seen is never recognised."
         )
-    there = {name: _names(index, index.labels[index.rows(name)]) for name in trained}
-    absent = {name: known - names for name, names in there.items()}
-    if any(absent.values()):
-        yield f"Some training domains lack classes: {_listed(absent)}."
-    held_out = {name: (there[name] & known) - names for name, names in trained.items()}
-    if any(held_out.values()):
+    there = {domain: names(index.labels[index.rows(domain)]) for domain in trained}
+    if absent := _by_domain({domain: known - classes for domain, classes in there.items()}):
+        yield f"Some training domains lack classes: {absent}."
+    if held_out := _by_domain({d: (there[d] & known) - seen for d, seen in trained.items()}):
         yield (
             f"Some classes are only in the held-out images of a domain, none to train on: "
-            f"{_listed(held_out)}; another data.split_seed, or smaller held-out shares, may help."
+            f"{held_out}; another data.split_seed, or smaller held-out shares, may help."
         )
 
 
-def few_to_choose_by(number: int, experiment: Experiment) -> Iterator[str]:
+def warnings_about_validation(number: int, experiment: Experiment) -> Iterator[str]:
+    """Warn of too few validation images, where they choose the checkpoint."""
     if experiment.selection == "source" and number < FEWEST_TO_CHOOSE_BY:
         images = "image is" if number == 1 else "images are"
         yield (
@@ -241,12 +243,8 @@ def few_to_choose_by(number: int, experiment: Experiment) -> Iterator[str]:
         )
 
 
-def _names(index: Index, labels: np.ndarray) -> set[str]:
-    return {index.classes[label] for label in map(int, np.unique(labels))}
-
-
-def _listed(by_domain: Mapping[str, Iterable[str]]) -> str:
-    """`a: x, y; b: z`"""
-    parts = [f"{name}: {first_few(sorted(own))}" for name, own in by_domain.items() if own]
+def _by_domain(classes: Mapping[str, Collection[str]]) -> str:
+    """Write `a: x, y; b: z`, without domains that have none."""
+    parts = [f"{name}: {first_few(sorted(some))}" for name, some in classes.items() if some]
     more = f"; … ({len(parts)} domains in all)" if len(parts) > 5 else ""
     return "; ".join(parts[:5]) + more

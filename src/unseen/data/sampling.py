@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -13,16 +13,9 @@ _STEPS = 64
 """Steps whose places are shuffled by one generator."""
 
 
-class _Places(Protocol):
-    """An endless sequence of places in an array of images."""
-
-    def at(self, numbers: np.ndarray) -> np.ndarray:
-        """What comes at these numbers of the sequence, which are in ascending order."""
-        ...
-
-
 class _Shuffled:
-    """Endless passes over `size` images, each image once a pass, freshly shuffled."""
+    """An endless sequence of places among `size` images: passes in which each comes once, freshly
+    shuffled."""
 
     def __init__(self, size: int, seed: int, pool: int) -> None:
         self._size, self._seed, self._pool = size, seed, pool
@@ -32,6 +25,7 @@ class _Shuffled:
         return np.random.default_rng((self._seed, self._pool, epoch)).permutation(self._size)
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Return what comes at these numbers of the sequence, which are in ascending order."""
         epochs, offsets = np.divmod(numbers, max(self._size, 1))
         chosen = np.empty(len(numbers), dtype=np.int64)
         for epoch in range(epochs[0], epochs[-1] + 1) if len(numbers) else ():
@@ -63,6 +57,7 @@ class _ClassesInTurn:
         return np.random.default_rng((*self._key, block, 1)).permuted(in_order, axis=1)
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Return what comes at these numbers of the sequence."""
         steps, places = np.divmod(numbers, self._share)
         turns = steps * self._share
         for block in map(int, np.unique(steps // _STEPS)):
@@ -72,8 +67,8 @@ class _ClassesInTurn:
         in_turn = np.argsort(turns)
         chosen = np.empty(len(numbers), dtype=np.int64)
         for number in map(int, np.unique(class_of)):
-            own = in_turn[class_of[in_turn] == number]
-            chosen[own] = self._images[number][self._passes[number].at(rounds[own])]
+            here = in_turn[class_of[in_turn] == number]
+            chosen[here] = self._images[number][self._passes[number].at(rounds[here])]
         return chosen
 
 
@@ -107,38 +102,35 @@ class Sampler:
         else:
             self._pools = list(zip(positions, domains, strict=True))
         self._share = self.batch_size // len(self._pools)
-        self._places: list[_Places] = []
-        pool = 0
+        self._places: list[_Shuffled | _ClassesInTurn] = []
+        streams = 0
         for number, (rows, _) in enumerate(self._pools):
             if mode == "class_balanced":
-                self._places.append(_ClassesInTurn(labels[number], self._share, seed, pool))
-                pool += len(np.unique(labels[number]))
+                self._places.append(_ClassesInTurn(labels[number], self._share, seed, streams))
+                streams += len(np.unique(labels[number]))
             else:
-                self._places.append(_Shuffled(len(rows), seed, pool))
-                pool += 1
+                self._places.append(_Shuffled(len(rows), seed, streams))
+                streams += 1
         self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
-        self._target_places = _Shuffled(len(self._target), seed, pool)
+        self._target_places = _Shuffled(len(self._target), seed, streams)
 
     def positions(
         self, step: int, rank: int = 0, world_size: int = 1
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Image positions, their domains and their places in the whole batch, for one process.
+        """Return image positions, domains and places in the whole batch, for one process.
 
         Every process gets images of every domain; together they get the batch of one process.
         """
-        rows: list[np.ndarray] = []
-        domains: list[np.ndarray] = []
-        places: list[np.ndarray] = []
+        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        here = np.arange(rank, self._share, world_size)
         for pool, (positions, domain_of) in enumerate(self._pools):
-            places_here = np.arange(rank, self._share, world_size)
-            chosen = self._places[pool].at(step * self._share + places_here)
-            rows.append(positions[chosen])
-            domains.append(domain_of[chosen])
-            places.append(pool * self._share + places_here)
-        return np.concatenate(rows), np.concatenate(domains), np.concatenate(places)
+            chosen = self._places[pool].at(step * self._share + here)
+            parts.append((positions[chosen], domain_of[chosen], pool * self._share + here))
+        rows, domains, places = map(np.concatenate, zip(*parts, strict=True))
+        return rows, domains, places
 
     def block(self, steps: range) -> np.ndarray:
-        """`[steps, batch]`: image positions of neighbouring steps at once, for a single process."""
+        """Return `[steps, batch]`, the positions of neighbouring steps, for a single process."""
         parts: list[np.ndarray] = []
         for (positions, _), places in zip(self._pools, self._places, strict=True):
             numbers = np.arange(steps.start * self._share, steps.stop * self._share)
@@ -149,14 +141,14 @@ class Sampler:
     def target_positions(
         self, step: int, rank: int = 0, world_size: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Target images of a step and their places, which follow those of the labelled images."""
+        """Return target images of a step and their places, which follow those of the others."""
         places = np.arange(rank, self.target_size, world_size)
         chosen = self._target_places.at(step * self.target_size + places)
         return self._target[chosen], self.batch_size + places
 
     def partners(self, keys: Tensor, domains: np.ndarray) -> np.ndarray:
-        """A training image of another training domain for each key. `domains` are those of the
-        labelled images, which come first; any domain serves those that follow, of the target."""
+        """Return a training image of another training domain for each key. `domains` are those of
+        the labelled images, which come first; any domain serves those that follow."""
         labelled = np.full(len(keys), -1)
         labelled[: len(domains)] = domains
         return partner_rows(keys, labelled, self._by_domain)

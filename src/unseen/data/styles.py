@@ -1,4 +1,5 @@
-"""Amplitude mix of FACT (Xu et al., CVPR 2021): the look of another domain, the shapes of this one.
+"""The look of another domain, the shapes of this one: amplitude mix of FACT (Xu et al., CVPR 2021)
+on pixels, and MixStyle (Zhou et al., ICLR 2021) inside the network.
 
 The Fourier amplitude of an image is mixed with that of a partner, (1 − λ) A(x) + λ A(x') with
 λ ~ U(0, strength); the phase is kept. A partner is a training image of another training domain,
@@ -30,113 +31,103 @@ _EPSILON = 1e-6
 def style_changes(
     settings: AugmentSettings, batch: DomainBatch, gather: Gather
 ) -> dict[str, Change]:
-    """What happens to the input of each stage that the settings name, in one training step."""
+    """Return what happens to the input of each stage that the settings name, in one step."""
     if settings.mixstyle == 0:
         return {}
-    whole = Whole(gather, gather(batch.keys), gather(batch.domains))
+    everywhere = gather(batch.keys), gather(batch.domains)
     return {
-        stage: StyleMix(
-            settings, batch.keys, batch.domains, whole, randomness.FIRST_MIXSTYLE + number
-        )
-        for number, stage in enumerate(settings.mixstyle_stages)
+        stage: StyleMix(settings, batch.keys, batch.domains, gather, *everywhere, stream)
+        for stream, stage in enumerate(settings.mixstyle_stages, randomness.FIRST_MIXSTYLE)
     }
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The batch on all devices together."""
-
-    gather: Gather
-    keys: Tensor
-    domains: Tensor
-
-
-@dataclass(frozen=True)
 class StyleMix:
-    """Mixes at the input of one stage."""
+    """MixStyle (Zhou et al., ICLR 2021) at the input of one stage."""
 
     settings: AugmentSettings
     keys: Tensor
     domains: Tensor
-    whole: Whole
+    gather: Gather
+    all_keys: Tensor
+    """Those of the batch on all devices together."""
+    all_domains: Tensor
     stream: int
 
     def __call__(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Rows beyond those of the batch, which are of unlabelled target images, stay."""
+        """Mix the statistics of activations. Rows beyond those of the batch, which are of
+        unlabelled target images, stay."""
         places = torch.arange(len(self.keys), device=x.device)
         places = places if rows is None else places[rows]
-        own, others = x[: len(places)], x[len(places) :]
-        found = statistics(own)
-        own_share, partners = self._draw(places)
-        table = found.new_zeros(len(self.keys), *found.shape[1:])
-        table[places] = found
-        mixed = torch.lerp(
-            self.whole.gather(table)[partners], found, own_share[:, None, None].to(found)
-        )
-        scale = mixed[:, 1] / found[:, 1]
-        shift = mixed[:, 0] - found[:, 0] * scale
-        changed = own * scale[:, :, None, None].to(x) + shift[:, :, None, None].to(x)
+        labelled, others = x[: len(places)], x[len(places) :]
+        before = statistics(labelled)
+        share, partners = self._draw(places)
+        table = before.new_zeros(len(self.keys), *before.shape[1:])
+        table[places] = before
+        mixed = torch.lerp(self.gather(table)[partners], before, share[:, None, None].to(before))
+        scale = mixed[:, 1] / before[:, 1]
+        shift = mixed[:, 0] - before[:, 0] * scale
+        changed = labelled * scale[:, :, None, None].to(x) + shift[:, :, None, None].to(x)
         return changed if len(others) == 0 else torch.cat([changed, others])
 
     def _draw(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """λ (one where an image is left alone) and the partner in the whole batch, for each."""
+        """Draw λ (one where an image is left alone) and the partner in the whole batch."""
         here = self.keys.new_zeros(len(self.keys))
         here[places] = 1
-        present = self.whole.gather(here).bool()
+        present = self.gather(here).bool()
         keys, domains = self.keys[places], self.domains[places]
         draws = uniform(keys, 2 + 2 * _TRIES, self.stream)
         share = symmetric_beta(draws[:, 2:], self.settings.mixstyle_alpha)
         share = torch.where(draws[:, 0] < self.settings.mixstyle, share, 1.0)
-        order = self.whole.keys.argsort()
-        allowed = present & (domains[:, None] != self.whole.domains)
+        order = self.all_keys.argsort()
+        allowed = present & (domains[:, None] != self.all_domains)
         return share, order[nth_allowed(allowed[:, order], present[order], draws[:, 1])]
 
 
 def statistics(x: Tensor) -> Tensor:
-    """`[n, 2, channels]`: mean and deviation of each channel over its pixels; constants."""
+    """Return `[n, 2, channels]`, mean and deviation of each channel over its pixels; constants."""
     variance, mean = torch.var_mean(x.detach().float(), dim=(2, 3), correction=0)
     return torch.stack([mean, (variance + _EPSILON).sqrt()], dim=1)
 
 
 def nth_allowed(allowed: Tensor, present: Tensor, draws: Tensor) -> Tensor:
-    """For each row of `allowed` one of its true columns, all alike; of those that are present,
-    where none is allowed."""
+    """Choose for each row of `allowed` one of its true columns, all alike; of those that are
+    present, where none is allowed."""
     allowed = torch.where(allowed.any(dim=1, keepdim=True), allowed, present)
     number = (draws * allowed.sum(dim=1)).long()
     return (allowed.cumsum(dim=1) <= number[:, None]).sum(dim=1)
 
 
 def symmetric_beta(draws: Tensor, alpha: float) -> Tensor:
-    """One number of Beta(α, α), α ≤ 1, for each row of uniform ones (Jöhnk's method): of a pair
-    with u^(1/α) + v^(1/α) ≤ 1 the share of the first. The first such pair of the row counts."""
+    """Turn each row of uniform numbers to one of Beta(α, α), α ≤ 1 (Jöhnk's method): the share of
+    the first of a pair with u^(1/α) + v^(1/α) ≤ 1. The first such pair of the row counts."""
     u, v = ((1 - part).log() / alpha for part in draws.chunk(2, dim=1))
     fits = (u.exp() + v.exp() <= 1).to(u)
     return (u - v).sigmoid().gather(1, fits.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 def amplitude_mix(pixels: Tensor, partners: Tensor, keys: Tensor, strength: float) -> Tensor:
-    """On pixels from 0 to 255, which stay in that range."""
+    """Mix amplitudes of pixels from 0 to 255, which stay in that range."""
     share = strength * uniform(keys, 1, randomness.AMPLITUDE_MIX)[:, :, None, None]
-    spectrum, other = _spectrum(pixels), _spectrum(partners.to(pixels.dtype))
+    spectrum, other = (
+        torch.fft.rfft2(each)  # pyright: ignore
+        for each in (pixels, partners.to(pixels.dtype))
+    )
     factor = 1 + share * (other.abs() / spectrum.abs().clamp_min(1e-6) - 1)
     size = pixels.shape[2:]
     mixed: Tensor = torch.fft.irfft2(spectrum * factor, s=size)  # pyright: ignore
     return mixed.clamp_(0, 255)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-def _spectrum(pixels: Tensor) -> Tensor:
-    return torch.fft.rfft2(pixels)  # pyright: ignore
-
-
 def partner_rows(
     keys: Tensor, domains: np.ndarray, training_rows: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """For each image the dataset row of its partner: another training domain, all alike, and any of
-    its training images. `domains` are positions in `training_rows`, -1 for images of none."""
+    """Choose each image's partner, a dataset row: of another training domain, all alike, any of its
+    training images. `domains` are positions in `training_rows`, -1 for images of none."""
     draws = uniform(keys.cpu(), 2, randomness.PARTNERS).double().numpy()
-    own = np.where(domains < 0, 0, domains + 1)
+    first = np.where(domains < 0, 0, domains + 1)
     choices = len(training_rows) - (domains >= 0)
-    other = (own + (draws[:, 0] * choices).astype(np.int64)) % len(training_rows)
+    other = (first + (draws[:, 0] * choices).astype(np.int64)) % len(training_rows)
     sizes = np.array([len(rows) for rows in training_rows])
     chosen = (draws[:, 1] * sizes[other]).astype(np.int64)
     starts = np.cumsum(sizes) - sizes

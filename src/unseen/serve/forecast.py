@@ -313,7 +313,7 @@ class RunImages:
         feed = Feed(prepared, model.scale, process)
         network, settings = model.method.network, model.experiment.network
         if network.frozen_until is not None and settings.store_features:
-            stored = plain_version(prepared, network, settings, feed.unlabelled).file.open()
+            stored = plain_version(prepared, network, settings, feed.images).file.open()
             if stored is not None:  # they need not be computed again
                 feed = Feed(StoredFeatures(prepared.index, stored), model.scale, process)
         if model.experiment.precision != "bf16":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.data.dataset import Index, OpenDatasets
-from unseen.data.roles import choose_roles, remarks_on_images
+from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.reports.gather import Expected
 from unseen.results.folder import RunFolder, find_run, safe_name
@@ -137,7 +137,7 @@ def _of_dataset(experiments: Sequence[Experiment], datasets: OpenDatasets) -> It
         return
     number = {name: len(rows) for name, rows in roles.validation.items()}
     fewest = min(sum(number[name] for name in names) for names in trained)
-    yield from remarks_on_images(index, roles, first, fewest)
+    yield from warnings_about_images(index, roles, first, fewest)
 
 
 def _training_domains(experiment: Experiment, domains: Sequence[str]) -> list[str]:

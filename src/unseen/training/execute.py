@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from unseen.data.dataset import OpenDatasets
-from unseen.data.roles import Roles, choose_roles, remarks_on_images
+from unseen.data.roles import Roles, choose_roles, warnings_about_images
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment, complete_settings
@@ -115,7 +115,7 @@ def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
 def remarks_before(experiment: Experiment, datasets: OpenDatasets) -> list[str]:
     """What has to be said about the images of a run before it trains."""
     roles = _choose_roles(experiment, datasets)
-    return remarks_on_images(datasets.open(experiment.data).index(), roles, experiment)
+    return warnings_about_images(datasets.open(experiment.data).index(), roles, experiment)
 
 
 def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:

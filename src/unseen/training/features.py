@@ -58,7 +58,7 @@ class AugmentedViews(NamedTuple):
             sources = tuple(roles.train.values())
             rows = np.sort(np.concatenate([*sources, roles.target_rows]))
         else:  # of every domain: one that is unseen here trains in another run
-            rows = np.flatnonzero(feed.images.index.splits == Split.TRAIN)
+            rows = np.flatnonzero(feed.source.index.splits == Split.TRAIN)
         total = hashlib.sha256(repr((deciding(settings), seed)).encode())
         for part in (rows, *sources):
             total.update(len(part).to_bytes(8, "big") + part.tobytes())
@@ -128,8 +128,8 @@ class Version(NamedTuple):
 
 def _versions(feed: Feed, roles: Roles, network: Network, experiment: Experiment) -> list[Version]:
     """The images as they are, then the views."""
-    assert isinstance(feed.images, PreparedImages)
-    plain = plain_version(feed.images, network, experiment.network, feed.unlabelled)
+    assert isinstance(feed.source, PreparedImages)
+    plain = plain_version(feed.source, network, experiment.network, feed.images)
     views = AugmentedViews.of(feed, roles, experiment)
     shape = (len(views.rows), *plain.file.shape[1:])
     found = [plain]

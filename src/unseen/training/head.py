@@ -43,7 +43,7 @@ def run_survey(
     if isinstance(method, SurveyingMethod):
         if not folder.survey.is_file():
             if fabric.is_global_zero:
-                alone = Feed(feed.images, feed.scale, Process(fabric.device))
+                alone = Feed(feed.source, feed.scale, Process(fabric.device))
                 save_tensors(folder.survey, method.survey(_training_images(alone, roles)))
             fabric.barrier()
         found = load_tensors(folder.survey)
@@ -71,7 +71,7 @@ def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
             )
 
     def target() -> Iterator[Tensor]:
-        return feed.unlabelled(roles.target_rows)
+        return feed.images(roles.target_rows)
 
     return TrainingImages(source, target)
 
@@ -142,7 +142,7 @@ def _features(start: Start, display: Display) -> StoredFeatures:
     frozen.freeze(frozen.head)
 
     def images(rows: np.ndarray) -> Iterator[Tensor]:
-        for batch in start.feed.unlabelled(rows):
+        for batch in start.feed.images(rows):
             at_boundary = network.holds_features(batch)
             yield frozen.run(
                 batch, network.frozen_until if at_boundary else None, until=frozen.head

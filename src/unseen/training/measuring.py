@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from unseen.atomic import link_file, write_json
-from unseen.data.roles import Roles, remarks_on_images
+from unseen.data.roles import Roles, warnings_about_images
 from unseen.forecast.profile import Profile
 from unseen.methods.base import DomainAware, Method
 from unseen.reports.card import write_card
@@ -228,7 +228,7 @@ def _result(run: Trained, method: Method, results: dict[str, RuleResult]) -> Run
 def _remarks(run: Trained, method: Method, chosen: RuleResult) -> tuple[str, ...]:
     """Each once: a merged model has those of its parts already."""
     index, roles = run.images.prepared.index, run.images.roles
-    on_images = remarks_on_images(index, roles, run.experiment)
+    on_images = warnings_about_images(index, roles, run.experiment)
     return tuple(dict.fromkeys((*method.remarks, *on_images, *_about_temperature(chosen))))
 
 

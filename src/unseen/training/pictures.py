@@ -58,7 +58,7 @@ class _Model(NamedTuple):
     feed: Feed
 
     def over(self, rows: np.ndarray, compute: Callable[[Tensor], Tensor]) -> np.ndarray:
-        batches: Iterator[Tensor] = self.feed.unlabelled(rows)
+        batches: Iterator[Tensor] = self.feed.images(rows)
         return torch.cat([compute(images).cpu() for images in batches]).numpy()
 
 

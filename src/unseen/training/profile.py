@@ -87,7 +87,7 @@ class Answerer(NamedTuple):
             self.method.eval()
         try:
             scores, apart = self._answers(rows)
-            batches = self.feed.unlabelled(described)
+            batches = self.feed.images(described)
             return ModelOutputs(scores, apart, None, pooled_features(self.method.network, batches))
         finally:
             if was_training:
@@ -112,7 +112,7 @@ class Answerer(NamedTuple):
     def _over(
         self, rows: np.ndarray, compute: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> Iterator[tuple[np.ndarray, ...]]:
-        for images in self.feed.unlabelled(rows):
+        for images in self.feed.images(rows):
             with self.autocast():
                 found = compute(images)
             yield tuple(each.float().cpu().numpy() for each in found)

@@ -42,7 +42,7 @@ def _observe(state: RunState, rows: np.ndarray) -> Observed:
     process = state.process
     share = _share(process, len(rows))
     parts: list[tuple[Tensor, Tensor]] = []
-    for images in state.feed.unlabelled(rows[share]):
+    for images in state.feed.images(rows[share]):
         with state.fabric.autocast():
             parts.append(scores_and_features(state.method, images))
     found = (torch.cat(each).float() for each in zip(*parts, strict=True))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from unseen.data.augment import PixelScale, augment
 from unseen.data.randomness import image_keys
-from unseen.data.transforms import OPERATIONS, Choice, affine, change_values, choose, resample
+from unseen.data.randaugment import OPERATIONS, Choice, affine, change_values, choose, resample
 from unseen.settings.experiment import AugmentSettings
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)

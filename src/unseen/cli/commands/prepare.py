@@ -115,7 +115,7 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
 
 def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
     """As if all domains trained; which classes a domain lacks is among the dataset's own."""
-    from unseen.data.roles import choose_roles, few_to_choose_by, skewed_classes
+    from unseen.data.roles import choose_roles, warnings_about_validation, warnings_about_skew
 
     data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
     try:
@@ -124,8 +124,8 @@ def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
         return []
     number = sum(map(len, roles.validation.values()))
     return [
-        *skewed_classes(prepared.index, roles, experiment),
-        *few_to_choose_by(number, experiment),
+        *warnings_about_skew(prepared.index, roles, experiment),
+        *warnings_about_validation(number, experiment),
     ]
 
 
