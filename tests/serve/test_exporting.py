@@ -18,7 +18,7 @@ import unseen
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.files import FORMAT
 from unseen.serve import export as module
-from unseen.serve.export import Answer, Exported, open_torch_file, export
+from unseen.serve.export import Answer, Exported, export, open_torch_file
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from unseen.data.augment import PixelScale, augment
-from unseen.data.randomness import image_keys
 from unseen.data.randaugment import OPERATIONS, Choice, affine, change_values, choose, resample
+from unseen.data.randomness import image_keys
 from unseen.settings.experiment import AugmentSettings
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)

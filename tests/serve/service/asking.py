@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unseen.serve.server import Guard
 from unseen.serve.predictor import Predictions, Predictor
+from unseen.serve.server import Guard
 
 BOUNDARY = "line"
 MULTIPART = f"multipart/form-data; boundary={BOUNDARY}"

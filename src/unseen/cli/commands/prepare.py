@@ -115,7 +115,7 @@ def _settings(chosen: argparse.Namespace) -> "Experiment":
 
 def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
     """As if all domains trained; which classes a domain lacks is among the dataset's own."""
-    from unseen.data.roles import choose_roles, warnings_about_validation, warnings_about_skew
+    from unseen.data.roles import choose_roles, warnings_about_skew, warnings_about_validation
 
     data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
     try:
