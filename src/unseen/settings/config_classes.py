@@ -33,15 +33,17 @@ class _Source:
         self.statements = {name: each for each in tree.body for name in _defined_by(each)}
 
     def config(self, name: str) -> Any:
-        """The class `Config` of a class that is defined or imported here."""
+        """The class `Config` of a class that is defined here, or imported from this package."""
         statement = self.statements.get(name)
         if isinstance(statement, ast.ImportFrom):
+            if not str(statement.module).startswith("unseen."):
+                return None
             (alias,) = (each for each in statement.names if name in {each.name, each.asname})
             return config_class(f"{statement.module}:{alias.name}")
         if not isinstance(statement, ast.ClassDef):
             return None
         for inner in statement.body:
-            if isinstance(inner, ast.ClassDef) and inner.name == "Config":
+            if "Config" in _defined_by(inner):
                 return self._execute(inner)["Config"]
         bases = [base.id for base in statement.bases if isinstance(base, ast.Name)]
         return next((found for base in bases if (found := self.config(base))), None)
