@@ -25,7 +25,6 @@ COMMANDS = {
     "merge": "one model from many runs: their weights averaged",
     "report": "one web page from a folder of runs: tables, figures, how it was made",
     "show": "the complete settings of a recipe or a run",
-    "copy": "copy a recipe to a file of your own",
 }
 
 

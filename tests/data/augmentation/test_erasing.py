@@ -1,9 +1,9 @@
 """Random erasing: a rectangle, as large as was asked for, of the image's mean."""
 
 import torch
+from unseen.data.transforms import AREAS, erase
 
 from unseen.data.randomness import image_keys
-from unseen.data.transforms import AREAS, erase
 
 
 def test_one_rectangle_becomes_the_mean_and_the_rest_stays() -> None:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from unseen.data.transforms import SIZES, random_convolution, random_filters
 
 from unseen.data import transforms as module
 from unseen.data.augment import PixelScale, augment
 from unseen.data.randomness import image_keys, normal
-from unseen.data.transforms import SIZES, random_convolution, random_filters
 from unseen.settings.experiment import AugmentSettings
 
 MEAN = torch.tensor([120.0, 110.0, 100.0])

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unseen.settings import catalog
-from unseen.settings.recipes import file_header, recipe_header, recipe_names
+from unseen.settings.recipes import about_recipe, file_header, recipe_names
 from unseen.sweeps.draws import find_sweep, sweep_names
 
 KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     if chosen.kind == "recipes":
-        rows = {name: recipe_header(name) for name in recipe_names()}
+        rows = {name: about_recipe(name).partition("\n")[0] for name in recipe_names()}
     elif chosen.kind == "sweeps":
         rows = {name: file_header(find_sweep(name)) for name in sweep_names()}
     else:

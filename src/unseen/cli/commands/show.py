@@ -1,20 +1,27 @@
 """Show the complete settings of a recipe or a run, as YAML; for a finished run, its result too.
 
 unseen show pacs/dmg seed=3
+unseen show pacs/dmg --save mine.yaml
 unseen show runs/pacs-...
 """
 
 import argparse
-from itertools import takewhile
 from pathlib import Path
 
 import yaml
 from rich.console import Console
 
+from unseen.errors import UnseenError
 from unseen.reports.terminal import rules_table, run_table
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import complete_settings
-from unseen.settings.recipes import find_recipe, load_experiment, parse_overrides
+from unseen.settings.recipes import (
+    about_recipe,
+    load_experiment,
+    merge,
+    parse_overrides,
+    read_recipe,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="write a recipe to a file of your own, to edit"
+    )
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -35,16 +45,26 @@ def run(chosen: argparse.Namespace) -> None:
             console.print(run_table(result, console.width))
             console.print(rules_table(result))
         return
-    experiment = load_experiment(chosen.what, parse_overrides(chosen.overrides))
-    comments = _leading_comments(find_recipe(chosen.what))
-    if comments:
-        console.print(comments, markup=False, highlight=False, soft_wrap=True)
+    overrides = parse_overrides(chosen.overrides)
+    experiment = load_experiment(chosen.what, overrides)
+    comments = "".join(f"# {line}".rstrip() + "\n" for line in about_recipe(path).splitlines())
+    if chosen.save is not None:
+        _save(chosen.save, comments, merge(read_recipe(chosen.what), overrides))
+        console.print(
+            f"Wrote {chosen.save}. Train it with: unseen train {chosen.save}", highlight=False
+        )
+        return
+    console.print(comments, markup=False, highlight=False, soft_wrap=True, end="")
     _print_yaml(console, complete_settings(experiment))
 
 
-def _leading_comments(recipe: Path) -> str:
-    lines = recipe.read_text(encoding="utf-8").splitlines()
-    return "\n".join(takewhile(lambda line: line.startswith("#"), lines))
+def _save(file: Path, comments: str, settings: dict) -> None:
+    if file.exists():
+        raise UnseenError(f"{file} already exists; choose another name")
+    if not file.parent.is_dir():
+        raise UnseenError(f"there is no folder {file.parent}; create it first")
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    file.write_text(comments + text, encoding="utf-8")
 
 
 def _print_yaml(console: Console, settings: dict) -> None:
