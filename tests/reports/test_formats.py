@@ -82,7 +82,7 @@ def test_markdown_in_full(table):
         "| largest class |           100.0 |           100.0 |                         |\n"
         "\n"
         "- Selection rule source: best mean validation accuracy over the training domains, "
-        "earliest on ties.\n"
+        "lowest validation loss on ties.\n"
         "- Images of the unseen domain, which names the column.\n"
         "- Percent; mean ± 95 % t-interval over seeds 0, 1.\n"
         "- Largest class: what always answering with a domain's most frequent class would get, "

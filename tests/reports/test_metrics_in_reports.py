@@ -48,7 +48,7 @@ def test_a_run_that_was_chosen_by_its_metric_is_shown_by_it() -> None:
     assert table.metric == "balanced"
     assert table.notes[0] == (
         "Selection rule source: best mean validation balanced accuracy over the training domains, "
-        "earliest on ties."
+        "lowest validation loss on ties."
     )
 
 

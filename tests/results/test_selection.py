@@ -31,6 +31,19 @@ def test_the_order_of_the_records_does_not_matter():
         assert choose(rule, RECORDS[::-1]) == choose(rule, RECORDS)
 
 
+@pytest.mark.parametrize("rule", ["source", "oracle", "infomax"])
+def test_ties_go_to_the_lowest_validation_loss(rule):
+    """With four validation images, an early step is often as accurate as a late one."""
+    same = {"a": 0.75, "b": 1.0}
+    records = [
+        Evaluation(step, same, {"u": 0.5}, {"a": loss, "b": 0.1}, {"infomax": 1.0})
+        for step, loss in [(10, 2.0), (20, 0.3), (30, 0.3), (40, float("nan"))]
+    ]
+    assert choose(rule, records) == choose(rule, records[::-1]) == 20
+    better = records[0]._replace(validation={"a": 0.8, "b": 1.0}, unseen={"u": 0.6})
+    assert choose(rule, [better._replace(without_labels={"infomax": 2.0}), *records]) == 10
+
+
 def test_ties_go_to_the_earliest_whatever_the_order_of_the_domains():
     first = Evaluation(10, {"a": 0.1, "b": 0.2, "c": 0.3}, {"u": 0.5})
     second = Evaluation(20, {"c": 0.3, "b": 0.2, "a": 0.1}, {"u": 0.5})

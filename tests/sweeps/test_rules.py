@@ -1,6 +1,7 @@
 """Rules over draws: worked out by hand, and blind to the labels of the unseen domain."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_each_rule_picks_its_draw(
 ) -> None:
     for order in (draws, draws[::-1]):
         chosen = choose_draw(rule, order)
-        assert chosen == Candidate(draw, pytest.approx(score), recorded)
+        assert chosen == Candidate(draw, pytest.approx(score), recorded, math.inf)
 
 
 HONEST = [rule for rule in DRAW_RULES if rule != "oracle"]
@@ -116,6 +117,15 @@ def test_other_target_accuracies_change_no_choice_but_the_oracles(
     changed = [make_draw(tmp_path, number, sketch=number / 4) for number in range(3)]
     assert choose_draw(rule, changed) == before
     assert choose_draw("oracle", changed).draw == 2 != choose_draw("oracle", draws).draw
+
+
+@pytest.mark.parametrize("rule", ["source", "last", "oracle"])
+def test_ties_go_to_the_lowest_validation_loss(tmp_path: Path, rule: str) -> None:
+    draws = [make_draw(tmp_path, number, sketch=0.5) for number in range(3)]
+    for draw, loss in zip(draws, [0.9, 0.2, 0.4], strict=True):
+        record = {"step": 1, "validation": {"photo": 0.5}, "validation_loss": {"photo": loss}}
+        draw.run.metrics.write_text(json.dumps(record) + "\n")
+    assert choose_draw(rule, draws).draw == 1
 
 
 def test_ties_go_to_the_first_draw(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ WITHOUT_LABELS: dict[str, str] = {
 """Rules for adaptation, where training sees images of the target, and never a label of it."""
 
 RULES: dict[str, str] = {
-    "source": "best mean validation {metric} over the training domains, earliest on ties",
+    "source": "best mean validation {metric} over the training domains, lowest validation loss on "
+    "ties",
     "last": "the last step of training, nothing is chosen",
     **WITHOUT_LABELS,
     "oracle": "chosen on the unseen domain's labels, an upper bound",
@@ -91,6 +92,11 @@ class Evaluation(NamedTuple):
         """Mean over the training domains."""
         return fmean(self.deciding.values())
 
+    @property
+    def loss(self) -> float:
+        """Mean validation loss over the training domains, which decides between equal scores."""
+        return fmean(self.validation_loss.values()) if self.validation_loss else math.inf
+
 
 def recorded_validation(record: Mapping[str, Any]) -> Mapping[str, float]:
     """Values that decide, from an evaluation in metrics.jsonl; where there are no others beside
@@ -105,18 +111,27 @@ def check_rule(rule: str) -> None:
         raise SettingsError(unknown_name("selection rule", rule, RULES))
 
 
+def rank(score: float, loss: float) -> tuple[float, float]:
+    """A key that sorts the best first: the highest score, and of equal scores, which are frequent
+    where validation images are few, the lowest validation loss."""
+    return -score, loss if math.isfinite(loss) else math.inf
+
+
 def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
-    """The step that counts under a rule: the highest mean over domains, and the earliest of equal
-    ones."""
+    """The step that counts under a rule: the highest mean over domains; of equal ones that with the
+    lowest validation loss, or else the earliest."""
     check_rule(rule)
     if not evaluations:
         raise UnseenError("no evaluation was recorded, so no step can be chosen; train the run")
     if rule == "last":
         return max(each.step for each in evaluations)
-    by_step = {each.step: each.seen_by(rule) for each in evaluations}
-    for step, values in by_step.items():
-        _check_values(rule, step, values)
-    return min(by_step, key=lambda step: (-fmean(by_step[step].values()), step))
+    for each in evaluations:
+        _check_values(rule, each.step, each.seen_by(rule))
+    best = min(
+        evaluations,
+        key=lambda each: (*rank(fmean(each.seen_by(rule).values()), each.loss), each.step),
+    )
+    return best.step
 
 
 def _check_values(rule: str, step: int, values: Mapping[str, float]) -> None:

@@ -14,6 +14,7 @@ from unseen.results.rules import (
     WITHOUT_LABELS,
     Evaluation,
     choose,
+    rank,
     recorded_validation,
 )
 from unseen.settings.experiment import Experiment
@@ -40,16 +41,18 @@ class Candidate(NamedTuple):
     score: float
     recorded: str
     """The run's own rule under which its result is then read."""
+    loss: float
+    """Mean validation loss there, which decides between equal scores."""
 
 
 def choose_draw(rule: str, draws: Sequence[Draw]) -> Candidate:
-    """The highest score; of equal ones the first draw."""
+    """The highest score; of equal ones the lowest validation loss, or else the first draw."""
     if rule not in DRAW_RULES:
         raise SettingsError(unknown_name("selection rule", rule, DRAW_RULES))
     candidates = [each for draw in draws for each in _CANDIDATES[rule](draw)]
     if not candidates:
         raise UnseenError("there is no finished draw to choose from")
-    return min(candidates, key=lambda each: (-each.score, each.draw))
+    return min(candidates, key=lambda each: (*rank(each.score, each.loss), each.draw))
 
 
 def source_evaluations(folder: RunFolder) -> list[Evaluation]:
@@ -59,6 +62,7 @@ def source_evaluations(folder: RunFolder) -> list[Evaluation]:
         Evaluation(
             record["step"],
             recorded_validation(record),
+            validation_loss=record.get("validation_loss"),
             without_labels=record.get("without_labels"),
         )
         for record in folder.read_metrics()
@@ -66,17 +70,21 @@ def source_evaluations(folder: RunFolder) -> list[Evaluation]:
     ]
 
 
-def validation_score(evaluations: Sequence[Evaluation], rule: str = "source") -> float:
+def validation_score(
+    evaluations: Sequence[Evaluation], rule: str = "source"
+) -> tuple[float, float]:
     """Mean over the training domains at the step that the rule prefers, or what a rule without
-    labels found there."""
+    labels found there; and the validation loss of that step."""
     step = choose(rule, evaluations)
-    [chosen] = [each for each in evaluations if each.step == step]
-    return fmean(chosen.seen_by(rule).values()) if rule in WITHOUT_LABELS else chosen.score
+    chosen = next(each for each in evaluations if each.step == step)
+    found = chosen.seen_by(rule) if rule in WITHOUT_LABELS else chosen.deciding
+    return fmean(found.values()), chosen.loss
 
 
 def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
     def candidates(draw: Draw) -> Iterator[Candidate]:
-        yield Candidate(draw.number, validation_score(source_evaluations(draw.run), rule), rule)
+        score, loss = validation_score(source_evaluations(draw.run), rule)
+        yield Candidate(draw.number, score, rule, loss)
 
     return candidates
 
@@ -88,7 +96,8 @@ def _by_other_domains(draw: Draw) -> Iterator[Candidate]:
         raise UnseenError(
             "leave-one-domain-out needs runs with two domains held out; set pairs=all"
         )
-    yield Candidate(draw.number, fmean(scores), _IN_EACH_RUN)
+    losses = [_validation_loss(run, _IN_EACH_RUN) for run in draw.pairs.values()]
+    yield Candidate(draw.number, fmean(scores), _IN_EACH_RUN, fmean(losses))
 
 
 def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
@@ -96,7 +105,14 @@ def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
     result = draw.run.read_result()
     for recorded in result.rules:
         score = _mean(draw.run, recorded, result.unseen_domains)
-        yield Candidate(draw.number, score, recorded)
+        yield Candidate(draw.number, score, recorded, _validation_loss(draw.run, recorded))
+
+
+def _validation_loss(run: RunFolder, recorded: str) -> float:
+    """At the step that the run's own rule chose; infinite where it has no validation images."""
+    step = run.read_result().under(recorded).step
+    found = (each.loss for each in source_evaluations(run) if each.step == step)
+    return next(found, math.inf)
 
 
 def _mean(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
@@ -158,16 +174,17 @@ def survivors(
     all continue.
     """
     scores: dict[int, float] = {}
+    losses: dict[int, float] = {}
     reached: list[int] = []
     for number, (folder, step) in folders.items():
         if any(r["step"] == step and "validation" in r for r in folder.read_metrics()):
             reached.append(number)
             until = [each for each in source_evaluations(folder) if each.step <= step]
             if until:
-                scores[number] = validation_score(until)
+                scores[number], losses[number] = validation_score(until)
     if len(scores) < len(reached):
         return reached, scores
-    best = sorted(scores, key=lambda number: (-scores[number], number))
+    best = sorted(scores, key=lambda n: (*rank(scores[n], losses[n]), n))
     return sorted(best[:keep]), scores
 
 
