@@ -32,7 +32,11 @@ class Score(NamedTuple):
 class Counts:
     """Confusion (true class by predicted class), confidence bins and summed cross-entropy of models
     that answer the same images, as one tensor `[models, values]`. With `temperatures`, one for each
-    model, there are bins for the confidence at these, too."""
+    model, there are bins for the confidence at these, too.
+
+    A batch costs time by its images alone; memory is 8 bytes for each pair of classes and model,
+    0.8 GB for one model with 10,000 classes.
+    """
 
     def __init__(
         self,
@@ -54,26 +58,29 @@ class Counts:
         dimension for one model."""
         scores = scores.reshape(self.n_models, -1, self.n_classes).float()
         predicted = scores.argmax(dim=2)
-        parts = [self._count(labels * self.n_classes + predicted, self.n_classes**2)]
+        cells = self._places(labels * self.n_classes + predicted, self.values.shape[1])
+        self.values.view(-1).index_add_(0, cells, self.values.new_ones(len(cells)))
+        sums: list[Tensor] = []
         for divisor in self._divisors:
             confidence = (scores / divisor).softmax(dim=2).amax(dim=2)
             bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
-            parts += [
-                self._count(bins, N_BINS),
-                self._count(bins, N_BINS, confidence),
-                self._count(bins, N_BINS, predicted == labels),
-            ]
+            sums += [self._binned(bins, of) for of in (None, confidence, predicted == labels)]
         true = labels.expand(self.n_models, -1).unsqueeze(2)
         own = scores.log_softmax(dim=2).gather(2, true).squeeze(2)
-        parts.append(-own.double().sum(dim=1, keepdim=True))
-        self.values += torch.cat(parts, dim=1)
+        sums.append(-own.double().sum(dim=1, keepdim=True))
+        self.values[:, self.n_classes**2 :] += torch.cat(sums, dim=1)
 
-    def _count(self, cells: Tensor, number: int, weights: Tensor | None = None) -> Tensor:
-        models = torch.arange(self.n_models, device=cells.device).unsqueeze(1)
+    def _places(self, own: Tensor, values: int) -> Tensor:
+        """Positions among so many values of each model, `[models, images]`, as positions among
+        those of all models."""
+        models = torch.arange(self.n_models, device=own.device).unsqueeze(1)
+        return (own + values * models).flatten()
+
+    def _binned(self, bins: Tensor, weights: Tensor | None) -> Tensor:
+        """The sum over the images of each bin; of their number without weights."""
         flat = None if weights is None else weights.double().flatten()
-        cells = (cells + number * models).flatten()
-        found = torch.bincount(cells, flat, minlength=self.n_models * number)
-        return found.double().view(self.n_models, number)
+        found = torch.bincount(self._places(bins, N_BINS), flat, self.n_models * N_BINS)
+        return found.double().view(self.n_models, N_BINS)
 
     def scores(self) -> list[Score]:
         """How well each model answers, in short."""
