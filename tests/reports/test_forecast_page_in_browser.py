@@ -10,7 +10,7 @@ from tests.forecast.made import observed, profile
 
 from unseen.forecast.estimate import NAMES, Reference
 from unseen.forecast.forecast import FileForecast, Outlier, forecast
-from unseen.reports.forecast.page import write_page
+from unseen.forecast.page import write_page
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -53,7 +53,7 @@ def test_it_reads_well_everywhere_and_asks_nobody(
     )
     light, dark = ["rgb(255, 255, 255)", "rgb(17, 22, 29)"]
     assert colours[0] == (light if scheme == "light" else dark)
-    for name in ("What to do", "Estimates", "What is different", "Strangest pictures", "Classes"):
+    for name in ("What to do", "Estimates", "What is different", "Outliers", "Classes"):
         link = browser.find_element(By.LINK_TEXT, name)
         target = link.get_attribute("href").rpartition("#")[2]
         assert browser.find_element(By.ID, target).is_displayed()

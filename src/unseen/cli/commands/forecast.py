@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     from unseen.atomic import write_json
     from unseen.data.images import find_images
-    from unseen.reports.forecast.terminal import print_forecast
+    from unseen.forecast.text import print_forecast
     from unseen.serve.forecast import forecast_files
 
     files = list(find_images(chosen.images))
@@ -57,7 +57,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json is not None:
         write_json(chosen.json, found.as_json())
     if chosen.output is not None:
-        from unseen.reports.forecast.page import write_page
+        from unseen.forecast.page import write_page
 
         write_page(found, chosen.output)
         Console().print(str(chosen.output), markup=False, highlight=False, soft_wrap=True)

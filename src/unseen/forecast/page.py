@@ -1,4 +1,6 @@
-"""Sections of the forecast's page."""
+"""A forecast as one web page: no script, style, font or image is fetched from anywhere."""
+
+from pathlib import Path
 
 import numpy as np
 
@@ -6,6 +8,7 @@ from unseen.forecast.differences import Differences
 from unseen.forecast.estimate import NAMES, AccuracyEstimate
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
+from unseen.forecast.text import about_closest, about_interval, about_references, percent
 from unseen.reports.figures.panels import (
     Axis,
     DotPanel,
@@ -17,16 +20,44 @@ from unseen.reports.figures.panels import (
     Picture,
     SheetPanel,
 )
-from unseen.reports.forecast.words import about_closest, percent
 from unseen.reports.page.look import page_cells
 from unseen.reports.page.parts import Fold, Note, PageCell, PageRow, PageTable, Part, Section
+from unseen.reports.rendering import render_page, write_whole
 
+_TEMPLATE = Path(__file__).with_name("forecast.html")
 _DARKEST = 3.0
 """The standardised difference that has the full colour."""
 _MOST_CLASSES = 40
 
 
-def estimates_section(made: Forecast) -> Section:
+def write_page(found: FileForecast, path: Path) -> None:
+    write_whole(path, _render(found))
+
+
+def _render(found: FileForecast) -> str:
+    """The page as text."""
+    made = found.forecast
+    sections = (
+        _estimates_section(made),
+        _differences_section(made),
+        _outliers_section(found),
+        _classes_section(made),
+    )
+    content = {
+        "text": made.text,
+        "model": found.model,
+        "images": made.images,
+        "source": percent(made.source_accuracy),
+        "references": about_references(made),
+        "interval": about_interval(),
+        "warnings": made.warnings,
+        "advice_list": made.advice,
+        "sections": [section for section in sections if section is not None],
+    }
+    return render_page(_TEMPLATE, content)
+
+
+def _estimates_section(made: Forecast) -> Section:
     mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
     rows = [
         DotRow("forecast", 1, (mark,), made.text),
@@ -89,7 +120,7 @@ def _references_table(made: Forecast) -> PageTable:
     return PageTable("References", header, rows)
 
 
-def differences_section(made: Forecast) -> Section | None:
+def _differences_section(made: Forecast) -> Section | None:
     differences = made.differences
     if differences is None:
         return None
@@ -143,7 +174,7 @@ def _domains_table(differences: Differences) -> PageTable:
     return PageTable("How well they can be told apart", ("training domain", "AUC"), cells, notes)
 
 
-def outliers_section(found: FileForecast) -> Section | None:
+def _outliers_section(found: FileForecast) -> Section | None:
     if not found.outliers or found.forecast.differences is None:
         return None
     sheet = SheetPanel("", tuple(_picture(each) for each in found.outliers))
@@ -165,7 +196,7 @@ def _picture(each: Outlier) -> Picture:
     return Picture(each.thumbnail, caption, told)
 
 
-def classes_section(made: Forecast) -> Section:
+def _classes_section(made: Forecast) -> Section:
     shares = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
     rows = tuple(
         DotRow(
