@@ -86,6 +86,13 @@ def test_classes_without_a_training_image_in_a_domain() -> None:
 def test_classes_that_no_training_domain_has() -> None:
     more = UNSEEN | {"elk": {TRAIN: 5}}
     (remark,) = said({"a": FINE, "b": FINE, "c": more})
+    assert remark.startswith("5 images of the unseen domain are of classes that no training domain")
+    assert "has: elk." in remark
+
+
+def test_classes_that_are_only_held_out_in_the_training_domains() -> None:
+    held_out = sizes(50, 6) | {"elk": {VALIDATION: 3}}
+    (remark,) = said({"a": held_out, "b": FINE, "c": UNSEEN})
     assert remark.startswith("No training domain has a training image of elk:")
 
 

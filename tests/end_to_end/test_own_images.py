@@ -88,6 +88,33 @@ def test_a_run_knows_its_names(run: unseen.Run) -> None:
     )
 
 
+def test_a_class_of_the_unseen_domain_alone_is_named_and_counted_as_wrong(
+    runs: Path, tmp_path: Path
+) -> None:
+    """The class comes between the others by name; a model that trains on it knows it."""
+    root = write_pictures(tmp_path, DOMAINS, CLASSES)
+    shutil.copytree(root / "night" / "cat", root / "night" / "crow")
+    data = {"root": str(root), "unseen_domain": "night"}
+    other = fit("folder/aggregate", runs, data, selection="oracle")
+    assert other.classes == list(CLASSES)
+    assert other.predict([next(root.rglob("*.png"))]).shape == (1, 2)
+    night = other.result.view("oracle", "out_of_domain")["night"]
+    assert night.images == 3 * PER_CLASS
+    assert night.confusion.sum(axis=1).tolist() == [PER_CLASS] * 3
+    assert night.confusion.sum(axis=0)[2] == 0, "no answer names it"
+    assert night.correct == night.confusion[[0, 1], [0, 1]].sum()
+    assert night.balanced_accuracy == pytest.approx(night.accuracy)
+    assert sum(night.calibration.correct) == night.correct
+    (remark,) = [text for text in other.result.remarks if "crow" in text]
+    assert remark.startswith("12 images of the unseen domain are of classes that no training")
+    again = other.evaluate()
+    assert again["out_of_domain"]["night"] == night
+
+    known = fit("folder/aggregate", runs, data | {"unseen_domain": "fog"})
+    assert known.classes == ["cat", "crow", "dog"]
+    assert not any("counts as wrong" in text for text in known.result.remarks)
+
+
 def test_predictions_from_paths_pictures_and_arrays(run: unseen.Run, pictures: Path) -> None:
     files = sorted((pictures / "night").rglob("*.png"))[:3]
     expected = run.predict(files)

@@ -51,7 +51,8 @@ class Index:
     names: tuple[str, ...]
     """Identity of each image, unique, independent of where the dataset lies."""
     labels: np.ndarray
-    """int64, positions in `classes`; `UNLABELLED` for all images of a domain without labels."""
+    """int64, positions in `classes`; one past the last for images of `other_classes`; `UNLABELLED`
+    for all images of a domain without labels."""
     domain_of: np.ndarray
     """int64, positions in `domains`."""
     splits: np.ndarray
@@ -60,6 +61,8 @@ class Index:
     """The TEST rows are a published list: an unseen domain is measured on them alone."""
     remarks: tuple[str, ...] = ()
     """Oddities worth a line when the dataset is prepared."""
+    other_classes: tuple[str, ...] = ()
+    """Classes that some images have and a model does not know."""
 
     @staticmethod
     def of(
@@ -98,6 +101,23 @@ class Index:
             splits=self.splits[rows],
         )
 
+    def classes_in(self, domains: Collection[str]) -> tuple[str, ...]:
+        """Return the classes that have an image in any of these domains."""
+        numbers = [self.domains.index(domain) for domain in domains]
+        there = set(self.labels[np.isin(self.domain_of, numbers)].tolist())
+        return tuple(name for label, name in enumerate(self.classes) if label in there)
+
+    def with_classes(self, classes: tuple[str, ...]) -> "Index":
+        """Number the labels as these classes; whatever a model calls images of others is wrong."""
+        if classes == self.classes:
+            return self
+        present = self.classes_in(self.domains)
+        others = tuple(name for name in present if name not in classes) + self.other_classes
+        labels = {name: label for label, name in enumerate(classes)}
+        new = [labels.get(name, len(classes)) for name in self.classes]
+        table = np.array([*new, len(classes), UNLABELLED], dtype=np.int64)
+        return replace(self, classes=classes, labels=table[self.labels], other_classes=others)
+
     @property
     def labelled_domains(self) -> tuple[str, ...]:
         """The domains that can train a classifier and measure one."""
@@ -119,7 +139,7 @@ class Index:
 
     def _count(self, values: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, int]]:
         counts = np.zeros((len(self.domains), len(names)), dtype=np.int64)
-        known = values >= 0
+        known = (values >= 0) & (values < len(names))
         np.add.at(counts, (self.domain_of[known], values[known]), 1)
         return {
             domain: dict(zip(names, row, strict=True))

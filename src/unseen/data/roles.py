@@ -216,6 +216,15 @@ def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]
 
     trained = {domain: names(labels) for domain, labels in roles.labels.items()}
     known = set[str]().union(*trained.values())
+    measured = roles.out_of_domain.values()
+    index = index.with_classes(index.classes_in(roles.training_domains))
+    others = np.concatenate([index.labels[:0], *(index.labels[rows] for rows in measured)])
+    if number := int((others == len(index.classes)).sum()):
+        yield (
+            f"{number:,} images of the unseen domain are of classes that no training domain has: "
+            f"{first_few(index.other_classes)}. The model does not know them, and each of these "
+            "images counts as wrong."
+        )
     nowhere = [name for name in index.classes if name not in known]
     if nowhere:
         yield (

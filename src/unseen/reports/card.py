@@ -60,7 +60,7 @@ def _of_the_numbers(result: RunResult) -> Iterator[str]:
     else:
         yield "No domain was held out, so nothing is known about domains it was not trained on."
     for domain, measured in result.view(result.selection, "out_of_domain").items():
-        yield from _of_one_domain(domain, measured, result.classes)
+        yield from _of_one_domain(domain, measured, result.names_of(measured.confusion))
 
 
 def _of_one_domain(domain: str, measured: DomainResult, classes: Sequence[str]) -> Iterator[str]:

@@ -32,7 +32,8 @@ class Score(NamedTuple):
 class Counts:
     """Confusion (true class by predicted class), confidence bins and summed cross-entropy of models
     that answer the same images, as one tensor `[models, values]`. With `temperatures`, one for each
-    model, there are bins for the confidence at these, too.
+    model, there are bins for the confidence at these, too. Images whose class the models do not
+    know have the label after the last one; they are wrong, and no part of the cross-entropy.
 
     A batch costs time by its images alone; memory is 8 bytes for each pair of classes and model,
     0.8 GB for one model with 10,000 classes.
@@ -50,7 +51,8 @@ class Counts:
         if temperatures is not None:
             each = torch.tensor(temperatures, dtype=torch.float32, device=device)
             self._divisors.append(each.view(n_models, 1, 1))
-        size = n_classes**2 + 3 * N_BINS * len(self._divisors) + 1
+        self._n_cells = (n_classes + 1) * n_classes
+        size = self._n_cells + 3 * N_BINS * len(self._divisors) + 1
         self.values = torch.zeros(n_models, size, dtype=torch.float64, device=device)
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
@@ -65,10 +67,11 @@ class Counts:
             confidence = (scores / divisor).softmax(dim=2).amax(dim=2)
             bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
             sums += [self._binned(bins, of) for of in (None, confidence, predicted == labels)]
-        true = labels.expand(self.n_models, -1).unsqueeze(2)
+        true = labels.clamp(max=self.n_classes - 1).expand(self.n_models, -1).unsqueeze(2)
         own = scores.log_softmax(dim=2).gather(2, true).squeeze(2)
+        own = own.masked_fill(labels == self.n_classes, 0)
         sums.append(-own.double().sum(dim=1, keepdim=True))
-        self.values[:, self.n_classes**2 :] += torch.cat(sums, dim=1)
+        self.values[:, self._n_cells :] += torch.cat(sums, dim=1)
 
     def _places(self, own: Tensor, values: int) -> Tensor:
         """Positions among so many values of each model, `[models, images]`, as positions among
@@ -86,15 +89,20 @@ class Counts:
         """How well each model answers, in short."""
         found: list[Score] = []
         for values in self.values.cpu().numpy():
-            confusion = values[: self.n_classes**2].reshape(self.n_classes, self.n_classes)
-            found.append(Score(accuracy(confusion), values[-1] / confusion.sum(), confusion))
+            confusion = values[: self._n_cells].reshape(-1, self.n_classes)
+            known = confusion[:-1].sum()
+            if confusion[-1].any():  # square, as a class that no answer names
+                confusion = np.pad(confusion, ((0, 0), (0, 1)))
+            else:
+                confusion = confusion[:-1]
+            found.append(Score(accuracy(confusion), values[-1] / max(known, 1), confusion))
         return found
 
     def results(self) -> list[DomainResult]:
         """What is recorded of each model."""
         found: list[DomainResult] = []
         for score, values in zip(self.scores(), self.values.cpu().numpy(), strict=True):
-            bins = values[self.n_classes**2 : -1].reshape(len(self._divisors), 3, N_BINS)
+            bins = values[self._n_cells : -1].reshape(len(self._divisors), 3, N_BINS)
             calibrations = [
                 Calibration(
                     images=tuple(map(int, images)),

@@ -210,6 +210,8 @@ def merged_identity(choose: str, runs: Iterable[str]) -> str:
 
 CONFUSIONS = "confusions.npz"
 """Beside result.json."""
+OTHER_CLASSES = "other classes"
+"""The row of a confusion with the images whose class the model does not know."""
 UPPER_BOUND = "trained on the target's labels (upper bound)"
 """What tables call a model that was trained on labels of the domain that it is measured on."""
 
@@ -328,7 +330,8 @@ class DomainResult(_Record):
 
     @property
     def confusion(self) -> Array:
-        """`[classes, classes]`: images of a true class (row) that were called each class."""
+        """`[classes, classes]`: images of a true class (row) that were called each class. Images of
+        classes that the model does not know are in a last row."""
         return self.counts.read()
 
     @property
@@ -400,6 +403,10 @@ class RunResult(_Record):
     def source_domains(self) -> tuple[str, ...]:
         """Training domains that it is not measured on as unseen ones."""
         return tuple(name for name in self.training_domains if name not in self.unseen_domains)
+
+    def names_of(self, confusion: Array) -> tuple[str, ...]:
+        """The names of its rows: the classes and, if there are such images, `other classes`."""
+        return (*self.classes, OTHER_CLASSES)[: len(confusion)]
 
     def under(self, rule: str) -> RuleResult:
         if rule not in self.rules:

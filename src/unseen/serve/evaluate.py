@@ -1,9 +1,7 @@
 """Evaluates a model again: on the images of its run, or on others."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from unseen.data.dataset import open_dataset
@@ -63,6 +61,5 @@ def _prepare_other(model: Model, data: Path) -> PreparedImages:
             f"(it knows {', '.join(model.classes)})"
         )
     prepared = prepare(dataset, model.image_size)
-    order = np.array([model.classes.index(name) for name in prepared.index.classes])
-    prepared.index = replace(prepared.index, labels=order[prepared.index.labels])
+    prepared.index = prepared.index.with_classes(tuple(model.classes))
     return prepared

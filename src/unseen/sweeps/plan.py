@@ -104,11 +104,12 @@ def _obstacle(experiment: Experiment, index: Index, built: Built) -> str:
     network = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": network})
     about = experiment.model_dump_json(exclude={"data"})
-    key = (about, len(roles.training_domains), len(index.classes))
+    task = build_task(index, experiment)
+    key = (about, len(task.domains), len(task.classes))
     if key not in built:
         built[key] = ""
         try:
-            build_method(experiment, build_task(index, experiment))
+            build_method(experiment, task)
         except UnseenError as error:
             built[key] = str(error)
     return built[key]

@@ -31,10 +31,12 @@ class Images(NamedTuple):
 
 
 def build_task(index: Index, experiment: Experiment) -> Task:
-    """Classes and training domains, known without opening an image."""
+    """Classes and training domains, known without opening an image. Classes that only other domains
+    have are none of the task's."""
     roles = choose_roles(index, experiment.data, experiment.setting)
     target = "+".join(roles.target) or None
-    return Task(index.classes, roles.training_domains, target, experiment.label_smoothing)
+    classes = index.classes_in(roles.training_domains)
+    return Task(classes, roles.training_domains, target, experiment.label_smoothing)
 
 
 def build_method(
@@ -79,6 +81,8 @@ def build_images(
 ) -> Images:
     """The prepared images at the network's input size, made now if need be."""
     prepared = prepare(dataset, size, report)
+    task = build_task(dataset.index(), experiment)
+    prepared.index = prepared.index.with_classes(task.classes)
     roles = choose_roles(prepared.index, experiment.data, experiment.setting)
     return Images(prepared, roles, dataset)
 

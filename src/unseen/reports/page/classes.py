@@ -20,7 +20,6 @@ from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
-from unseen.results.result import DomainResult
 
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
 
@@ -30,6 +29,7 @@ class Pooled(NamedTuple):
 
     row: MethodKey
     domain: str
+    classes: tuple[str, ...]
     confusion: np.ndarray
 
 
@@ -37,9 +37,8 @@ def classes_section(study: Study) -> Section | None:
     parts: list[Part] = []
     for rule in study.rules:
         pooled = list(pool(study, rule))
-        classes = study.results[0].classes if study.results else ()
         if pooled:
-            parts += _by_class(study, rule, pooled, classes)
+            parts += _by_class(study, rule, pooled)
         parts += calibration_parts(study, rule)
     parts += mistake_sheets(study)
     if not parts:
@@ -54,34 +53,34 @@ def classes_section(study: Study) -> Section | None:
 
 def pool(study: Study, rule: str) -> Iterator[Pooled]:
     """For every domain and method, where all runs have the same classes."""
-    found: dict[tuple[str, MethodKey], list[DomainResult]] = {}
+    found: dict[tuple[str, MethodKey], list[tuple[tuple[str, ...], np.ndarray]]] = {}
     for result in study.results:
         if rule in result.rules:
             row = (result.method, result.backbone)
             for domain, measured in result.view(rule, "out_of_domain").items():
-                found.setdefault((domain, row), []).append(measured)
+                confusion = measured.confusion
+                own = (result.names_of(confusion), confusion)
+                found.setdefault((domain, row), []).append(own)
     for domain in study.domains:
         for row in study.rows:
             own = found.get((domain, row), [])
-            confusions = [each.confusion for each in own]
-            if len({each.shape for each in confusions}) == 1:
-                yield Pooled(row, domain, np.sum(confusions, axis=0))
+            if len({classes for classes, _ in own}) == 1:
+                yield Pooled(row, domain, own[0][0], np.sum([each for _, each in own], axis=0))
 
 
-def _by_class(
-    study: Study, rule: str, pooled: Sequence[Pooled], classes: Sequence[str]
-) -> list[Part]:
-    if len(classes) > MOST_CLASSES:
-        return [_frequent_confusions(study, rule, pooled, classes)]
+def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
+    most = max(len(each.classes) for each in pooled)
+    if most > MOST_CLASSES:
+        return [_frequent_confusions(study, rule, pooled)]
     parts: list[Part] = []
     domains = list(dict.fromkeys(each.domain for each in pooled))
-    if len(classes) <= _IN_ORDER:
-        panels = [_class_panel(study, domain, pooled, classes) for domain in domains]
+    if most <= _IN_ORDER:
+        panels = [_class_panel(study, domain, pooled) for domain in domains]
         about = "Share of each class's images that were recognised, in percent."
         parts.append(Figure(f"classes_{rule}", "Accuracy by class", about, tuple(panels), (), rule))
     for domain in domains:
         panels = tuple(
-            confusion_panel(study.row_name(each.row), each.confusion, classes)
+            confusion_panel(study.row_name(each.row), each.confusion, each.classes)
             for each in pooled
             if each.domain == domain
         )
@@ -91,22 +90,21 @@ def _by_class(
     return parts
 
 
-def _class_panel(
-    study: Study, domain: str, pooled: Sequence[Pooled], classes: Sequence[str]
-) -> HeatPanel:
+def _class_panel(study: Study, domain: str, pooled: Sequence[Pooled]) -> HeatPanel:
+    """Methods with the classes of the first one; all have the same, unless they trained on other
+    domains."""
     own = [each for each in pooled if each.domain == domain]
+    own = [each for each in own if each.classes == own[0].classes]
     values = np.stack([shares(each.confusion).diagonal() for each in own])
     names = [study.row_name(each.row) for each in own]
-    return share_panel(domain, names, classes, values)
+    return share_panel(domain, names, own[0].classes, values)
 
 
-def _frequent_confusions(
-    study: Study, rule: str, pooled: Sequence[Pooled], classes: Sequence[str]
-) -> PageTable:
+def _frequent_confusions(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
     rows = tuple(
         method_row(study, each.row, each.domain, study.row_name(each.row), true, called, count)
         for each in pooled
-        for true, called, count in frequent_confusions(each.confusion, classes)
+        for true, called, count in frequent_confusions(each.confusion, each.classes)
     )
     header = ("domain", "method", "true", "called", "images")
     return PageTable("Most frequent confusions", header, rows, (), (), rule)

@@ -12,6 +12,7 @@ from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import safe_name
+from unseen.results.result import OTHER_CLASSES
 
 MOST_SHEETS = 40  # a page with more would be slow to open
 MOST_MAPS = 24
@@ -38,7 +39,8 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
     domains = [str(name) for name in arrays["domains"]]
     for number in np.unique(arrays["mistakes/domain"]):
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
-        pictures = tuple(_picture(arrays, int(row), run.result.classes) for row in chosen)
+        classes = (*run.result.classes, OTHER_CLASSES)
+        pictures = tuple(_picture(arrays, int(row), classes) for row in chosen)
         domain = domains[number]
         yield Figure(
             f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
@@ -84,7 +86,8 @@ def _map(study: Study, run: Run, tsne: bool) -> Figure | None:
     places = feature_map(arrays["features/values"].astype(np.float64), tsne)
     by_domain = _by_domain(study, run, arrays, places)
     domains = tuple(Key(c.label, c.color, "hollow" if c.hollow else "dot") for c in by_domain)
-    classes = run.result.classes
+    labels = max(len(run.result.classes), int(arrays["features/label"].max()) + 1)
+    classes = (*run.result.classes, OTHER_CLASSES)[:labels]
     named = tuple(Key(name, c % 12, "dot") for c, name in enumerate(classes))
     by_class = ScatterPanel(
         "coloured by class",

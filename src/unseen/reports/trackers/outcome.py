@@ -61,7 +61,8 @@ def final_rows(result: RunResult) -> list[tuple[str, ...]]:
 def confusion_drawings(result: RunResult) -> Iterator[tuple[str, Drawing]]:
     """A matrix for each unseen domain."""
     for domain, each in result.view(result.selection, "out_of_domain").items():
-        drawing = draw_confusion(each.confusion, result.classes)
+        confusion = each.confusion
+        drawing = draw_confusion(confusion, result.names_of(confusion))
         yield f"confusion-{safe_name(domain)}", drawing
 
 

@@ -98,7 +98,8 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     )
     if not all(fits):
         return None
-    roles = choose_roles(datasets.open(experiment.data).index(), experiment.data)
+    index = datasets.open(experiment.data).index()
+    roles = choose_roles(index, experiment.data)
     settings = complete_settings(experiment)
     mixing = experiment.network.views > 0 and experiment.augment.amplitude_mix > 0
     for section in _NUMBERS if not experiment.network.views else _NUMBERS_BESIDE_VIEWS:
@@ -109,6 +110,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         "clip_gradient": _kind(experiment.clip_gradient),
         "seed": experiment.seed if experiment.network.pretrained is False else None,
         "steps": count_steps(experiment, build_sampler(experiment, roles)),
+        "classes": build_task(index, experiment).classes,
         "training domains": roles.training_domains if mixing else len(roles.training_domains),
     }
     return json.dumps(settings, sort_keys=True)

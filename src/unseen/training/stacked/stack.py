@@ -105,9 +105,11 @@ def assemble_stack(
     """Everything in place before the first step; methods begin as `build_method` has them."""
     first = members[0][0]
     dataset = (datasets or OpenDatasets()).open(first.data)
-    networks = _networks([experiment for experiment, _ in members], len(dataset.index().classes))
+    classes = build_task(dataset.index(), first).classes
+    networks = _networks([experiment for experiment, _ in members], len(classes))
     network = networks[first.seed].network
     prepared = prepare(dataset, network.image_size, display.preparing)
+    prepared.index = prepared.index.with_classes(classes)
     _check_shared(prepared, networks.values(), first)
     some = Images(prepared, choose_roles(prepared.index, first.data), dataset)
     features = stored_features(fabric.device, some, network, first, display)
@@ -117,7 +119,7 @@ def assemble_stack(
     for experiment, folder in members:
         images = Images(prepared, choose_roles(prepared.index, experiment.data), dataset)
         remember_images(fabric, folder, images)
-        task = build_task(prepared.index, experiment)
+        task = build_task(dataset.index(), experiment)
         method = methods[folder.path] = beginning.method(experiment, folder, images, task)
         sampler = build_sampler(experiment, images.roles)
         rates = rates_of(method, experiment.optimizer)
