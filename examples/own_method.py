@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 import unseen
 from unseen import DomainBatch, Method, across_devices
 from unseen.methods.base import Losses, Progress
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class Vrex(Method):

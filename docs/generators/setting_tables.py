@@ -9,8 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from unseen.settings import catalog
-from unseen.settings.base import declared
 from unseen.settings.experiment import DataSettings, Experiment, MethodSettings, Settings
+from unseen.settings.ranges import declared
 
 MARK = "<!-- settings -->"
 HEADER = "| setting | meaning | default | values | search range |\n|---|---|---|---|---|"

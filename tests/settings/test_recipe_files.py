@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 
 from unseen.errors import SettingsError
-from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings
 from unseen.settings.recipes import (
-    RECIPES,
+    about_recipe,
     build_experiment,
-    find_recipe,
     load_experiment,
     merge,
     nested,
     parse_overrides,
     read_recipe,
-    recipe_header,
     recipe_names,
 )
 from unseen.sweeps.draws import Sweep
@@ -94,9 +91,8 @@ def test_a_wrong_name_is_the_only_mistake_of_its_section() -> None:
     settings = {**VALID, "method": {"name": "dmgg", "overlap_weight": 1}, "data": {"name": "digit"}}
     assert problems(settings) == [
         "data.name: unknown dataset 'digit'; did you mean 'digits'? "
-        f"(known: {', '.join(sorted(catalog.DATASETS))})",
-        "method.name: unknown method 'dmgg'; did you mean 'dmg'? "
-        f"(known: {', '.join(sorted([*catalog.METHODS, *catalog.ALIASES]))})",
+        "('unseen list datasets' shows all)",
+        "method.name: unknown method 'dmgg'; did you mean 'dmg'? ('unseen list methods' shows all)",
     ]
 
 
@@ -150,11 +146,34 @@ def test_broken_files(tmp_path: Path, text: str, message: str) -> None:
     assert str(file) in str(caught.value)
 
 
-def test_unknown_recipes() -> None:
-    with pytest.raises(SettingsError, match=r"unknown recipe 'digits/dmgg'; did you mean 'digits/"):
-        find_recipe("digits/dmgg")
-    with pytest.raises(SettingsError, match=r"there is no file mine\.yaml"):
-        find_recipe("mine.yaml")
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("digits/dmgg", "unknown recipe 'digits/dmgg'; did you mean 'digits/dmg'?"),
+        ("folder/agregate_views", "did you mean 'folder/aggregate_views'?"),
+        ("digit/dmg", "unknown dataset 'digit'; did you mean 'digits'?"),
+        ("dmg", "unknown recipe 'dmg'"),
+        ("mine.yaml", "there is no file mine.yaml"),
+    ],
+)
+def test_unknown_recipes(recipe: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_experiment(recipe)
+    assert message in str(caught.value)
+
+
+def test_recipes_compose() -> None:
+    """The settings of the dataset, the defaults of the method, and what differs."""
+    plain, coral = (read_recipe(f"rotated_mnist/{name}") for name in ("aggregate", "coral"))
+    assert coral == plain | {"method": {"name": "coral"}}
+    assert about_recipe("rotated_mnist/coral").startswith("coral with its own defaults")
+    views = load_experiment("folder/dmg_views")
+    assert views.recipe == "dmg_views"
+    assert views.method.name == "dmg"
+    below = read_recipe("folder/aggregate_views")
+    assert views.network.views == below["network"]["views"] > 0
+    assert load_experiment("folder/dmg_views", {"method.name": "irm"}).recipe == ""
+    assert load_experiment("mnist/dmg").data.name == "mnist"
 
 
 @pytest.mark.parametrize(
@@ -280,10 +299,4 @@ def test_shipped_recipes_are_valid_and_say_what_they_are(recipe: str) -> None:
     family, _, method = recipe.partition("/")
     assert family.startswith(experiment.data.name)
     assert method.partition("_")[0] == experiment.method.name  # a variant: importance_vit
-    text = (RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
-    assert text.startswith("# ")
-    assert len(recipe_header(recipe)) > 10
-
-
-def test_every_method_has_a_recipe_on_the_embedded_digits() -> None:
-    assert {f"digits/{method}" for method in catalog.METHODS} <= set(recipe_names())
+    assert len(about_recipe(recipe).partition("\n")[0]) > 10

@@ -6,8 +6,8 @@ import pytest
 
 from unseen.errors import SettingsError
 from unseen.settings import catalog
-from unseen.settings.base import Choice, LogUniform, Range, Uniform, declared, fraction
 from unseen.settings.experiment import OptimizerSettings
+from unseen.settings.ranges import Choice, LogUniform, Range, Uniform, declared, fraction
 
 ALMOST_ONE = 1 - 2**-53
 

@@ -78,8 +78,8 @@ class Method(nn.Module, ABC):
     5. `predict` can be traced: no Python branch on the value of a tensor.
     """
 
-    class Config(MethodSettings):
-        """Hyper-parameters, each with its default, limits, search range and one line of text."""
+    Config = MethodSettings
+    """Hyper-parameters, each with its default, limits, search range and one line of text."""
 
     traits: ClassVar[Traits] = Traits()
     remarks: tuple[str, ...] = ()

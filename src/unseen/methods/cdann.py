@@ -19,14 +19,10 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import (
-    AdversarialSettings,
-    Discriminator,
-    accuracy,
-    group_means,
-    mean_of_present,
-)
+from unseen.methods.shared import Discriminator, accuracy, group_means, mean_of_present
+from unseen.networks.layers import reversal_strength
 from unseen.networks.stages import Network
+from unseen.settings.experiment import AdversarialSettings
 
 
 class CDANN(Method):
@@ -44,13 +40,16 @@ class CDANN(Method):
         super().__init__(network, task, config)
         width = math.prod(network.input_shapes[network.head])
         self.class_vectors = nn.Embedding(len(task.classes), width)
-        self.discriminator = Discriminator(width, len(task.domains), *config.discriminator)
+        sizes = (config.discriminator_width, config.discriminator_depth)
+        dropout = config.discriminator_dropout
+        self.discriminator = Discriminator(width, len(task.domains), *sizes, dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network.run(batch.images, until=self.network.head)
         scores = self.network.run(features, since=self.network.head)
         task, correct = self.classification(scores, batch.labels)
-        strength = self.config.reversal(progress.ratio)
+        steepness = self.config.schedule_steepness
+        strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
         classes = self.class_vectors(batch.labels)
         guesses = self.discriminator.guess(features.flatten(1), strength, classes)
         each = functional.cross_entropy(guesses, batch.domains, reduction="none")

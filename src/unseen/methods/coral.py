@@ -20,7 +20,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import aligned, mean_of_pairs
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class CORAL(Method):

@@ -25,7 +25,7 @@ from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.shared import accuracy
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.ranges import LogUniform, Uniform
 
 
 class CrossGrad(Method):

@@ -21,13 +21,14 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.shared import (
-    AdversarialSettings,
     Discriminator,
     discrimination,
     frozen_features,
     joint_images,
 )
+from unseen.networks.layers import reversal_strength
 from unseen.networks.stages import Network
+from unseen.settings.experiment import AdversarialSettings
 
 
 class DANN(Method):
@@ -64,7 +65,9 @@ class DANN(Method):
         if config.condition == "class":
             width *= len(task.classes)
         n_groups = 2 if task.target else len(task.domains)
-        self.discriminator = Discriminator(width, n_groups, *config.discriminator)
+        sizes = (config.discriminator_width, config.discriminator_depth)
+        dropout = config.discriminator_dropout
+        self.discriminator = Discriminator(width, n_groups, *sizes, dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         images, domains = joint_images(batch, self.task)
@@ -72,7 +75,8 @@ class DANN(Method):
         scores = self.network.run(features, since=self.site)
         n_labelled = len(batch.labels)
         task, accuracy = self.classification(scores[:n_labelled], batch.labels)
-        strength = self.config.reversal(progress.ratio)
+        steepness = self.config.schedule_steepness
+        strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
         guesses = self.discriminator.guess(self._seen(features, scores), strength)
         # in adaptation both sides count equally, whatever their numbers
         domain, domain_accuracy = discrimination(guesses, domains, self.task.target is not None)

@@ -29,8 +29,8 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
 from unseen.settings.experiment import Names
+from unseen.settings.ranges import LogUniform
 
 Masks = dict[str, Tensor]
 """By site."""

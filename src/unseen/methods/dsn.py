@@ -32,7 +32,7 @@ from unseen.methods.shared import (
 )
 from unseen.networks.layers import convolution, reversal_strength
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 BANDWIDTHS = (
     *(10.0**power for power in range(-6, 1)),

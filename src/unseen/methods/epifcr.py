@@ -28,7 +28,7 @@ from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.shared import by_own_group
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 _PAIR_STREAM = 1
 

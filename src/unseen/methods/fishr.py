@@ -26,7 +26,7 @@ from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import annealed, in_full_precision, penalised, soft_targets
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.ranges import LogUniform, Uniform
 
 
 class Fishr(Method):

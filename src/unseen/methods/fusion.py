@@ -22,7 +22,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.shared import classification
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.ranges import LogUniform, Uniform
 
 
 class Fusion(DomainAware):

@@ -18,7 +18,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import accuracy, group_means
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class GroupDRO(Method):

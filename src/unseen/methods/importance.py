@@ -23,8 +23,8 @@ from unseen.errors import SettingsError
 from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
 from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
 from unseen.settings.experiment import as_list
+from unseen.settings.ranges import LogUniform, Uniform
 
 _NOT_PREDICTING = (
     *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),

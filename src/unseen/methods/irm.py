@@ -27,7 +27,7 @@ from unseen.methods.shared import (
     penalised,
     soft_targets,
 )
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class IRM(Method):

@@ -27,7 +27,7 @@ from unseen.methods.shared import (
     with_gradients,
 )
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.ranges import LogUniform, Uniform
 
 Weights = dict[str, Tensor]
 

@@ -21,7 +21,7 @@ from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import domains_in_random_order
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 _SHARE_STREAM = 2  # streams 0 and 1 belong to augmentation and to the order of the domains
 

@@ -22,7 +22,7 @@ from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import domains_in_random_order, gradient_step
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 Tensors = dict[str, Tensor]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import aligned, kernel_discrepancies, mean_of_pairs
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
 """One over the squared widths of the kernels, from very wide to very narrow."""

@@ -23,10 +23,10 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.methods.base import Losses, Method, Progress, SurveyingMethod, TrainingImages, Traits
+from unseen.methods.base import Losses, Progress, SurveyingMethod, TrainingImages, Traits
 from unseen.methods.shared import accuracy
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform, Uniform
+from unseen.settings.ranges import LogUniform, Uniform
 
 _GRID = 8  # pixels are averaged down to this side
 _TREES = 100
@@ -36,7 +36,7 @@ _SMALLEST_SHARE = 0.05
 
 
 class Reweighting(SurveyingMethod):
-    class Config(Method.Config):
+    class Config(SurveyingMethod.Config):
         features: Literal["network", "pixels"] = "network"
         """What the domain classifier sees: the features of the network before training, or its
         input averaged down to 8 × 8."""

@@ -22,7 +22,7 @@ from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
 from unseen.methods.shared import accuracy
 from unseen.networks.layers import statistics_kept
-from unseen.settings.base import Uniform
+from unseen.settings.ranges import Uniform
 
 
 class RSC(Method):

@@ -28,7 +28,7 @@ from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.shared import accuracy, frozen_features
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 _MIX_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 _SMALLEST_VARIANCE = 1e-5

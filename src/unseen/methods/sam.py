@@ -25,7 +25,7 @@ from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
 from unseen.methods.shared import gradient_of_batch, with_gradients
 from unseen.networks.layers import statistics_kept
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 _SMALLEST_NORM = 1e-12
 

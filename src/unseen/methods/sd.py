@@ -14,7 +14,7 @@ from pydantic import Field
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import penalised
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class SD(Method):

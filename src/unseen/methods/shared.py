@@ -1,20 +1,17 @@
 """What several methods share: settings, mathematics and the discriminator."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
+from unseen.networks.layers import perceptron, reverse_gradient
 from unseen.networks.stages import Network
-from unseen.settings.base import Choice, LogUniform
-from unseen.settings.experiment import MethodSettings
 
 if TYPE_CHECKING:
     from unseen.methods.base import Losses, Method
@@ -127,32 +124,6 @@ def frozen_features(
     if network.frozen_until != site:
         return ()
     return (f"nothing before '{site}' learns, so {what} changes nothing: {advice}",)
-
-
-class AdversarialSettings(MethodSettings):
-    """Settings of methods whose features unlearn what a discriminator goes by."""
-
-    domain_weight: Annotated[float, LogUniform(1e-2, 1e2)] = Field(default=1.0, ge=0)
-    """Factor of λ_p: how strongly the features are turned against the discriminator in the end."""
-    schedule_steepness: float = Field(default=10.0, gt=0)
-    """γ: how early in the run λ_p approaches its final value."""
-    discriminator_width: Annotated[int, LogUniform(64, 1024, whole=True)] = Field(default=128, gt=0)
-    """Units in each hidden layer of the discriminator."""
-    discriminator_depth: int = Field(default=1, ge=0)
-    """Hidden layers of the discriminator; 0 makes it linear."""
-    discriminator_dropout: Annotated[float, Choice((0.0, 0.1, 0.5))] = Field(
-        default=0.0, ge=0, lt=1
-    )
-    """Dropout rate of the discriminator's hidden units."""
-
-    @property
-    def discriminator(self) -> tuple[int, int, float]:
-        """Width, depth and dropout rate."""
-        return self.discriminator_width, self.discriminator_depth, self.discriminator_dropout
-
-    def reversal(self, ratio: float) -> float:
-        """λ_p at this share of the run."""
-        return self.domain_weight * reversal_strength(ratio, self.schedule_steepness)
 
 
 class Discriminator(nn.Sequential):

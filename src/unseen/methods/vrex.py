@@ -16,7 +16,7 @@ from pydantic import Field
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import accuracy, annealed, group_means, mean_of_present
-from unseen.settings.base import LogUniform
+from unseen.settings.ranges import LogUniform
 
 
 class VREx(Method):

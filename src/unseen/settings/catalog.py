@@ -1,13 +1,16 @@
 """Everything that can be chosen by name. Nothing here is imported until it is used."""
 
+import ast
 import importlib
 import sys
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from unseen.errors import SettingsError, unknown_name
-from unseen.settings.config_classes import config_class
 
 Kind = Literal["method", "dataset", "backbone", "tracker"]
 
@@ -21,7 +24,7 @@ class Entry(NamedTuple):
 
 
 def _in_files(package: str, entries: dict[str, tuple[str, str]]) -> dict[str, Entry]:
-    """Things in a file that is called by the catalogued name, or in another one: `file:Thing`."""
+    """Lists things that are in a file called by their name, or in another one: `file:Thing`."""
     return {
         name: Entry(f"{package}.{place if ':' in place else f'{name}:{place}'}", description)
         for name, (place, description) in entries.items()
@@ -44,10 +47,7 @@ METHODS = _in_files(
         "reweighting": ("Reweighting", "images count by their likeness to the target domain"),
         "importance": ("Importance", "weights that matter to several domains learn fast"),
         "coral": ("CORAL", "features with the same means and covariances in all domains (2016)"),
-        "mmd": (
-            "MMD",
-            "features distributed alike in all domains, by kernels (CVPR 2018)",
-        ),
+        "mmd": ("MMD", "features distributed alike in all domains, by kernels (CVPR 2018)"),
         "irm": ("IRM", "a classifier that is the best one in every domain at once (2019)"),
         "vrex": ("VREx", "equally low losses in all training domains (ICML 2021)"),
         "groupdro": ("GroupDRO", "domains with a high loss count more (ICLR 2020)"),
@@ -57,10 +57,7 @@ METHODS = _in_files(
         "rsc": ("RSC", "mutes the features that the classifier leans on most (ECCV 2020)"),
         "sam": ("SAM", "weights with a low loss all around them (ICLR 2021, CVPR 2023)"),
         "fishr": ("Fishr", "gradients that spread alike in all training domains (ICML 2022)"),
-        "sagnet": (
-            "SagNet",
-            "content in mixed styles, and features that unlearn style (CVPR 2021)",
-        ),
+        "sagnet": ("SagNet", "content in mixed styles, features that unlearn style (CVPR 2021)"),
     },
 )
 
@@ -72,55 +69,22 @@ DATASETS = _in_files(
     {
         "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
         "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
-        "mnist_m": (
-            "mnist:MNISTM",
-            "MNIST, plain and blended with photographs (Ganin et al. 2016)",
-        ),
-        "rotated_mnist": (
-            "mnist:RotatedMNIST",
-            "MNIST turned by 6 angles, the domains (Ghifary et al. 2015, as in DomainBed)",
-        ),
-        "colored_mnist": (
-            "mnist:ColoredMNIST",
-            "MNIST in colours that mislead in the last of 3 domains (Arjovsky et al. 2019)",
-        ),
-        "digits_5": (
-            "Digits5",
-            "MNIST, MNIST-M, USPS, SVHN and synthetic digits (Peng et al. 2019)",
-        ),
+        "mnist_m": ("mnist:MNISTM", "MNIST, plain and on photographs (Ganin et al. 2016)"),
+        "rotated_mnist": ("mnist:RotatedMNIST", "MNIST turned by six angles, the domains"),
+        "colored_mnist": ("mnist:ColoredMNIST", "MNIST in colours that mislead in the last domain"),
+        "digits_5": ("Digits5", "MNIST, MNIST-M, USPS, SVHN, synthetic digits (Peng et al. 2019)"),
         "pacs": ("official_lists:PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
-        "domainnet": (
-            "official_lists:DomainNet",
-            "586,575 images, 6 domains, 345 classes (Peng et al. 2019)",
-        ),
-        "vlcs": (
-            "published_folders:VLCS",
-            "10,729 photographs of 4 collections, 5 classes (Fang et al. 2013)",
-        ),
-        "office_home": (
-            "published_folders:OfficeHome",
-            "15,588 images, 4 domains, 65 classes (Venkateswara et al. 2017)",
-        ),
+        "domainnet": ("official_lists:DomainNet", "586,575 images, 6 domains, 345 classes (2019)"),
+        "vlcs": ("published_folders:VLCS", "10,729 photographs of 4 collections, 5 classes (2013)"),
+        "office_home": ("published_folders:OfficeHome", "15,588 images, 4 domains, 65 classes"),
         "terra_incognita": (
             "published_folders:TerraIncognita",
             "24,788 images of 4 camera traps, 10 animals (Beery et al. 2018, as in DomainBed)",
         ),
-        "office_31": (
-            "published_folders:Office31",
-            "4,110 images, 3 domains, 31 classes (Saenko et al. 2010)",
-        ),
-        "camelyon17": (
-            "wilds:Camelyon17",
-            "455,954 patches of tissue, 5 hospitals, 2 classes (WILDS, Koh et al. 2021)",
-        ),
-        "iwildcam": (
-            "wilds:IWildCam",
-            "203,029 images of 323 camera traps, 182 animals (WILDS, Koh et al. 2021)",
-        ),
-        "fmow": (
-            "wilds:FMoW",
-            "land use from satellites, 6 regions, 62 classes (WILDS, Koh et al. 2021)",
-        ),
+        "office_31": ("published_folders:Office31", "4,110 images, 3 domains, 31 classes (2010)"),
+        "camelyon17": ("wilds:Camelyon17", "455,954 patches of tissue, 5 hospitals (WILDS 2021)"),
+        "iwildcam": ("wilds:IWildCam", "203,029 images of 323 camera traps, 182 animals (WILDS)"),
+        "fmow": ("wilds:FMoW", "land use from satellites, 6 regions, 62 classes (WILDS 2021)"),
         "folder": ("Folder", "your own images as root/domain/class/*"),
         "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
         "hub": ("Hub", "a dataset of the Hugging Face Hub, or your own Parquet files"),
@@ -128,37 +92,31 @@ DATASETS = _in_files(
     },
 )
 
+_LITE = "; ImageNet weights from pip: unseen[weights]"
 BACKBONES = _in_files(
     "unseen.networks",
     {
         "small_cnn": ("digits:small_cnn", "three small convolutions for 32 px digits"),
-        "mnist_cnn": (
-            "digits:mnist_cnn",
-            "two convolutions with batch norm for 28 px digits (MNIST)",
-        ),
+        "mnist_cnn": ("digits:mnist_cnn", "two convolutions with batch norm for 28 px digits"),
         "alexnet": ("backbones:alexnet", "AlexNet (torchvision)"),
         "resnet18": ("backbones:resnet18", "ResNet-18 (torchvision)"),
         "resnet50": ("backbones:resnet50", "ResNet-50 (torchvision)"),
-        "resnet50_v1": (
-            "backbones:resnet50_v1",
-            "ResNet-50 as first published; ImageNet weights by npm: docs/models.md",
-        ),
-        **{
-            f"efficientnet_lite{number}": (
-                f"backbones:efficientnet_lite{number}",
-                f"EfficientNet-Lite{number}; ImageNet weights from pip: unseen[weights]",
-            )
-            for number in range(3)
-        },
+        "resnet50_v1": ("backbones:resnet50_v1", "ResNet-50 as first published: docs/models.md"),
+        "efficientnet_lite0": ("backbones:efficientnet_lite0", f"EfficientNet-Lite0{_LITE}"),
+        "efficientnet_lite1": ("backbones:efficientnet_lite1", f"EfficientNet-Lite1{_LITE}"),
+        "efficientnet_lite2": ("backbones:efficientnet_lite2", f"EfficientNet-Lite2{_LITE}"),
         "vit_base": ("backbones:vit_base", "ViT-Base, 16 px patches (timm)"),
     },
 )
 
-TRACKERS: dict[str, Entry] = {
-    "wandb": Entry("unseen.reports.trackers.wandb:WandbTracker", "Weights & Biases"),
-    "tensorboard": Entry("unseen.reports.trackers.tensorboard:TensorboardTracker", "TensorBoard"),
-    "mlflow": Entry("unseen.reports.trackers.mlflow:MlflowTracker", "MLflow"),
-}
+TRACKERS = _in_files(
+    "unseen.reports.trackers",
+    {
+        "wandb": ("WandbTracker", "Weights & Biases"),
+        "tensorboard": ("TensorboardTracker", "TensorBoard"),
+        "mlflow": ("MlflowTracker", "MLflow"),
+    },
+)
 
 _CATALOGS: dict[Kind, dict[str, Entry]] = {
     "method": METHODS,
@@ -169,40 +127,39 @@ _CATALOGS: dict[Kind, dict[str, Entry]] = {
 
 
 def entries(kind: Kind) -> dict[str, Entry]:
-    """Everything of a kind that has a name: what ships with the package, then what other installed
-    packages add by entry points in the group `unseen.methods`, `unseen.datasets` and so on."""
+    """Returns everything of a kind that has a name: what ships with the package, then what other
+    installed packages add by entry points in the group `unseen.methods`, `unseen.datasets` ..."""
     return {**_CATALOGS[kind], **_installed(kind, tuple(sys.path))}
 
 
 @cache
 def _installed(kind: Kind, path: tuple[str, ...]) -> dict[str, Entry]:
-    """The entry points that are found on a path of imports; shipped names are not replaced."""
-    points = metadata.entry_points(group=f"unseen.{kind}s")
+    """Finds the entry points on a path of imports; shipped names are not replaced."""
     return {
         point.name: Entry(point.value, f"from the package {point.dist.name if point.dist else '?'}")
-        for point in points
+        for point in metadata.entry_points(group=f"unseen.{kind}s")
         if point.name not in _CATALOGS[kind]
     }
 
 
 def is_known(kind: Kind, name: str) -> bool:
-    """Whether a name stands for something: a catalogued name, or an import string."""
+    """Returns whether a name stands for something: a catalogued name, or an import string."""
     return name in _CATALOGS[kind] or ":" in name or name in entries(kind)
 
 
 def method_name(name: str) -> str:
-    """The name under which a method is catalogued."""
+    """Returns the name under which a method is catalogued."""
     return ALIASES.get(name, name)
 
 
 def unknown(kind: Kind, name: str) -> str:
-    """The message for a name that stands for nothing."""
+    """Returns the message for a name that stands for nothing."""
     known = [*entries(kind), *(ALIASES if kind == "method" else ())]
     return unknown_name(kind, name, known, f"unseen list {kind}s")
 
 
 def load(kind: Kind, name: str) -> Any:
-    """The class or function behind a catalogued name, or behind an import string `module:Name`."""
+    """Imports the class or function behind a catalogued name or an import string `module:Name`."""
     name = method_name(name) if kind == "method" else name
     if not is_known(kind, name):
         raise SettingsError(unknown(kind, name))
@@ -217,8 +174,29 @@ def load(kind: Kind, name: str) -> Any:
 
 
 def settings_class(kind: Kind, name: str) -> Any:
-    """The class of a method's or dataset's settings; that of a shipped one needs no torch."""
-    shipped = _CATALOGS[kind].get(method_name(name) if kind == "method" else name)
-    if shipped is not None:
-        return config_class(shipped.target)
+    """Returns the class of a method's or dataset's settings; for a shipped one without torch."""
+    if kind == "method" and method_name(name) in METHODS:
+        return _config_alone(METHODS[method_name(name)].target)
     return getattr(load(kind, name), "Config", None)
+
+
+@cache
+def _config_alone(target: str) -> Any:
+    """Returns the class `Config` of a method that ships with the package, without its module, which
+    needs torch: that takes seconds and 700 MB. The class is taken out of the module's source and
+    executed with the imports that it may use, those from `typing`, `pydantic` and `settings`."""
+    from unseen.settings.experiment import MethodSettings
+
+    module, _, name = target.partition(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    light = [i for i in imports if str(i.module).startswith(("typing", "pydantic", "unseen.set"))]
+    (method,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+    configs = [each for each in method.body if isinstance(each, ast.ClassDef)]
+    contract = SimpleNamespace(Config=MethodSettings)  # of all classes that a method may extend
+    values = {ast.unparse(base): contract for base in method.bases} | {"__name__": module}
+    exec(compile(ast.Module([*light, *configs], []), spec.origin, "exec"), values)
+    return values.get("Config", MethodSettings)

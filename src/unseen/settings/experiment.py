@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     SerializeAsAny,
     model_validator,
@@ -15,17 +17,21 @@ from pydantic import (
 
 from unseen.errors import SettingsError
 from unseen.settings import catalog
-from unseen.settings.base import (
-    NEUTRAL_AT_DEFAULT,
-    NO_EFFECT_ON_RESULT,
-    LogUniform,
-    Settings,
-    deciding,
-)
+from unseen.settings.ranges import Choice, LogUniform
+
+NO_EFFECT_ON_RESULT = "no effect on the result"
+"""Marks a setting that decides nothing about what a run computes, as `Annotated[int, MARK]`. All
+others are part of a run's identity."""
+
+
+class Settings(BaseModel):
+    """Frozen, and closed: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def as_list(value: Any) -> Any:
-    """`photo` and `photo,sketch` are lists, too: that is how they are typed in a shell."""
+    """Reads `photo` and `photo,sketch` as lists: that is how they are typed in a shell."""
     if isinstance(value, int):  # a folder called 2007, say, which YAML takes for a number
         value = str(value)
     if isinstance(value, str):
@@ -59,7 +65,7 @@ class OptimizerSettings(Settings):
     """Nesterov momentum, for SGD."""
     new_layers_lr_factor: float = Field(default=1.0, gt=0)
     """Multiplies `lr` for layers that did not come with pretrained weights."""
-    layer_decay: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Multiplies `lr` once more for each stage (with weights) that is further from the network's
     last one. Rates that a method sets for its own parameters stay as they are."""
 
@@ -80,9 +86,9 @@ class ScheduleSettings(Settings):
     """Of `inverse`."""
     unit: Literal["step", "epoch", "run"] = "epoch"
     """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
-    warmup: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
+    warmup: float = Field(default=0.0, ge=0, lt=1)
     """Share of the run over which the rate rises in a straight line; under every schedule."""
-    decay_from: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, ge=0, le=1)
+    decay_from: float = Field(default=1.0, ge=0, le=1)
     """Of `flat`: share of the run after which the rate falls; 1: never."""
 
     @model_validator(mode="after")
@@ -127,25 +133,25 @@ class AugmentSettings(Settings):
     """Strength of brightness, contrast, saturation and hue changes."""
     grayscale: float = Field(default=0.1, ge=0, le=1)
     """Chance of losing all colour."""
-    randaugment: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    randaugment: float = Field(default=0.0, ge=0, le=1)
     """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
     sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
-    randaugment_operations: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=2, ge=1, le=8)
+    randaugment_operations: int = Field(default=2, ge=1, le=8)
     """How many of those operations an image gets."""
-    random_convolution: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    random_convolution: float = Field(default=0.0, ge=0, le=1)
     """Chance that an image is mixed with itself under a random filter (RandConv): shapes stay,
     textures change."""
-    amplitude_mix: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    amplitude_mix: float = Field(default=0.0, ge=0, le=1)
     """Largest share of the Fourier amplitude that comes from an image of another training domain
     (FACT): it changes the look, the phase keeps the shapes."""
-    erasing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    erasing: float = Field(default=0.0, ge=0, le=1)
     """Chance that a random rectangle (2 to 33 % of the area) is replaced by the image's mean."""
-    mixstyle: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, le=1)
+    mixstyle: float = Field(default=0.0, ge=0, le=1)
     """Chance that an image gets channel statistics mixed with those of an image of another domain,
     at each of `mixstyle_stages`."""
-    mixstyle_stages: Annotated[Names, NEUTRAL_AT_DEFAULT] = ()
+    mixstyle_stages: Names = ()
     """Stages whose input is mixed: early ones, for example `blocks.1,blocks.2`."""
-    mixstyle_alpha: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.1, gt=0, le=1)
+    mixstyle_alpha: float = Field(default=0.1, gt=0, le=1)
     """α of Beta(α, α), from which the share of an image's own statistics is drawn."""
 
     @model_validator(mode="after")
@@ -159,7 +165,7 @@ class AugmentSettings(Settings):
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`0,1,2` or `0-4`, or both."""
+    """Reads `0,1,2` or `0-4`, or both."""
     seeds: list[int] = []
     for word in as_list(text):
         first, dash, last = word.partition("-")
@@ -182,7 +188,7 @@ class DataSettings(Settings):
     unseen_domain: Names = ()
     """Domains that training never sees (in adaptation: the target, seen without its labels; of
     several, their union); empty: train on all there are."""
-    train_on_unseen: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    train_on_unseen: bool = False
     """Train on labelled training images of the unseen domains, too, and measure on their held-out
     images: an upper bound of what can be reached there, and labelled as one everywhere."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
@@ -191,10 +197,10 @@ class DataSettings(Settings):
     """Share of each training domain for the in-domain result, if there is no official list."""
     split_seed: int = 0
     """Another number gives other held-out images."""
-    official_splits: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    official_splits: bool = True
     """Hold out the images that published lists hold out, where there are such lists; if not, all
     images are dealt out by the shares and `split_seed`, as in DomainBed."""
-    share: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=1.0, gt=0, le=1)
+    share: float = Field(default=1.0, gt=0, le=1)
     """Share of each training domain's training images that is used, at least one of each class; the
     same images for every method, and a smaller share is part of a larger one."""
     bad_images: Literal["stop", "skip"] = "stop"
@@ -226,15 +232,15 @@ class NetworkSettings(Settings):
     """Stages before this one are frozen; a block inside a stage has a dot, as `layer4.2`. Their
     output, the stored features, is computed once and shared by all runs; methods that need no
     pixels train from it, without augmentation unless there are `views`."""
-    store_features: Annotated[bool, NEUTRAL_AT_DEFAULT] = True
+    store_features: bool = True
     """Whether the output of frozen stages is stored. If not, every step computes it from augmented
     pixels: slower, and images stay as varied as in training of the whole network."""
-    views: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    views: int = Field(default=0, ge=0)
     """Augmented views of every training image whose features are stored beside those of the image
     as it is; a step trains from one of them all, drawn for each image. Shared by all runs and seeds
     (one file for each view); needs `freeze_until`. A method that needs pixels gets them, augmented
     anew at every step."""
-    view_seed: Annotated[int, NEUTRAL_AT_DEFAULT] = Field(default=0, ge=0)
+    view_seed: int = Field(default=0, ge=0)
     """Another number gives other views."""
 
     @model_validator(mode="after")
@@ -274,7 +280,7 @@ class Experiment(Settings):
     method: SerializeAsAny["MethodSettings"]
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
-    averaging: Annotated[AveragingSettings, NEUTRAL_AT_DEFAULT] = AveragingSettings()
+    averaging: AveragingSettings = AveragingSettings()
     augment: AugmentSettings = AugmentSettings()
     devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
     setting: Literal["generalization", "adaptation"] = "generalization"
@@ -289,13 +295,13 @@ class Experiment(Settings):
     target_images: int | None = Field(default=None, gt=0)
     """Unlabelled target images in a batch, in adaptation; empty: as many as there are labelled
     ones."""
-    head_first: Annotated[bool, NEUTRAL_AT_DEFAULT] = False
+    head_first: bool = False
     """Fit the classifier before the first step, by logistic regression on the features that the
     network starts with (without masks, where a method has them); copies of it start from there."""
     sampling: Literal["balanced", "class_balanced", "pooled"] = "balanced"
     """Equally many images from each domain; the same, and within each domain equally many of each
     class that it has; or a shuffle of all images (as in the DMG paper)."""
-    label_smoothing: Annotated[float, NEUTRAL_AT_DEFAULT] = Field(default=0.0, ge=0, lt=1)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of each label that is spread over all classes in training."""
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
@@ -308,7 +314,7 @@ class Experiment(Settings):
     """Which checkpoint counts: the best on source validation, the last one, or the best on the
     unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
     unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
-    metric: Annotated[Metric, NEUTRAL_AT_DEFAULT] = "accuracy"
+    metric: Metric = "accuracy"
     """What chooses the checkpoint and stands in tables: the share of right answers; or the mean
     over classes of their recall (balanced) or F1, in which rare classes count as much as others."""
     evaluate_every: int = Field(default=100, gt=0)
@@ -354,15 +360,48 @@ class MethodSettings(Settings):
     """A catalogued method, or an import string `module:Class`."""
 
 
+class AdversarialSettings(MethodSettings):
+    """Settings of methods whose features unlearn what a discriminator goes by."""
+
+    domain_weight: Annotated[float, LogUniform(1e-2, 1e2)] = Field(default=1.0, ge=0)
+    """Factor of λ_p: how strongly the features are turned against the discriminator in the end."""
+    schedule_steepness: float = Field(default=10.0, gt=0)
+    """γ: how early in the run λ_p approaches its final value."""
+    discriminator_width: Annotated[int, LogUniform(64, 1024, whole=True)] = Field(default=128, gt=0)
+    """Units in each hidden layer of the discriminator."""
+    discriminator_depth: int = Field(default=1, ge=0)
+    """Hidden layers of the discriminator; 0 makes it linear."""
+    discriminator_dropout: Annotated[float, Choice((0.0, 0.1, 0.5))] = Field(
+        default=0.0, ge=0, lt=1
+    )
+    """Dropout rate of the discriminator's hidden units."""
+
+
 Experiment.model_rebuild()
 
 
 def complete_settings(experiment: Experiment) -> dict[str, Any]:
-    """All settings as plain data, as they are written to disk."""
+    """Returns all settings as plain data, as they are written to disk."""
     return experiment.model_dump(mode="json")
 
 
+def deciding(settings: BaseModel) -> dict[str, Any]:
+    """Returns the settings that decide the result; a path as the place that it leads to, however it
+    is spelled."""
+    plain = settings.model_dump(mode="json")
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if NO_EFFECT_ON_RESULT in field.metadata:
+            del plain[name]
+        elif isinstance(value, BaseModel):
+            plain[name] = deciding(value)
+        elif isinstance(value, Path):
+            plain[name] = str(value.expanduser().resolve())
+    return plain
+
+
 def identity(experiment: Experiment) -> str:
-    """Twelve letters that stand for everything that decides the result, and for nothing else."""
+    """Returns twelve letters that stand for everything that decides the result, and for nothing
+    else."""
     text = json.dumps(deciding(experiment), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

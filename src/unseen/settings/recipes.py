@@ -15,7 +15,7 @@ from unseen.settings.experiment import Experiment, Settings
 
 
 def flattened(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
-    """`{"optimizer": {"lr": 1}}` as `{"optimizer.lr": 1}`."""
+    """Turns `{"optimizer": {"lr": 1}}` into `{"optimizer.lr": 1}`."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -40,7 +40,7 @@ class Family(NamedTuple):
 
 
 def recipe_names() -> list[str]:
-    """All recipes for which settings were chosen, as `dataset/method`."""
+    """Returns all recipes for which settings were chosen, as `dataset/method`."""
     return [
         f"{dataset}/{method}"
         for dataset in file_names(RECIPES)
@@ -49,24 +49,22 @@ def recipe_names() -> list[str]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """The YAML files below a folder, by the names under which they are found."""
-    return sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.yaml"))
+    """Returns the YAML files in a folder, by the names under which they are found."""
+    return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
 def find_file(kind: str, name: str | Path, folder: Path) -> Path:
-    """A YAML file that ships with the package in a folder of its kind, or one of the user's own."""
+    """Finds a YAML file that ships with the package in this folder, or one of the user's own."""
     shipped = folder / f"{name}.yaml"
     if shipped.is_file():
         return shipped
-    if Path(name).is_file():
+    if _is_file(name):
         return Path(name)
-    if Path(name).suffix in _YAML:
-        raise SettingsError(f"there is no file {name}")
     raise SettingsError(unknown_name(kind, str(name), file_names(folder), f"unseen list {kind}s"))
 
 
 def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The settings of `dataset/method`, or those in a file, laid over those of its `base`."""
+    """Returns the settings of `dataset/method`, or those in a file over those of its `base`."""
     if not _is_file(recipe):
         return _compose(str(recipe))
     path = Path(recipe).resolve()
@@ -89,27 +87,26 @@ def _is_file(recipe: str | Path) -> bool:
 
 
 def _compose(recipe: str) -> dict[str, Any]:
-    """The settings of the dataset, the defaults of the method, and what differs for the two."""
+    """Returns the settings of the dataset, the defaults of the method, and what differs for the
+    two."""
     dataset, _, name = recipe.rpartition("/")
-    name = catalog.method_name(name)
     if not dataset:
         raise SettingsError(unknown_name("recipe", recipe, recipe_names(), "unseen list recipes"))
-    family = _family(dataset)
+    family, name = _family(dataset), catalog.method_name(name)
     if name not in family.methods and not catalog.is_known("method", name):
-        known = {*family.methods, *catalog.entries("method"), *catalog.ALIASES}
-        known = [f"{dataset}/{each}" for each in known]
+        names = {*family.methods, *catalog.entries("method"), *catalog.ALIASES}
+        known = [f"{dataset}/{each}" for each in names]
         raise SettingsError(unknown_name("recipe", recipe, known, "unseen list recipes"))
-    section = family.methods.get(name, {})
-    base = section.get("base", "aggregate")
+    differs = {k: v for k, v in family.methods.get(name, {}).items() if k != "about"}
+    base = differs.pop("base", "aggregate")
     settings = family.settings
     if base != "aggregate":
         settings = read_recipe(base if "/" in base else f"{dataset}/{base}")
-    settings = merge(settings, {"method": {"name": _method_of(name)}})
-    return merge(settings, {k: v for k, v in section.items() if k not in {"about", "base"}})
+    return merge(merge(settings, {"method": {"name": _method_of(name)}}), differs)
 
 
 def _method_of(name: str) -> str:
-    """`dmg` for a variant such as `dmg_views`."""
+    """Returns `dmg` for a variant such as `dmg_views`."""
     if catalog.is_known("method", name):
         return name
     return max((m for m in catalog.METHODS if name.startswith(f"{m}_")), key=len)
@@ -117,8 +114,8 @@ def _method_of(name: str) -> str:
 
 @cache
 def _family(dataset: str) -> Family:
-    """A dataset's file of recipes. Where its `base` is another dataset, the sections of methods are
-    taken from there, too; a dataset without a file has the recipes of `folder`."""
+    """Reads a dataset's file of recipes. Where its `base` is another dataset, it has the recipes of
+    that one, too; a dataset without a file has those of `folder`."""
     file = RECIPES / f"{dataset}.yaml"
     if file.is_file():
         content = read_yaml(file)
@@ -129,19 +126,20 @@ def _family(dataset: str) -> Family:
         raise SettingsError(unknown_name("dataset", dataset, known, "unseen list recipes"))
     about, base = content.pop("about"), content.pop("base", None)
     methods = {name: section or {} for name, section in content.pop("methods", {}).items()}
-    if base is None:
-        return Family(about, {"method": {"name": "aggregate"}, **content}, methods)
-    if "/" in base:
-        return Family(about, merge(read_recipe(base), content), methods)
-    below = _family(base)
-    return Family(about, merge(below.settings, content), merge(below.methods, methods))
+    below: Mapping[str, Any] = {"method": {"name": "aggregate"}}
+    if base is not None and "/" in base:
+        below = read_recipe(base)
+    elif base is not None:
+        below, methods = _family(base).settings, merge(_family(base).methods, methods)
+    return Family(about, merge(below, content), methods)
 
 
 def about_recipe(recipe: str | Path) -> str:
-    """What a recipe is: a line, and below it what there is to say of cost and result."""
+    """Returns what a recipe is: a line, and below it what there is to say of cost and result. For a
+    file (also one of a sweep) these are the comments at its top."""
     if _is_file(recipe):
         lines = Path(recipe).read_text(encoding="utf-8").splitlines()
-        return "\n".join(each[1:].strip() for each in takewhile(_is_comment, lines))
+        return "\n".join(each[1:].strip() for each in takewhile(lambda o: o.startswith("#"), lines))
     dataset, _, name = str(recipe).rpartition("/")
     family, name = _family(dataset), catalog.method_name(name)
     if name in family.methods:
@@ -151,18 +149,11 @@ def about_recipe(recipe: str | Path) -> str:
     return f"{name} with its own defaults, and the settings of {dataset}/aggregate"
 
 
-def _is_comment(line: str) -> bool:
-    return line.startswith("#")
-
-
-def file_header(path: Path) -> str:
-    """The first comment line of a sweep: what it is."""
-    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"there is no file {path}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not YAML: {error}") from error
     if not isinstance(settings, dict):
@@ -171,8 +162,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Later wins, key by key. Another method or dataset starts from that one's own defaults, and
-    a length in steps takes the place of one in epochs (and the other way round)."""
+    """Lays settings over others, key by key. Another method or dataset starts from its own
+    defaults, and a length in steps takes the place of one in epochs (and the other way round)."""
     merged = dict(lower)
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
         if upper.get(one) is not None:
@@ -193,7 +184,7 @@ def _renames(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`a.b=value` words as nested settings; values are read as YAML."""
+    """Reads words `a.b=value` as nested settings; values are YAML."""
     settings: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -208,7 +199,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 
 
 def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys unfolded: {"data.root": x} becomes {"data": {"root": x}}."""
+    """Turns `{"data.root": x}` into `{"data": {"root": x}}`."""
     settings: dict[str, Any] = {}
     for key, value in overrides.items():
         for part in reversed(key.split(".")):
@@ -218,7 +209,7 @@ def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
-    """Complete, checked settings; every mistake is reported, with the nearest valid name."""
+    """Returns complete, checked settings; reports all mistakes, with the nearest valid names."""
     experiment, problems = try_experiment(settings)
     if experiment is None:
         raise SettingsError(f"{source} is not a valid recipe:\n  " + "\n  ".join(problems))
@@ -226,28 +217,21 @@ def build_experiment(settings: Mapping[str, Any], source: str = "these settings"
 
 
 def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list[str]]:
-    """Complete settings; or none, and a line for every mistake."""
+    """Returns complete settings; or none, and a line for every mistake."""
     classes: dict[str, type[Settings]] = {}
     problems: list[str] = []
-    kinds: tuple[tuple[str, catalog.Kind], ...] = (("data", "dataset"), ("method", "method"))
-    for section, kind in kinds:
-        name = _section_name(settings, section)
-        if name is None:
-            problems.append(
-                f"{section}.name: is missing; 'unseen list {kind}s' shows what is available"
-            )
-            continue
+    kinds: dict[str, catalog.Kind] = {"data": "dataset", "method": "method"}
+    for section, kind in kinds.items():
         try:
-            classes[section] = _settings_class(kind, name)
+            classes[section] = _settings_class(kind, _section_name(settings, section))
         except SettingsError as error:
             problems.append(f"{section}.name: {error}")
-    model = _experiment_class(classes.get("data"), classes.get("method"))
+    model = _experiment_class(**classes)
     try:
         experiment = model.model_validate(dict(settings))
     except ValidationError as error:
         # what a section without a valid name may hold is not known
-        unclear = {section for section, _ in kinds if section not in classes}
-        problems += explain(model, error, unclear)
+        problems += explain(model, error, kinds.keys() - classes.keys())
     else:
         if not problems:
             return experiment, []
@@ -255,36 +239,15 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
 
 
 @cache
-def _experiment_class(
-    data: type[Settings] | None, method: type[Settings] | None
-) -> type[Experiment]:
-    """An experiment whose sections are those of this dataset and method, as far as known."""
-    fields: dict[str, Any] = {
-        section: (kind, ...) for section, kind in (("data", data), ("method", method)) if kind
-    }
+def _experiment_class(**sections: type[Settings]) -> type[Experiment]:
+    """Returns the class of experiments with this dataset and method, as far as they are known."""
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in sections.items()}
     return create_model("Experiment", __base__=Experiment, **fields)
 
 
-def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """A recipe with overrides (nested or dotted), complete and checked.
-
-    It keeps the recipe's name, unless the overrides choose another method.
-    """
-    settings = read_recipe(recipe)
-    changed = merge(settings, nested(overrides or {}))
-    if _section_name(changed, "method") == _section_name(settings, "method"):
-        changed = {"recipe": _last_part(recipe), **changed}
-    return build_experiment(changed, str(recipe))
-
-
-def _last_part(recipe: str | Path) -> str:
-    """`dmg_views` for `pacs/dmg_views` and for a file `mine/dmg_views.yaml`."""
-    name = Path(recipe)
-    last = name.stem if name.suffix in _YAML else name.name
-    return catalog.method_name(last)
-
-
-def _settings_class(kind: catalog.Kind, name: str) -> type[Settings]:
+def _settings_class(kind: catalog.Kind, name: str | None) -> type[Settings]:
+    if name is None:
+        raise SettingsError(f"is missing; 'unseen list {kind}s' shows what is available")
     found = catalog.settings_class(kind, name)
     if not (isinstance(found, type) and issubclass(found, Settings)):
         raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
@@ -297,18 +260,34 @@ def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """Returns a recipe with overrides (nested or dotted), complete and checked.
+
+    It keeps the recipe's name, unless the overrides choose another method.
+    """
+    settings = read_recipe(recipe)
+    changed = merge(settings, nested(overrides or {}))
+    if _section_name(changed, "method") == _section_name(settings, "method"):
+        changed = {"recipe": _last_part(recipe), **changed}
+    return build_experiment(changed, str(recipe))
+
+
+def _last_part(recipe: str | Path) -> str:
+    """Returns `dmg_views` for `pacs/dmg_views` and for a file `mine/dmg_views.yaml`."""
+    name = Path(recipe)
+    return catalog.method_name(name.stem if name.suffix in _YAML else name.name)
+
+
 def explain(
     model: type[BaseModel], error: ValidationError, unclear: Collection[str] = ()
 ) -> list[str]:
-    """Every mistake in a line of its own; those in an `unclear` section are left out."""
-    found = [
-        problem for problem in error.errors() if problem["loc"][:1] not in {(u,) for u in unclear}
-    ]
+    """Names every mistake in a line of its own; those in an `unclear` section are left out."""
+    found = [each for each in error.errors() if not {*each["loc"][:1]} & {*unclear}]
     return list(dict.fromkeys(_explain(model, problem) for problem in found))
 
 
 def _explain(model: type[BaseModel], problem: Any) -> str:
-    """One mistake in one line: where, what was expected, what was found."""
+    """Says of one mistake where it is, what was expected, and what was found."""
     keys, known = _place(model, problem["loc"])
     where = ".".join(keys)
     if problem["type"] == "extra_forbidden":
@@ -322,8 +301,8 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
 
 
 def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """Keys as a file has them, and which ones the last of them could have been. What pydantic adds
-    to tell the members of a union apart is cut."""
+    """Returns keys as a file has them, and which ones the last of them could have been. What
+    pydantic adds to tell the members of a union apart is cut."""
     keys: list[str] = []
     known: list[str] = []
     section: Any = model
@@ -341,7 +320,7 @@ def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str
 
 
 def _without_none(annotation: Any) -> Any:
-    """`X` for `X | None`."""
+    """Returns `X` for `X | None`."""
     members = [member for member in get_args(annotation) if member is not type(None)]
     optional = type(None) in get_args(annotation)
     return members[0] if optional and len(members) == 1 else annotation

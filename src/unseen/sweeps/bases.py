@@ -9,8 +9,8 @@ from pydantic.fields import FieldInfo
 from unseen.errors import SettingsError, nearest
 from unseen.results.result import UPPER_BOUND, labelled_bound
 from unseen.settings import catalog
-from unseen.settings.base import Range, declared, fraction
 from unseen.settings.experiment import Experiment, Settings
+from unseen.settings.ranges import Range, declared, fraction
 from unseen.settings.recipes import merge, nested, read_recipe, try_experiment
 from unseen.sweeps.draws import DatasetPart, MethodPart, Ranges, Sweep
 

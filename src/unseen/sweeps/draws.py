@@ -8,8 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from unseen.errors import SettingsError
 from unseen.settings import catalog
-from unseen.settings.base import Choice, LogUniform, Range, Uniform
 from unseen.settings.experiment import Experiment, Names, Settings, parse_seeds
+from unseen.settings.ranges import Choice, LogUniform, Range, Uniform
 from unseen.settings.recipes import (
     explain,
     file_names,

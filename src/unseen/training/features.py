@@ -29,8 +29,7 @@ from unseen.data.roles import Roles
 from unseen.data.styles import partner_rows
 from unseen.errors import DataError
 from unseen.networks.stages import Network
-from unseen.settings.base import deciding
-from unseen.settings.experiment import AugmentSettings, Experiment, NetworkSettings
+from unseen.settings.experiment import AugmentSettings, Experiment, NetworkSettings, deciding
 from unseen.training.build import Images
 from unseen.training.display import Display
 

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unseen.settings import catalog
-from unseen.settings.recipes import about_recipe, file_header, recipe_names
+from unseen.settings.recipes import about_recipe, recipe_names
 from unseen.sweeps.draws import find_sweep, sweep_names
 
 KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
@@ -21,7 +21,7 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.kind == "recipes":
         rows = {name: about_recipe(name).partition("\n")[0] for name in recipe_names()}
     elif chosen.kind == "sweeps":
-        rows = {name: file_header(find_sweep(name)) for name in sweep_names()}
+        rows = {n: about_recipe(find_sweep(n)).partition("\n")[0] for n in sweep_names()}
     else:
         entries = getattr(catalog, chosen.kind.upper())
         rows = {name: entry.description for name, entry in entries.items()}

@@ -7,7 +7,6 @@ from typing import ClassVar, cast
 
 import numpy as np
 from PIL import Image
-from sklearn import datasets as bundled  # pyright: ignore[reportMissingTypeStubs]
 
 from unseen.data.dataset import ArrayDataset, Index
 
@@ -41,7 +40,9 @@ class Digits(ArrayDataset):
 def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Make labels, domains and pictures once in a process: they are always the same. The digits of
     each class go in turn to the four domains."""
-    bunch = cast(dict[str, np.ndarray], bundled.load_digits())
+    from sklearn.datasets import load_digits  # pyright: ignore[reportMissingTypeStubs]
+
+    bunch = cast(dict[str, np.ndarray], load_digits())
     labels = bunch["target"].astype(np.int64)
     domain_of = np.empty_like(labels)
     for label in np.unique(labels):
@@ -52,7 +53,9 @@ def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _render(drawings: np.ndarray, domain_of: np.ndarray) -> np.ndarray:
     """Paint uint8 [N, 32, 32, 3]; the random parts depend on the digit's number alone."""
-    photographs = cast(dict[str, list[np.ndarray]], bundled.load_sample_images())["images"]
+    from sklearn.datasets import load_sample_images  # pyright: ignore[reportMissingTypeStubs]
+
+    photographs = cast(dict[str, list[np.ndarray]], load_sample_images())["images"]
     images = np.empty((len(drawings), SIZE, SIZE, 3), dtype=np.uint8)
     for number, (drawing, domain) in enumerate(zip(drawings, domain_of, strict=True)):
         ink = _enlarge(drawing)
