@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
-from unseen.reports.figures.paper import write_figures
-from unseen.reports.figures.scales import apart, spanning
+from unseen.reports.figures.axes import Axis, apart, spanning
+from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.figure import Figure, write_figures
 from unseen.reports.gather import Expected, check_results, gather, lay_out
 from unseen.reports.tables import overall_by_seed
 from unseen.results.folder import find_runs

@@ -10,8 +10,6 @@ from docs.generators.dmg_curve import Point, figure, read_points, with_earlier, 
 from tests.made_results import made_result
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.layout import draw
-from unseen.reports.figures.svg import to_svg
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunFolder
 
@@ -108,7 +106,7 @@ def test_numbers_and_figure_are_written(runs: Path, tmp_path: Path) -> None:
         "dmg − aggregate, 10 % of the images",
         "dmg − aggregate, all images",
     ]
-    svg = str(to_svg(draw(drawn.panels[0])))
+    svg = drawn.panels[0].draw().content
     assert svg.count('class="whisker own"') == 2 * 3  # two intervals, each with two caps
     assert "10 % of the images" in (into / "dmg_curve.svg").read_text(encoding="utf-8")
 

@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.reports.figures.layout import draw
-from unseen.reports.figures.panels import CirclePanel, StripGroup, StripPanel
-from unseen.reports.figures.scales import Scale, apart, ticks
-from unseen.reports.figures.shapes import fitted
-from unseen.reports.figures.svg import to_svg
+from unseen.reports.figures.axes import Scale, apart
+from unseen.reports.figures.grids import CirclePanel, sorted_units
+from unseen.reports.figures.svg import fitted
 from unseen.reports.page.methods.importance import end_of_phase_1
-from unseen.reports.page.methods.masks import kept_units, sorted_units
 from unseen.reports.page.pictures import feature_map
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.write import write_report
@@ -39,22 +36,19 @@ def masked(make_run, weight: float, soft: float, accuracy: float) -> Path:
 
 def test_units_are_sorted_from_shared_to_nobodys() -> None:
     kept = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool)
-    assert sorted_units(kept) == (
-        StripGroup((True, True), 2),
-        StripGroup((True, False), 1),
-        StripGroup((False, True), 1),
-        StripGroup((False, False), 1),
-    )
+    assert list(sorted_units(kept).items()) == [
+        ((True, True), 2),
+        ((True, False), 1),
+        ((False, True), 1),
+        ((False, False), 1),
+    ]
 
 
 def test_strips_tell_the_counts_of_the_methods_arrays(make_run, tmp_path) -> None:
     masked(make_run, 0.1, 0.5, 0.6)
-    (run,), _ = load_runs(tmp_path / "runs")
-    kept = kept_units(run)["fc"]
-    assert kept.tolist() == [[True, True, False, False], [True, False, False, True]]
-    drawn = to_svg(draw(StripPanel("fc", ("photo", "cartoon"), sorted_units(kept))))
-    assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in drawn
-    assert "1 units in photo only" in drawn
+    page = write_report(tmp_path / "runs", tmp_path / "out").read_text(encoding="utf-8")
+    assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in page
+    assert "1 units in photo only" in page
 
 
 def test_a_sweep_shows_overlap_weight_against_iou_and_accuracy(make_run, tmp_path) -> None:
@@ -97,11 +91,15 @@ def test_without_importance_runs_there_is_no_summary(make_run, tmp_path) -> None
 
 
 def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
-    drawn = to_svg(draw(CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0)))
+    drawn = CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0).draw().content
     assert drawn.count("<circle") == 4
-    for text, shade in ((".50", "shade h10"), ("-1.00", "shade h20 negative"), (".25", "shade h5")):
+    for text, shade, look in (
+        (".50", "0.5", "shade"),
+        ("-1.00", "1", "shade negative"),
+        (".25", "0.25", "shade"),
+    ):
         assert f">{text}</text>" in drawn
-        assert f'class="{shade}"' in drawn
+        assert f'fill-opacity="{shade}" class="{look}"' in drawn
 
 
 @pytest.mark.parametrize("step", [None, 7])
@@ -124,16 +122,16 @@ def test_phases_end_where_the_method_says(make_run, tmp_path, step) -> None:
 def test_a_map_shows_the_first_two_components() -> None:
     """They are stored by falling variance; the longer direction fills the square."""
     values = np.array([[-4.0, 1.0, 9.0], [4.0, -1.0, 9.0], [0.0, 0.0, -9.0]])
-    places = feature_map(values, tsne=False)
+    places = feature_map(values)
     assert places == pytest.approx(np.array([[0, 0.625], [1, 0.375], [0.5, 0.5]]))
-    assert feature_map(values[:, :1], tsne=False)[:, 1] == pytest.approx(0.5)
+    assert feature_map(values[:, :1])[:, 1] == pytest.approx(0.5)
 
 
 def test_weights_of_any_magnitude_lie_apart() -> None:
     """On an even scale 0, 0.1 and 1 would share one place beside 10."""
     axis = apart([0.0, 0.1, 1.0, 10.0], "overlap weight")
-    assert ticks(axis) == [0.0, 0.1, 1.0, 10.0]
-    scale = Scale(axis.low, axis.high, 0, 100, axis.bend)
+    assert axis.ticks() == [0.0, 0.1, 1.0, 10.0]
+    scale = Scale(axis, 0, 100)
     places = [scale(mark) for mark in axis.marks]
     assert places[0] > 0
     assert places[-1] < 100

@@ -11,8 +11,11 @@ import pytest
 from tests.work import counted
 
 from unseen.errors import SettingsError, UnseenError
-from unseen.reports.figures import panels
-from unseen.reports.figures.paper import write_figures
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel
+from unseen.reports.figures.figure import Figure, Key, write_figures
+from unseen.reports.figures.grids import CirclePanel, HeatPanel, Picture, SheetPanel, StripPanel
+from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
 from unseen.reports.page.look import thinned
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
@@ -161,22 +164,18 @@ def test_figures_are_written_for_a_paper(make_run, report, tmp_path) -> None:
 def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_path) -> None:
     values = np.linspace(-1, 1, 4).reshape(2, 2)
     pixels = np.zeros((8, 8, 3), np.uint8)
-    axis = panels.Axis(0, 1, "$ and _")
+    axis = Axis(0, 1, "$ and _")
     every = (
-        panels.BarPanel("bars", (panels.Bar("a", 0, 0.5, 0.1, (0.4, 0.6)),), axis),
-        panels.DotPanel("dots", (panels.DotRow("a", 1, (panels.Mark("m", 0.5),)),), axis, True),
-        panels.CurvePanel(
-            "curves", (panels.Line("a", 2, ((0, 0), (1, 1)), True),), axis, axis, True
-        ),
-        panels.HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(values), (("1", "$"), ("2", "3"))),
-        panels.StripPanel("strips", ("a", "b"), (panels.StripGroup((True, False), 3),)),
-        panels.CirclePanel("circles", values, 1.0),
-        panels.ScatterPanel(
-            "map", (panels.Cloud("a", 3, abs(values), True),), (panels.Key("a", 3),)
-        ),
-        panels.SheetPanel("sheet", (panels.Picture(pixels, "dog → house", "b"),)),
+        BarPanel("bars", (Bar("a", 0, 0.5, 0.1, (0.4, 0.6)),), axis),
+        DotPanel("dots", (DotRow("a", 1, (Mark("m", 0.5),)),), axis, True),
+        CurvePanel("curves", (Line("a", 2, ((0, 0), (1, 1)), True),), axis, axis, True),
+        HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(values), (("1", "$"), ("2", "3"))),
+        StripPanel("strips", ("a", "b"), np.array([[1, 1], [0, 1]])),
+        CirclePanel("circles", values, 1.0),
+        ScatterPanel("map", (Cloud("a", 3, abs(values), True),), (Key("a", 3),)),
+        SheetPanel("sheet", (Picture(pixels, "dog → house", "b"),)),
     )
-    figure = panels.Figure("all", "all", "", every, (panels.Key("$a", 0, "dashed"),))
+    figure = Figure("all", "all", "", every, (Key("$a", 0, "dashed"),))
     for folder in ("a", "b"):
         write_figures([figure], tmp_path / folder)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
@@ -239,7 +238,7 @@ def test_no_torch_is_loaded(make_run, tmp_path) -> None:
         f"    main(['report', {str(tmp_path / 'runs')!r}])\n"
         "except SystemExit as end:\n"
         "    assert not end.code, end.code\n"
-        "assert not [m for m in ('torch', 'sklearn', 'matplotlib') if m in sys.modules]\n"
+        "assert not [m for m in ('torch', 'sklearn', 'typst') if m in sys.modules]\n"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

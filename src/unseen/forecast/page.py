@@ -9,17 +9,10 @@ from unseen.forecast.estimate import NAMES, AccuracyEstimate
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.forecast.text import about_closest, about_interval, about_references, percent
-from unseen.reports.figures.panels import (
-    Axis,
-    DotPanel,
-    DotRow,
-    Figure,
-    HeatPanel,
-    Key,
-    Mark,
-    Picture,
-    SheetPanel,
-)
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.figure import Figure, Key
+from unseen.reports.figures.grids import HeatPanel, Picture, SheetPanel
+from unseen.reports.figures.rows import DotPanel, DotRow, Mark
 from unseen.reports.page.look import page_cells
 from unseen.reports.page.parts import Fold, Note, PageCell, PageRow, PageTable, Part, Section
 from unseen.reports.rendering import render_page, write_whole

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from unseen.reports.figures.panels import HeatPanel, number_texts
+from unseen.reports.figures.grids import HeatPanel, number_texts
 
 MOST_CLASSES = 40  # of a matrix that can be read
 
@@ -24,7 +24,7 @@ def share_panel(
 
 
 def confusion_panel(title: str, confusion: np.ndarray, classes: Sequence[str]) -> HeatPanel:
-    return share_panel(title, classes, classes, shares(confusion), "true", "called")
+    return share_panel(title, classes, classes, shares(confusion), "true", "predicted")
 
 
 def most_confused(confusion: np.ndarray) -> np.ndarray:
@@ -40,6 +40,6 @@ def frequent_confusions(
     """True class, answer and number of images, the most frequent first."""
     wrong = confusion - np.diag(confusion.diagonal())
     for place in np.argsort(-wrong, axis=None)[:most]:
-        true, called = map(int, np.unravel_index(place, wrong.shape))
-        if wrong[true, called]:
-            yield classes[true], classes[called], int(wrong[true, called])
+        true, predicted = map(int, np.unravel_index(place, wrong.shape))
+        if wrong[true, predicted]:
+            yield classes[true], classes[predicted], int(wrong[true, predicted])

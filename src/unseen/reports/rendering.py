@@ -8,8 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from unseen.atomic import atomic_file
-from unseen.reports.figures.layout import draw
-from unseen.reports.figures.svg import embedded, to_svg
+from unseen.reports.figures.svg import STYLE
 
 TEMPLATES = Path(__file__).parent / "page" / "templates"
 
@@ -25,8 +24,6 @@ def render_page(template: Path, content: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["kind"] = lambda part: type(part).__name__
-    environment.filters["svg"] = lambda panel: to_svg(draw(panel))
-    environment.filters["embedded"] = embedded
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     look = {
         "style": Markup(style()),
@@ -38,7 +35,8 @@ def render_page(template: Path, content: dict[str, Any]) -> str:
 
 def style() -> str:
     """The look of the pages, for others that should look the same."""
-    return (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    parts = (STYLE / "palette.css", STYLE / "figure.css", TEMPLATES / "page.css")
+    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from tests.serve.models import CLASSES
 
 CODE = """
 import atexit, sys
-heavy = ("torch", "torchvision", "timm", "sklearn", "matplotlib")
+heavy = ("torch", "torchvision", "timm", "sklearn", "typst")
 atexit.register(lambda: print([name for name in heavy if name in sys.modules]))
 from unseen.cli.main import main
 main(sys.argv[1:])

@@ -33,10 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show this one, whatever the checkpoints were chosen by (left out: each run's own)",
     )
     parser.add_argument(
-        "--figures", action="store_true", help="also write each figure as PNG, SVG and PDF"
-    )
-    parser.add_argument(
-        "--tsne", action="store_true", help="feature maps by t-SNE, some seconds each, not PCA"
+        "--figures", action="store_true", help="also write each figure as SVG, PDF and PNG"
     )
     parser.add_argument(
         "--watch", action="store_true", help="keep the page fresh while runs go on, until Ctrl-C"
@@ -55,7 +52,6 @@ def run(chosen: argparse.Namespace) -> None:
         folder,
         chosen.rule,
         chosen.figures,
-        chosen.tsne,
         metric=chosen.metric,
     )
 

@@ -1,108 +1,160 @@
-"""Drawings as SVG in the page, which gives each look its colours, in light and in dark."""
+"""Drawings as SVG: places and sizes are written here, `figure.css` says how each class looks."""
 
-import base64
-import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-import numpy as np
 from markupsafe import Markup
 
-from unseen.reports.figures import shapes
+from unseen.reports.long_names import shortened
 
-_STEPS = 20  # shades of a heat map in page.css
+WIDTH = 340  # pixels of a panel; the page shows it near this size, so that letters keep theirs
+LETTER = 5.9  # mean width of a letter at 11 pixels
+STYLE = Path(__file__).parent
 
-
-def to_svg(drawing: shapes.Drawing) -> Markup:
-    """Every text and attribute is escaped."""
-    size = f"0 0 {_number(drawing.width)} {_number(drawing.height)}"
-    head = Markup(
-        '<svg class="{}" role="img" aria-label="{}" viewBox="{}" '
-        'preserveAspectRatio="xMidYMid meet">'
-    ).format(drawing.kind, drawing.description, size)
-    return Markup("").join([head, *map(_shape, drawing.shapes), Markup("</svg>")])
+Anchor = Literal["start", "middle", "end"]
 
 
-def _shape(shape: shapes.Shape) -> Markup:
-    match shape:
-        case shapes.Rect(x, y, width, height, look, tip, rounding):
-            place = {"x": x, "y": y, "width": width, "height": height, "rx": rounding}
-            return _element("rect", place, look, tip)
-        case shapes.Circle(x, y, radius, look, tip):
-            return _element("circle", {"cx": x, "cy": y, "r": radius}, look, tip)
-        case shapes.Line(x1, y1, x2, y2, look):
-            return _element("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2}, look)
-        case shapes.Curve(points, tip):
-            path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-            return _element("path", {"d": path}, "", tip)
-        case shapes.Dots(_, _, look, tip):
-            return _element("path", {"d": _circles(shape)}, look, tip)
-        case shapes.Image(x, y, size, pixels, tip):
-            place = {"x": x, "y": y, "width": size, "height": size, "href": embedded(pixels)}
-            return _element("image", place, "", tip)
-        case shapes.Text():
-            return _text(shape)
-        case shapes.Group():
-            return _group(shape)
+class Drawing(NamedTuple):
+    """A picture of known size; `description` is for those who do not see it."""
+
+    width: float
+    height: float
+    kind: str
+    description: str
+    content: Markup
+
+    def in_page(self) -> Markup:
+        """The drawing as a part of a page, which brings its style."""
+        box, told = self._box(), self.description
+        return element("svg", self.kind, "", self.content, role="img", aria_label=told, viewBox=box)
+
+    def as_file(self) -> str:
+        """The drawing as a file that stands alone, on white."""
+        width, height, box = self.width, self.height, self._box()
+        white = element("rect", width=width, height=height, fill="#ffffff")
+        content = element("style", inner=Markup(paper_style())) + white + self.content
+        space = "http://www.w3.org/2000/svg"
+        file = element("svg", "", "", content, xmlns=space, width=width, height=height, viewBox=box)
+        return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", file)
+
+    def _box(self) -> str:
+        return f"0 0 {_number(self.width)} {_number(self.height)}"
 
 
-def _text(text: shapes.Text) -> Markup:
-    look = text.look if text.anchor == "start" else f"{text.look} {text.anchor}"
-    turned = f"translate({text.x:.1f} {text.y:.1f}) rotate({text.angle:g})" if text.angle else None
-    place = {"transform": turned} if turned else {"x": text.x, "y": text.y}
-    return _element("text", place, look, text.tip, text.text)
+@cache
+def paper_style() -> str:
+    """The page's style of drawings with the light palette written out, for programs that know no
+    variables."""
+    palette = (STYLE / "palette.css").read_text(encoding="utf-8").partition("@media")[0]
+    colors = dict(re.findall(r"--([\w-]+): (#\w+);", palette)) | {"surface": "#ffffff"}
+    rules = (STYLE / "figure.css").read_text(encoding="utf-8")
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: colors[found[1]], rules)
 
 
-def _group(group: shapes.Group) -> Markup:
-    """Values travel along for the page's read-out."""
-    values = [[round(step, 3), float(f"{value:.4g}")] for step, value in group.values]
-    x, y = group.at
-    color = "" if group.color is None else f" c{group.color}"
-    about = {
-        "data-tags": " ".join(group.tags) or None,
-        "data-label": group.label or None,
-        "data-values": json.dumps(values, separators=(",", ":")) if values else None,
-        "transform": f"translate({x:g} {y:g})" if x or y else None,
-        "style": f"--number: {group.letters:.1f}px" if group.letters else None,
-    }
-    inner = Markup("").join(map(_shape, group.shapes))
-    return _element("g", about, group.look + color, inner=inner)
-
-
-def _circles(dots: shapes.Dots) -> str:
-    """All circles as one path: a tenth of the size of single elements."""
-    r = dots.radius
-    turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"
-    return "".join(f"M{x - r:.1f} {y:.1f}{turn}" for x, y in dots.points)
-
-
-def _element(
-    tag: str, place: Mapping[str, object], look: str | shapes.Shade, tip: str = "", inner: str = ""
+def element(
+    tag: str, look: str = "", tip: str = "", inner: str = "", **about: float | str | None
 ) -> Markup:
-    """`tip` shows when one points at it."""
-    if isinstance(look, shapes.Shade):
-        step = round(min(max(look.strength, 0.0), 1.0) * _STEPS)
-        look = f"shade h{step} negative" if look.negative else f"shade h{step}"
-    written = Markup("").join(
-        Markup(' {}="{}"').format(name, _number(value) if isinstance(value, float | int) else value)
-        for name, value in {**place, "class": look.strip() or None}.items()
-        if value is not None
-    )
+    """An element with escaped attributes, those that are None left out; `fill_opacity` is
+    `fill-opacity`. `look` is its class, `tip` shows when one points at it."""
+    about["class"] = look or None
+    written = Markup()
+    for name, value in about.items():
+        if value is not None:
+            value = value if isinstance(value, str) else _number(value)
+            written += Markup(' {}="{}"').format(name.replace("_", "-"), value)
     title = Markup("<title>{}</title>").format(tip) if tip else ""
     return Markup("<{0}{1}>{2}{3}</{0}>").format(tag, written, inner, title)
 
 
+def rect(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    look: str,
+    tip: str = "",
+    rounding: float | None = 2,
+    shade: float | None = None,
+) -> Markup:
+    """`shade`: from the paper (0) to the full colour (1)."""
+    return element(
+        "rect", look, tip, x=x, y=y, width=width, height=height, rx=rounding, fill_opacity=shade
+    )
+
+
+def circle(
+    x: float, y: float, radius: float, look: str, tip: str = "", shade: float | None = None
+) -> Markup:
+    return element("circle", look, tip, cx=x, cy=y, r=radius, fill_opacity=shade)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:
+    return element("line", look, x1=x1, y1=y1, x2=x2, y2=y2)
+
+
+def path(points: Iterable[tuple[float, float]], tip: str = "") -> Markup:
+    return element("path", tip=tip, d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points))
+
+
+def text(
+    x: float,
+    y: float,
+    words: str,
+    look: str,
+    anchor: Anchor = "start",
+    tip: str = "",
+    angle: float = 0.0,
+) -> Markup:
+    look = look if anchor == "start" else f"{look} {anchor}"
+    if angle:
+        turned = f"translate({x:.1f} {y:.1f}) rotate({angle:g})"
+        return element("text", look, tip, words, transform=turned)
+    return element("text", look, tip, words, x=x, y=y)
+
+
+def group(
+    content: Iterable[Markup],
+    look: str = "",
+    color: int | None = None,
+    tags: Sequence[str] = (),
+    at: tuple[float, float] = (0, 0),
+    label: str | None = None,
+    values: Iterable[tuple[float, float]] = (),
+    letters: float | None = None,
+) -> Markup:
+    """Shapes of one colour (a place in the palette) that are hidden together by any of `tags`. The
+    page's script reads out `label` and `values`; `letters` is the size of numbers."""
+    classes = look if color is None else f"{look} c{color}".strip()
+    moved = f"translate({at[0]:g} {at[1]:g})" if any(at) else None
+    rounded = [[round(step, 3), float(f"{value:.4g}")] for step, value in values]
+    return element(
+        "g",
+        classes,
+        inner=Markup().join(content),
+        data_tags=" ".join(tags) or None,
+        data_label=label,
+        data_values=json.dumps(rounded, separators=(",", ":")) if rounded else None,
+        transform=moved,
+        font_size=letters,
+    )
+
+
+def fitted(words: str, width: float) -> str:
+    """As much of a text as there is room for."""
+    return shortened(words, max(int(width / LETTER), 3))
+
+
+def label_width(labels: Iterable[str], most: float) -> float:
+    return min(max((len(label) for label in labels), default=0) * LETTER + 8, most)
+
+
+def described(title: str, rest: str) -> str:
+    return f"{title}: {rest}" if title else rest
+
+
 def _number(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def embedded(pixels: np.ndarray) -> str:
-    """An image as a data: address; JPEG for photographs, PNG for what is small anyway."""
-    from PIL import Image as Pillow
-
-    out = io.BytesIO()
-    small = pixels.shape[0] <= 40
-    image = Pillow.fromarray(pixels)
-    image.save(out, "PNG", optimize=True) if small else image.save(out, "JPEG", quality=82)
-    kind = "png" if small else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value % 1 else f"{value:.0f}"

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from unseen.reports.figures.panels import Axis, Bar, BarPanel, DotPanel, DotRow, Figure, Mark
-from unseen.reports.figures.scales import spanning
+from unseen.reports.figures.axes import Axis, spanning
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
 from unseen.reports.formats import cell_text, estimate_text
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.conclusion import Ranked, over_domains, ranking

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.reports.figures.panels import Axis, CurvePanel, Figure, Line
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.figure import Figure
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.look import method_legend, method_row, number
 from unseen.reports.page.parts import PageTable, Part

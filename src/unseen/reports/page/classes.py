@@ -12,7 +12,8 @@ from unseen.reports.confusions import (
     share_panel,
     shares,
 )
-from unseen.reports.figures.panels import Figure, HeatPanel
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import HeatPanel
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.calibration import calibration_parts
 from unseen.reports.page.look import method_row

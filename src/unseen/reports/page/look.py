@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from unseen.reports.figures.panels import Axis, Key, KeyStyle, Line
-from unseen.reports.figures.scales import spanning
+from unseen.reports.figures.axes import Axis, spanning
+from unseen.reports.figures.curves import Line
+from unseen.reports.figures.figure import Key
 from unseen.reports.formats import MISSING
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import PageCell, PageRow
@@ -34,8 +35,8 @@ def domain_color(study: Study, domain: str) -> int:
     return 1 + study.domains.index(domain) % 11
 
 
-def domain_legend(study: Study, style: KeyStyle) -> tuple[Key, ...]:
-    return tuple(Key(domain, domain_color(study, domain), style) for domain in study.domains)
+def domain_legend(study: Study) -> tuple[Key, ...]:
+    return tuple(Key(domain, domain_color(study, domain), "line") for domain in study.domains)
 
 
 def method_row(study: Study, row: MethodKey, *values: PageCell | str | int | None) -> PageRow:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from unseen.reports.figures.panels import Figure
+from unseen.reports.figures.figure import Figure
 from unseen.reports.formats import MISSING, cell_text, to_csv, to_latex, to_markdown
 from unseen.reports.tables import Row, Table
 from unseen.results.result import VIEWS

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from unseen.reports.figures.panels import Cloud, Figure, Key, Picture, ScatterPanel, SheetPanel
+from unseen.reports.figures.curves import Cloud, ScatterPanel
+from unseen.reports.figures.figure import Figure, Key
+from unseen.reports.figures.grids import Picture, SheetPanel
 from unseen.reports.page.look import domain_color
 from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
@@ -61,29 +63,29 @@ def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
     return Picture(arrays["mistakes/images"][row], caption, told)
 
 
-def features_section(study: Study, tsne: bool) -> Section | None:
+def features_section(study: Study) -> Section | None:
     parts: list[Part] = []
     for run in study.first_runs(study.runs):
-        figure = _map(study, run, tsne) if len(parts) < MOST_MAPS else None
+        figure = _map(study, run) if len(parts) < MOST_MAPS else None
         if figure is not None:
             parts.append(Fold(figure.title, (figure,), open=not parts))
     if not parts:
         return None
-    how = "t-SNE (perplexity 30, seed 0)" if tsne else "their two main axes (PCA)"
     return Section(
         "features",
         "Feature maps",
-        f"Inputs of the last layer, by {how}. Hollow: images of the unseen domain. A method that "
-        "generalises puts an unseen image next to its class, not next to its domain.",
+        "Inputs of the last layer, by their two main axes (PCA). Hollow: images of the unseen "
+        "domain. A method that generalises puts an unseen image next to its class, not next to its "
+        "domain.",
         tuple(parts),
     )
 
 
-def _map(study: Study, run: Run, tsne: bool) -> Figure | None:
+def _map(study: Study, run: Run) -> Figure | None:
     arrays = read_arrays_if_whole(run.folder.pictures)
     if "features/values" not in arrays or run.result is None:
         return None
-    places = feature_map(arrays["features/values"].astype(np.float64), tsne)
+    places = feature_map(arrays["features/values"].astype(np.float64))
     by_domain = _by_domain(study, run, arrays, places)
     domains = tuple(Key(c.label, c.color, "hollow" if c.hollow else "dot") for c in by_domain)
     labels = max(len(run.result.classes), int(arrays["features/label"].max()) + 1)
@@ -124,17 +126,9 @@ def _by_class(
     )
 
 
-def feature_map(values: np.ndarray, tsne: bool) -> np.ndarray:
+def feature_map(values: np.ndarray) -> np.ndarray:
     """Places in the unit square: of the principal components that a run stores, the first two."""
-    places = _by_tsne(values) if tsne else np.pad(values, ((0, 0), (0, 1)))[:, :2]
+    places = np.pad(values, ((0, 0), (0, 1)))[:, :2]
     low, high = places.min(axis=0), places.max(axis=0)
     span = float((high - low).max()) or 1.0
     return 0.5 + (places - (low + high) / 2) / span
-
-
-def _by_tsne(values: np.ndarray) -> np.ndarray:
-    from sklearn.manifold import TSNE
-
-    perplexity = min(30.0, max((len(values) - 1) / 3, 1.0))
-    map_ = TSNE(perplexity=perplexity, max_iter=500, init="pca", random_state=0)
-    return map_.fit_transform(values.astype(np.float32)).astype(np.float64)

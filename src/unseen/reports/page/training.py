@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unseen.reports.figures.panels import CurvePanel, Figure, Line
+from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.figure import Figure
 from unseen.reports.page.look import Points, capital, curve_axes, method_legend, thinned
 from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run

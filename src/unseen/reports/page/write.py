@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.panels import Figure
+from unseen.reports.figures.figure import Figure, check_can_print, write_figures
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import Conclusion, conclude
 from unseen.reports.page.making import making_section, problem_table
+from unseen.reports.page.masks import masks_section
 from unseen.reports.page.methods.importance import importance_section, summary_text
-from unseen.reports.page.methods.masks import masks_section
 from unseen.reports.page.methods.reweighting import reweighting_section
 from unseen.reports.page.parts import Fold, PageTable, Part, Section
 from unseen.reports.page.pictures import features_section
@@ -44,7 +44,6 @@ def write_report(
     folder: Path,
     rule: str | None = None,
     figures: bool = False,
-    tsne: bool = False,
     refresh: int | None = None,
     metric: Metric | None = None,
 ) -> Path:
@@ -52,6 +51,8 @@ def write_report(
     the place of that which each run's checkpoint was chosen by."""
     if rule is not None:
         check_rule(rule)
+    if figures:
+        check_can_print()
     if not runs.is_dir():
         raise UnseenError(f"{runs} is not a folder; give the folder that holds the runs")
     loaded, problems = load_runs(runs)
@@ -59,7 +60,7 @@ def write_report(
         raise UnseenError(f"there are no runs below {runs}; 'unseen compare digits' makes some")
     studies = make_studies(loaded, rule, metric)
     _check_recorded(studies, rule)
-    chapters = [_chapter(study, number, tsne) for number, study in enumerate(studies)]
+    chapters = [_chapter(study, number) for number, study in enumerate(studies)]
     left_out = problem_table(problems) if problems else None
     page = folder / PAGE
     listed = read_run_list(runs)
@@ -81,7 +82,7 @@ def _check_recorded(studies: list[Study], rule: str | None) -> None:
         )
 
 
-def _chapter(study: Study, number: int, tsne: bool) -> Chapter:
+def _chapter(study: Study, number: int) -> Chapter:
     sections = [
         tables_section(study),
         comparison_section(study),
@@ -91,7 +92,7 @@ def _chapter(study: Study, number: int, tsne: bool) -> Chapter:
         importance_section(study),
         reweighting_section(study),
         classes_section(study),
-        features_section(study, tsne),
+        features_section(study),
         making_section(study),
     ]
     rules = study.rules or (study.main_rule,)
@@ -129,8 +130,6 @@ def _meaning(chapters: list[Chapter], rule: str) -> str:
 
 
 def _write_figures(chapters: list[Chapter], folder: Path) -> None:
-    from unseen.reports.figures.paper import write_figures
-
     for chapter in chapters:
         home = folder / safe_name(chapter.study.title) if len(chapters) > 1 else folder
         parts = (part for section in chapter.sections for part in section.parts)

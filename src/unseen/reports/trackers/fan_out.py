@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from unseen.errors import SettingsError
-from unseen.reports.figures.shapes import Drawing
+from unseen.reports.figures.svg import Drawing
 from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table
 from unseen.reports.trackers.base import Subject, Tracker, named_numbers
@@ -29,7 +29,8 @@ def choose_trackers(names: str | Sequence[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(as_list(names)))
     for name in chosen:
         tracker: type[Tracker] = catalog.load("tracker", name)
-        missing = [package for package in tracker.packages if not find_spec(package)]
+        needed = (*tracker.packages, "typst")  # draws the confusion matrices
+        missing = [package for package in needed if not find_spec(package)]
         if missing:
             raise SettingsError(
                 f"--log {name} needs the package '{missing[0]}', which is not installed: "
@@ -80,7 +81,7 @@ class Trackers:
 
 
 def _show(tracker: Tracker, name: str, drawing: Drawing) -> None:
-    from unseen.reports.figures.matplotlib import to_picture
+    from unseen.reports.figures.figure import to_picture
 
     tracker.figure(name, to_picture(drawing))
 

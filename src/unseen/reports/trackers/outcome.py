@@ -6,9 +6,8 @@ from statistics import fmean
 import numpy as np
 
 from unseen.reports.confusions import most_confused, shares
-from unseen.reports.figures.grids import draw_heat
-from unseen.reports.figures.panels import HeatPanel, number_texts
-from unseen.reports.figures.shapes import Drawing
+from unseen.reports.figures.grids import HeatPanel, number_texts
+from unseen.reports.figures.svg import Drawing
 from unseen.results.folder import safe_name
 from unseen.results.result import RunResult
 from unseen.settings.experiment import METRICS
@@ -73,8 +72,8 @@ def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
     names = tuple(str(classes[number]) for number in chosen)
     shown = np.ix_(chosen, chosen)
     texts = number_texts(counts[shown], "d")
-    called = "called"
+    predicted = "predicted"
     if len(chosen) < len(classes):
-        called = f"called ({len(chosen)} most confused of {len(classes)} classes)"
-    panel = HeatPanel("", names, names, shares(counts)[shown], texts, "true", called)
-    return draw_heat(panel, width=_LABELS + _CELL * max(len(names), _FEWEST))
+        predicted = f"predicted ({len(chosen)} most confused of {len(classes)} classes)"
+    panel = HeatPanel("", names, names, shares(counts)[shown], texts, "true", predicted)
+    return panel.draw(width=_LABELS + _CELL * max(len(names), _FEWEST))

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.panels import Bar, BarPanel, CirclePanel, CurvePanel, Figure, Key, Line
+from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.figure import Figure, Key
+from unseen.reports.figures.grids import CirclePanel
+from unseen.reports.figures.rows import Bar, BarPanel
 from unseen.reports.formats import estimate_text
 from unseen.reports.page.look import capital, curve_axes, percent
 from unseen.reports.page.parts import Fold, Note, Part, Section

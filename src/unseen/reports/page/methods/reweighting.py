@@ -1,6 +1,8 @@
 """Re-weighted source images: how the weights are spread, and how well domains were told apart."""
 
-from unseen.reports.figures.panels import Axis, Bar, BarPanel, Figure
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.rows import Bar, BarPanel
 from unseen.reports.page.look import method_row, number
 from unseen.reports.page.parts import PageTable, Part, Section
 from unseen.reports.page.runs import Run

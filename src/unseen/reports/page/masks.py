@@ -1,10 +1,9 @@
 """Masks of units: which each domain keeps, how much domains share, and which units are whose.
 
-Any method may have this section: it hands over `mask.<site>`, the chance that a training domain
-keeps a unit (`[domains, units]`), and logs `kept` and `iou` of each site.
+Any method may have this section: it hands over `mask.<site>`, the probability that a training
+domain keeps a unit (`[domains, units]`), and logs `kept` and `iou` of each site.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from statistics import fmean
@@ -12,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from unseen.reports.figures import panels
-from unseen.reports.figures.scales import apart, spanning
+from unseen.reports.figures.axes import Axis, apart, spanning
+from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.figure import Figure, Key
+from unseen.reports.figures.grids import HeatPanel, StripPanel, number_texts
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.look import domain_color, domain_legend, thinned
 from unseen.reports.page.parts import Section
@@ -27,11 +28,11 @@ _SITE = "mask."
 
 def masks_section(study: Study) -> Section | None:
     masked = [run for run in study.runs if site_statistics(run)]
-    figures: list[panels.Figure] = []
+    figures: list[Figure] = []
     for row in dict.fromkeys(run.row for run in masked):
         own = [run for run in masked if run.row == row]
         figures += [_strips(study, row, own), _overlap(study, row, own), _kept(study, row, own)]
-    figures += _sweep(masked)
+    figures += _overlap_weights(masked)
     drawn = tuple(figure for figure in figures if figure.panels)
     if not drawn:
         return None
@@ -52,36 +53,22 @@ def site_statistics(run: Run) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def kept_units(run: Run) -> dict[str, np.ndarray]:
-    """By site, `[domains, units]`: whether a domain keeps a unit, its chance being above a half."""
-    arrays = read_arrays_if_whole(run.folder.arrays)
-    return {
-        name.removeprefix(_SITE): chances > 0.5
-        for name, chances in arrays.items()
-        if name.startswith(_SITE)
-    }
-
-
-def sorted_units(kept: np.ndarray) -> tuple[panels.StripGroup, ...]:
-    """Shared by all domains first, then by fewer and fewer, last those that no domain keeps."""
-    counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
-    ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
-    return tuple(panels.StripGroup(on, counted[on]) for on in ordered)
-
-
-def _strips(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+def _strips(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
     drawn = tuple(
-        panels.StripPanel(f"{run.column} unseen, {site}", run.training_domains, sorted_units(kept))
+        StripPanel(
+            f"{run.column} unseen, {name.removeprefix(_SITE)}", run.training_domains, probs > 0.5
+        )
         for run in study.first_runs(runs)
-        for site, kept in kept_units(run).items()
+        for name, probs in read_arrays_if_whole(run.folder.arrays).items()
+        if name.startswith(_SITE)
     )
-    return panels.Figure(
+    return Figure(
         f"masks_strips_{safe_name('_'.join(row))}",
         f"Shared and specific units: {study.row_name(row)}",
-        "Every unit of a site, sorted by the domains that keep it (chance above one half); white "
-        f"where a domain drops it. {_which(study)}",
+        "Every unit of a site, sorted by the domains that keep it (probability above one half); "
+        f"white where a domain drops it. {_which(study)}",
         drawn,
-        (panels.Key("all domains", 1), panels.Key("some domains", 5), panels.Key("one domain", 2)),
+        (Key("all domains", 1), Key("some domains", 5), Key("one domain", 2)),
     )
 
 
@@ -89,7 +76,7 @@ def _which(study: Study) -> str:
     return f"Runs of seed {study.seeds[0]}." if len(study.seeds) > 1 else ""
 
 
-def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
     drawn = []
     for column in study.columns:
         own = [run for run in runs if run.column == column]
@@ -100,46 +87,46 @@ def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
             drawn.append(_overlap_panel(title, own[0].training_domains, pairs))
     about = "Intersection over union of two domains' masks, at the chosen step"
     about += ", mean over seeds" if len(study.seeds) > 1 else ""
-    about += ". Below the diagonal: soft (chances). Above: hard (units above one half)."
+    about += ". Below the diagonal: soft (probabilities). Above: hard (units above one half)."
     name = f"masks_iou_{safe_name('_'.join(row))}"
-    return panels.Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(drawn))
+    return Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(drawn))
 
 
 def _overlap_panel(
     title: str, domains: tuple[str, ...], pairs: list[Mapping[str, Mapping[str, float]]]
-) -> panels.HeatPanel:
+) -> HeatPanel:
     values = np.full((len(domains), len(domains)), np.nan)
     for (i, a), (j, b) in combinations(enumerate(domains), 2):
         for place, kind in (((j, i), "soft"), ((i, j), "hard")):
             known = [each[f"{a}|{b}"][kind] for each in pairs if f"{a}|{b}" in each]
             values[place] = fmean(known) if known else np.nan
-    return panels.HeatPanel(title, domains, domains, values, panels.number_texts(values, ".2f"))
+    return HeatPanel(title, domains, domains, values, number_texts(values, ".2f"))
 
 
-def _kept(study: Study, row: MethodKey, runs: list[Run]) -> panels.Figure:
+def _kept(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
     drawn = tuple(
         _kept_panel(study, run, site)
         for run in study.first_runs(runs)
         for site in site_statistics(run)
     )
-    return panels.Figure(
+    return Figure(
         f"masks_kept_{safe_name('_'.join(row))}",
         f"Kept share over training: {study.row_name(row)}",
-        "Share of a site's units that a domain keeps. Solid: mean chance (soft); dashed: share "
-        f"above one half (hard). {_which(study)}",
+        "Share of a site's units that a domain keeps. Solid: mean probability (soft); dashed: "
+        f"share above one half (hard). {_which(study)}",
         drawn,
-        domain_legend(study, "line"),
+        domain_legend(study),
     )
 
 
-def _kept_panel(study: Study, run: Run, site: str) -> panels.CurvePanel:
+def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
     logged = [
         (record["step"], record["statistics"][site]["kept"])
         for record in run.evaluations
         if site in (record.get("statistics") or {})
     ]
     lines = tuple(
-        panels.Line(
+        Line(
             f"{domain}, {kind}",
             domain_color(study, domain),
             thinned([(step, kept[domain][kind]) for step, kept in logged]),
@@ -148,12 +135,12 @@ def _kept_panel(study: Study, run: Run, site: str) -> panels.CurvePanel:
         for domain in run.training_domains
         for kind in ("soft", "hard")
     )
-    x = panels.Axis(0, max((step for step, _ in logged), default=1), "step")
+    x = Axis(0, max((step for step, _ in logged), default=1), "step")
     y = spanning(value for line in lines for _, value in line.points)
-    return panels.CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
+    return CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
 
 
-def _sweep(runs: list[Run]) -> list[panels.Figure]:
+def _overlap_weights(runs: list[Run]) -> list[Figure]:
     """Overlap weight against IoU and accuracy, where runs differ in it."""
     by_weight: dict[float, list[Run]] = {}
     for run in runs:
@@ -169,19 +156,19 @@ def _sweep(runs: list[Run]) -> list[panels.Figure]:
         for weight, group in sorted(by_weight.items())
     ]
     iou = tuple(
-        panels.Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
+        Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
         for kind, color in (("soft", 1), ("hard", 2))
     )
-    accuracy = panels.Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
+    accuracy = Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
     x = apart([weight for weight, _ in rows], "overlap weight")
     y = spanning(value for _, value in accuracy.points)
     drawn = (
-        panels.CurvePanel("mean IoU of domain pairs", iou, x, panels.Axis(0, 1.02), dots=True),
-        panels.CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
+        CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
+        CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
     )
     about = f"Mean over the {len(shared)} held-out domains and seeds that every weight has."
-    keys = tuple(panels.Key(line.label, line.color, "line") for line in (*iou, accuracy))
-    return [panels.Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, drawn, keys)]
+    keys = tuple(Key(line.label, line.color, "line") for line in (*iou, accuracy))
+    return [Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, drawn, keys)]
 
 
 def _mean_iou(runs: list[Run], kind: str) -> float:

@@ -1,0 +1,156 @@
+"""Figures: panels under one title with a legend, in the page and as files for a paper."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from markupsafe import Markup
+from PIL import Image
+
+from unseen.atomic import atomic_file
+from unseen.errors import UnseenError
+from unseen.reports.figures import svg
+from unseen.reports.figures.svg import LETTER, WIDTH, Drawing
+
+_GAP, _MARGIN = 20, 8
+_TITLE = 22  # pixels that a panel's title takes
+_KEY = 18  # and a row of its legend
+_PIXELS = 100  # to an inch on paper: two panels in a row are seven inches wide
+
+
+class Panel(Protocol):
+    """What it shows are its own fields."""
+
+    @property
+    def title(self) -> str: ...
+
+    def draw(self) -> Drawing: ...
+
+
+class Key(NamedTuple):
+    """An entry of a legend. A colour is a number: a place in the palette, the same for a method in
+    all figures."""
+
+    label: str
+    color: int
+    style: Literal["area", "line", "dashed", "dot", "hollow"] = "area"
+    tags: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> Markup:
+        """What the entry looks like in the figure, 22 pixels wide and 12 high."""
+        match self.style:
+            case "area":
+                drawn, look = svg.rect(4, 1, 14, 10, "fill"), ""
+            case "line" | "dashed":
+                drawn = svg.path(((1, 6), (21, 6)))
+                look = "curve dashed" if self.style == "dashed" else "curve"
+            case "dot" | "hollow":
+                look = ""
+                drawn = svg.circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
+        return svg.group([drawn], look, self.color)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels under one title. `name` is the stem of its files, `about` says how to read it."""
+
+    name: str
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+    legend: tuple[Key, ...] = ()
+    rule: str | None = None
+    wide: bool = False
+
+    def draw(self) -> Drawing:
+        """All panels in one drawing, two in a row, the legend below."""
+        cells = [_with_title(panel) for panel in self.panels]
+        across = 1 if self.wide else min(2, len(cells))
+        drawn: list[Markup] = []
+        top = float(_MARGIN)
+        for start in range(0, len(cells), across):
+            row = cells[start : start + across]
+            for place, cell in enumerate(row):
+                left = _MARGIN + place * (WIDTH + _GAP)
+                drawn.append(svg.group([cell.content], at=(left, top)))
+            top += max(cell.height for cell in row) + _GAP
+        width = max(across * (WIDTH + _GAP) - _GAP, *(cell.width for cell in cells))
+        legend = _legend(self.legend, width)
+        drawn.append(svg.group([legend.content], at=(_MARGIN, top)))
+        height = top + (legend.height if self.legend else -_GAP) + _MARGIN
+        return Drawing(width + 2 * _MARGIN, height, "figure", self.title, Markup().join(drawn))
+
+
+def _with_title(panel: Panel) -> Drawing:
+    """A panel below its title and its own legend."""
+    drawing = panel.draw()
+    legend = _legend(getattr(panel, "keys", ()), drawing.width)
+    top = _TITLE + legend.height
+    content = [
+        svg.text(0, 12, panel.title, "title"),
+        svg.group([legend.content], at=(0, _TITLE)),
+        svg.group([drawing.content], at=(0, top)),
+    ]
+    return Drawing(drawing.width, top + drawing.height, "", panel.title, Markup().join(content))
+
+
+def _legend(keys: Iterable[Key], width: float) -> Drawing:
+    """As many entries in a row as there is room for."""
+    drawn, x, y = [], 0.0, 0.0
+    for key in keys:
+        needed = 28 + len(key.label) * LETTER
+        if x and x + needed > width:
+            x, y = 0.0, y + _KEY
+        entry = [key.sample, svg.text(28, 10, key.label, "label")]
+        drawn.append(svg.group(entry, at=(x, y)))
+        x += needed + 14
+    return Drawing(width, y + _KEY if drawn else 0, "legend", "", Markup().join(drawn))
+
+
+def check_can_print() -> None:
+    if not find_spec("typst"):
+        raise UnseenError(
+            "figures as PNG and PDF need the package 'typst', which is not installed: "
+            "pip install 'unseen[figures]'"
+        )
+
+
+def write_figures(figures: Iterable[Figure], folder: Path) -> list[Path]:
+    """Each figure as SVG, PDF and PNG, named by what it shows; equal figures make equal files."""
+    check_can_print()
+    written = []
+    for name, drawing in {figure.name: figure.draw() for figure in figures}.items():
+        content = {
+            "svg": drawing.as_file().encode(),
+            "pdf": _printed(drawing, "pdf"),
+            "png": _printed(drawing, "png", 2 * _PIXELS),
+        }
+        for kind, file in content.items():
+            path = folder / f"{name}.{kind}"
+            with atomic_file(path) as part:
+                part.write_bytes(file)
+            written.append(path)
+    return written
+
+
+def to_picture(drawing: Drawing) -> Image.Image:
+    """A pixel for each unit of the drawing."""
+    from io import BytesIO
+
+    return Image.open(BytesIO(_printed(drawing, "png", _PIXELS))).convert("RGB")
+
+
+def _printed(drawing: Drawing, kind: Literal["pdf", "png"], pixels: int = _PIXELS) -> bytes:
+    """Letters stay letters in a PDF; fonts that are missing are replaced by typst's own."""
+    import typst
+
+    width = drawing.width / _PIXELS
+    page = (
+        "#set page(width: auto, height: auto, margin: 0pt)\n#set document(date: none)\n"
+        f'#image("drawing.svg", width: {width:.4f}in)'
+    )
+    files: Any = {"main.typ": page.encode(), "drawing.svg": drawing.as_file().encode()}
+    return typst.compile(files, format=kind, ppi=float(pixels))
