@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from unseen.reports.markdown import aligned_table, escaped
 from unseen.reports.published import FILE, PublishedNumber, by_source, published_numbers
+from unseen.reports.text import aligned_table, escaped
 
 _INTRODUCTION = """# Published numbers
 

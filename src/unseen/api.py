@@ -11,7 +11,7 @@ from rich.console import Console
 from unseen.data.dataset import OpenDatasets
 from unseen.data.images import find_images
 from unseen.forecast.forecast import FileForecast
-from unseen.reports.trackers.fan_out import choose_trackers
+from unseen.reports.tracking import choose_trackers
 from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import RunResult, View, Views
 from unseen.serve.evaluate import evaluate

@@ -68,9 +68,9 @@ def test_all_sections_in_order() -> None:
     assert "| photo | trained on | 100 | 11 | 20 |" in card
     assert "| sketch | held out | 0 | 0 | 10 |" in card
     assert "Step 200 of 300, seed 3. Selection rule source: best mean validation" in card
-    assert "| out of domain | sketch | 50.0% | 50.0% | 10 | 25.1% |" in card
-    assert "| in domain | photo | 90.0% | 50.0% | 20 | 2.0% |" in card
-    assert "| known domain | photo | 95.0% | 50.0% | 20 | 2.0% |" in card
+    assert "| sketch | out of domain | 50.0% | 50.0% | 10 | 25.1% |" in card
+    assert "| photo | in domain | 90.0% | 50.0% | 20 | 2.0% |" in card
+    assert "| photo | known domain | 95.0% | 50.0% | 20 | 2.0% |" in card
     assert "tested on sketch" in card
     assert card == model_card(settings(), result(), data())
 

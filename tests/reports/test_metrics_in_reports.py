@@ -1,15 +1,11 @@
-"""Tables and pages by another metric, and what always the largest class would get."""
+"""Pages by another metric, and where nothing beats the largest class."""
 
 from pathlib import Path
 
-import pytest
 from tests.made_results import counted, made_result
 from tests.reports.conftest import write_run
 
-from unseen.errors import UnseenError
-from unseen.reports.formats import to_csv
 from unseen.reports.page.write import write_report
-from unseen.reports.tables import build_tables
 from unseen.results.result import RuleResult, RunResult
 
 # 80 dogs and 20 houses: recall 70/80 and 2/20; 72 % are right, balanced accuracy 48.75 %
@@ -22,45 +18,6 @@ def skewed(method: str, measured, **changed) -> RunResult:
     views = {"out_of_domain": {"sketch": measured}}
     rules = {"source": RuleResult(step=200, views=views)}
     return made_result(method, {"sketch": 0.0}, results=rules, **changed)
-
-
-def numbers(table) -> dict[str, float]:
-    return {row.name: round(row.cells[0].estimate.mean, 2) for row in table.lines}
-
-
-def test_another_metric_turns_the_order_round_and_has_its_own_floor() -> None:
-    results = [skewed("blind", BLIND), skewed("fair", FAIR)]
-    (by_accuracy,) = build_tables(results, "source")
-    assert numbers(by_accuracy) == {"blind": 72.0, "fair": 70.0, "largest class": 80.0}
-    (balanced,) = build_tables(results, "source", metric="balanced")
-    assert numbers(balanced) == {"blind": 48.75, "fair": 70.0, "largest class": 50.0}
-    assert balanced.title.startswith("Out-of-domain balanced accuracy (%)")
-    assert "Checkpoints were chosen by accuracy, not by balanced accuracy." in balanced.notes
-    assert {line.rsplit(",", 1)[1] for line in to_csv(balanced).splitlines()[1:]} == {"balanced"}
-    best = [[cell.best for cell in row.cells if cell] for row in balanced.rows]
-    assert best == [[False, False], [True, True, True]]
-    (f1,) = build_tables(results[:1], "source", metric="macro_f1")
-    assert numbers(f1)["largest class"] == round(100 * 2 * 80 / 180 / 2, 2)
-
-
-def test_a_run_that_was_chosen_by_its_metric_is_shown_by_it() -> None:
-    (table,) = build_tables([skewed("fair", FAIR, metric="balanced")], "source")
-    assert table.metric == "balanced"
-    assert table.notes[0] == (
-        "Selection rule source: best mean validation balanced accuracy over the training domains, "
-        "lowest validation loss on ties."
-    )
-
-
-def test_runs_of_different_metrics_are_in_one_table_only_if_asked() -> None:
-    results = [skewed("blind", BLIND), skewed("fair", FAIR, metric="balanced")]
-    with pytest.raises(UnseenError, match=r"different metrics \(accuracy, balanced\).*--metric"):
-        build_tables(results, "source")
-    (table,) = build_tables(results, "source", metric="macro_f1")
-    assert (
-        "Checkpoints were chosen by different metrics (accuracy: blind; balanced accuracy: fair)."
-        in table.notes
-    )
 
 
 def test_the_page_says_so_where_nothing_beats_the_largest_class(tmp_path: Path) -> None:

@@ -1,11 +1,20 @@
+"""Tables from results whose numbers are known: what is in a cell, in bold, and in the notes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
+from tests.made_results import counted, made_result
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.reports.formats import cell_text
-from unseen.reports.tables import Expected, build_tables
+from unseen.reports.tables import Expected, Table, build_tables
+from unseen.results.result import RuleResult, RunResult
+
+DIFFERENCE = "difference to aggregate"
 
 
-def texts(table):
+def texts(table: Table) -> dict[str, dict[str, str]]:
     """{row: {column: what is printed}}."""
     return {
         row.name: {
@@ -16,7 +25,7 @@ def texts(table):
     }
 
 
-def bold(table):
+def bold(table: Table) -> set[tuple[str, str]]:
     return {
         (row.name, column.name)
         for row in table.rows
@@ -25,122 +34,95 @@ def bold(table):
     }
 
 
+def by_seed(method: str, unseen: str, values: Sequence[float], **about: Any) -> list[RunResult]:
+    """A run for each value, with one domain unseen."""
+    runs = enumerate(values)
+    return [made_result(method, {unseen: value}, seed=seed, **about) for seed, value in runs]
+
+
 @pytest.fixture
-def results(make_result):
-    accuracies = {
-        ("aggregate", "sketch"): (0.60, 0.64),
-        ("aggregate", "photo"): (0.90, 0.92),
-        ("dmg", "sketch"): (0.66, 0.68),
-        ("dmg", "photo"): (0.88, 0.94),
-    }
-    training = {"sketch": {"art": 0.8, "photo": 0.6}, "photo": {"art": 0.5, "sketch": 0.4}}
+def results() -> list[RunResult]:
+    sketch: dict[str, Any] = {"training": {"art": 0.8, "photo": 0.6}}
+    photo: dict[str, Any] = {"training": {"art": 0.5, "sketch": 0.4}}
     return [
-        make_result(method, {unseen: value}, training[unseen], seed)
-        for (method, unseen), values in accuracies.items()
-        for seed, value in enumerate(values)
+        *by_seed("aggregate", "sketch", (0.60, 0.64), **sketch),
+        *by_seed("aggregate", "photo", (0.90, 0.92), **photo),
+        *by_seed("dmg", "sketch", (0.66, 0.68), **sketch),
+        *by_seed("dmg", "photo", (0.88, 0.94), **photo),
     ]
 
 
-def test_out_of_domain_by_hand(results):
+def test_out_of_domain_by_hand(results: list[RunResult]) -> None:
+    """With two seeds the half width is 12.7062 times half of their distance. Overall: aggregate 75,
+    78; dmg 77, 81; so the paired differences are +2 and +3."""
     table = build_tables(results, "source")[0]
-    assert [column.name for column in table.columns] == [
-        "sketch",
-        "photo",
-        "overall",
-        "difference to aggregate",
+    assert [column.name for column in table.columns] == ["sketch", "photo", "overall", DIFFERENCE]
+    assert [list(row.values()) for row in texts(table).values()] == [
+        ["62.0 ± 25.4", "91.0 ± 12.7", "76.5 ± 19.1", ""],
+        ["67.0 ± 12.7", "91.0 ± 38.1", "79.0 ± 25.4", "+2.5 ± 6.4"],
     ]
-    # With two seeds the half width is 12.7062 times half of their distance.
-    # Overall: aggregate 75, 78; dmg 77, 81; so the paired differences are +2 and +3.
-    assert texts(table) == {
-        "aggregate": {
-            "sketch": "62.0 ± 25.4",
-            "photo": "91.0 ± 12.7",
-            "overall": "76.5 ± 19.1",
-            "difference to aggregate": "",
-        },
-        "dmg": {
-            "sketch": "67.0 ± 12.7",
-            "photo": "91.0 ± 38.1",
-            "overall": "79.0 ± 25.4",
-            "difference to aggregate": "+2.5 ± 6.4",
-        },
-    }
-
-
-def test_the_best_of_each_column_is_bold_and_ties_are_both(results):
-    assert bold(build_tables(results, "source")[0]) == {
-        ("dmg", "sketch"),
-        ("aggregate", "photo"),
-        ("dmg", "photo"),
-        ("dmg", "overall"),
-        ("dmg", "difference to aggregate"),
-    }
-
-
-def test_a_negative_difference_is_not_bold(results):
+    assert "Worst unseen domain: aggregate 62.0 (sketch), dmg 67.0 (sketch)." in table.notes
     table = build_tables(results, "source", Expected(methods=("dmg",)))[0]
     assert [row.name for row in table.rows] == ["dmg", "aggregate"]
     assert texts(table)["aggregate"]["difference to dmg"] == "-2.5 ± 6.4"
-    assert ("aggregate", "difference to dmg") not in bold(table)
 
 
-def test_in_and_known_domain_are_means_over_training_domains(results):
+def test_in_and_known_domain_are_means_over_training_domains(results: list[RunResult]) -> None:
     _, in_domain, known_domain = build_tables(results, "last")
-    for table in (in_domain, known_domain):
-        assert texts(table)["dmg"]["sketch"] == "70.0 ± 0.0"
-        assert texts(table)["dmg"]["photo"] == "45.0 ± 0.0"
-        assert texts(table)["dmg"]["overall"] == "57.5 ± 0.0"
-        assert any("left out of training" in note for note in table.notes)
     assert (in_domain.view, known_domain.view) == ("in_domain", "known_domain")
+    for table in (in_domain, known_domain):
+        dmg = texts(table)["dmg"]
+        assert list(dmg.values())[:3] == ["70.0 ± 0.0", "45.0 ± 0.0", "57.5 ± 0.0"]
+        assert any("left out of training" in note for note in table.notes)
 
 
-def test_several_unseen_domains_make_one_column(make_result):
-    run = make_result("dmg", {"sketch": 0.2, "photo": 0.6}, {"art": 1.0})
-    table = build_tables([run], "source")[0]
-    assert texts(table) == {"dmg": {"photo+sketch": "40.0", "overall": "40.0"}}
-
-
-def test_one_seed_has_no_interval_and_says_so(make_result):
-    runs = [make_result("aggregate", {"sketch": 0.5}), make_result("dmg", {"sketch": 0.513})]
-    table = build_tables(runs, "source")[0]
-    assert texts(table)["dmg"]["difference to aggregate"] == "+1.3"
-    assert "Percent; one seed (0), so values and differences have no interval." in table.notes
-
-
-def test_a_missing_column_leaves_no_overall(results):
-    kept = [
-        result
-        for result in results
-        if (result.method, result.unseen_domains) != ("dmg", ("photo",))
-    ]
-    table = build_tables(kept, "source")[0]
-    assert texts(table)["dmg"] == {
-        "sketch": "67.0 ± 12.7",
-        "photo": "–",
-        "overall": "–",
-        "difference to aggregate": "–",
+@pytest.mark.parametrize(
+    ("dmg", "expected"),
+    [
+        ((0.61, 0.64, 0.63), {"dmg"}),  # always a point ahead
+        ((0.70, 0.64, 0.60), set()),  # two points ahead on average, and as often behind
+        ((0.60, 0.63, 0.62), set()),  # equal
+        ((0.59, 0.62, 0.61), {"aggregate"}),
+    ],
+)
+def test_bold_is_what_is_ahead_beyond_noise(dmg: Sequence[float], expected: set[str]) -> None:
+    runs = [*by_seed("aggregate", "sketch", (0.60, 0.63, 0.62)), *by_seed("dmg", "sketch", dmg)]
+    found = bold(build_tables(runs, "source")[0])
+    assert found - {("dmg", DIFFERENCE)} == {
+        (m, c) for m in expected for c in ("sketch", "overall")
     }
+    assert (("dmg", DIFFERENCE) in found) == (expected == {"dmg"})
+    third = by_seed("mldg", "sketch", [value + 0.001 for value in dmg])
+    assert ("dmg", "sketch") not in bold(build_tables([*runs, *third], "source")[0])
+
+
+def test_one_seed_cannot_be_beyond_noise_and_says_so() -> None:
+    runs = [*by_seed("aggregate", "sketch", [0.5]), *by_seed("dmg", "sketch", [0.513])]
+    table = build_tables(runs, "source")[0]
+    assert texts(table)["dmg"][DIFFERENCE] == "+1.3"
+    assert "Percent; one seed (0), so values and differences have no interval." in table.notes
+    assert not bold(table)
+
+
+def test_a_missing_column_leaves_no_overall(results: list[RunResult]) -> None:
+    kept = [each for each in results if (each.method, each.unseen_domains) != ("dmg", ("photo",))]
+    table = build_tables(kept, "source")[0]
+    assert list(texts(table)["dmg"].values()) == ["67.0 ± 12.7", "–", "–", "–"]
     assert (
         "dmg: 2 of 4 results are missing (photo: seeds 0, 1); no seed has them all, so "
         "there is no overall." in table.notes
     )
 
 
-def test_only_whole_seeds_enter_the_overall(results):
+def test_only_whole_seeds_enter_the_overall(results: list[RunResult]) -> None:
     kept = [result for result in results if result.run != "dmg-photo-1"]
     table = build_tables(kept, "source")[0]
-    assert texts(table)["dmg"] == {
-        "sketch": "67.0 ± 12.7",
-        "photo": "88.0*",
-        "overall": "77.0*",
-        "difference to aggregate": "+2.0*",
-    }
+    assert list(texts(table)["dmg"].values()) == ["67.0 ± 12.7", "88.0*", "77.0*", "+2.0*"]
     assert "dmg: 1 of 4 results is missing (photo: seed 1); overall is over seed 0." in table.notes
     assert table.notes[-1].startswith("* over fewer seeds")
-    assert ("dmg", "overall") not in bold(table)
 
 
-def test_what_was_planned_and_is_not_there_is_shown(results):
+def test_what_was_planned_and_is_not_there_is_shown(results: list[RunResult]) -> None:
     expected = Expected(("aggregate", "multihead", "dmg"), (("photo",), ("sketch",)), (0, 1))
     table = build_tables(results, "source", expected)[0]
     assert [row.name for row in table.rows] == ["aggregate", "multihead", "dmg"]
@@ -149,99 +131,155 @@ def test_what_was_planned_and_is_not_there_is_shown(results):
     assert "multihead: all 4 results are missing." in table.notes
 
 
-def test_a_missing_training_domain_is_not_averaged_over(make_result):
-    run = make_result("dmg", {"sketch": 0.5}, {"art": 0.9, "photo": 0.7})
+def test_columns_of_several_and_of_no_unseen_domains() -> None:
+    several = made_result("dmg", {"sketch": 0.2, "photo": 0.6}, {"art": 1.0})
+    table = build_tables([several], "source")[0]
+    assert texts(table) == {"dmg": {"photo+sketch": "40.0", "overall": "40.0"}}
+    tables = build_tables([made_result("dmg", {})], "source")
+    assert [table.view for table in tables] == ["in_domain", "known_domain"]
+    assert texts(tables[0])["dmg"]["none unseen"] == "80.0"
+
+
+def test_a_missing_training_domain_is_not_averaged_over() -> None:
+    run = made_result("dmg", {"sketch": 0.5}, {"art": 0.9, "photo": 0.7})
     del run.rules["source"].views["in_domain"]["photo"]
     tables = {table.view: table for table in build_tables([run], "source")}
     assert set(tables) == {"out_of_domain", "known_domain"}
 
 
-def test_each_backbone_is_compared_within_itself(make_result):
-    runs = [
-        make_result(method, {"sketch": value}, backbone=backbone)
-        for backbone, method, value in [
-            ("resnet18", "aggregate", 0.5),
-            ("resnet18", "dmg", 0.6),
-            ("resnet50", "aggregate", 0.7),
-            ("resnet50", "dmg", 0.75),
-        ]
-    ]
-    printed = texts(build_tables(runs, "source")[0])
-    assert printed["dmg (resnet18)"]["difference to aggregate"] == "+10.0"
-    assert printed["dmg (resnet50)"]["difference to aggregate"] == "+5.0"
-    assert printed["aggregate (resnet50)"]["difference to aggregate"] == ""
+def test_each_backbone_is_compared_within_itself() -> None:
+    values = {("resnet18", "aggregate"): 0.5, ("resnet18", "dmg"): 0.6}
+    values |= {("resnet50", "aggregate"): 0.7, ("resnet50", "dmg"): 0.75}
+    runs = [made_result(m, {"sketch": value}, backbone=b) for (b, m), value in values.items()]
+    found = {name: row[DIFFERENCE] for name, row in texts(build_tables(runs, "source")[0]).items()}
+    assert found == {
+        "aggregate (resnet18)": "",
+        "dmg (resnet18)": "+10.0",
+        "aggregate (resnet50)": "",
+        "dmg (resnet50)": "+5.0",
+    }
 
 
-def test_the_rule_is_always_named_and_the_oracle_is_marked(make_result):
-    runs = [make_result("dmg", {"sketch": 0.5}, rules=("source", "last", "oracle"))]
+def test_the_rule_is_always_named_and_the_oracle_is_marked() -> None:
+    runs = [made_result("dmg", {"sketch": 0.5}, rules=("source", "last", "oracle"))]
     for rule in ("source", "last", "oracle"):
         for table in build_tables(runs, rule):
             assert table.rule == rule
             assert table.notes[0].startswith(f"Selection rule {rule}: ")
-    oracle = build_tables(runs, "oracle")[0]
-    assert "oracle: chosen on the unseen domain's labels, an upper bound" in oracle.notes[0]
+    assert "chosen on the unseen domain's labels, an upper bound" in table.notes[0]
 
 
-def test_the_worst_unseen_domain_is_named(results):
-    table = build_tables(results, "source")[0]
-    assert "Worst unseen domain: aggregate 62.0 (sketch), dmg 67.0 (sketch)." in table.notes
-
-
-def test_unlike_runs_are_called_so(make_result):
-    runs = [make_result("a", {"sketch": 0.5}), make_result("b", {"sketch": 0.5}, steps=600)]
+def test_unlike_runs_are_called_so() -> None:
+    runs = [made_result("a", {"sketch": 0.5}), made_result("b", {"sketch": 0.5}, steps=600)]
     for table in build_tables(runs, "source"):
         assert table.notes[-1] == "Not comparable: runs in one column differ in steps."
 
 
-def test_errors_say_what_mends_them(make_result):
-    run = make_result("dmg", {"sketch": 0.5})
-    with pytest.raises(UnseenError, match="no finished runs"):
-        build_tables([], "source")
-    with pytest.raises(SettingsError, match="did you mean 'source'"):
-        build_tables([run], "sorce")
-    with pytest.raises(
-        UnseenError, match=r"recorded: last, source\).* train with selection=oracle"
-    ):
-        build_tables([run], "oracle")
-    with pytest.raises(UnseenError, match=r"several datasets \(pacs, digits\)"):
-        build_tables([run, make_result("dmg", {"sketch": 0.5}, dataset="digits")], "source")
-    with pytest.raises(UnseenError, match=r"runs dmg-sketch-0 and other are both dmg, resnet18"):
-        build_tables([run, run.model_copy(update={"run": "other"})], "source")
+RUN = made_result("dmg", {"sketch": 0.5})
 
 
-def test_runs_with_nothing_unseen_have_no_out_of_domain_table(make_result):
-    tables = build_tables([make_result("dmg", {})], "source")
-    assert [table.view for table in tables] == ["in_domain", "known_domain"]
-    assert texts(tables[0])["dmg"]["none unseen"] == "80.0"
+@pytest.mark.parametrize(
+    ("runs", "rule", "kind", "message"),
+    [
+        ([], "source", UnseenError, "no finished runs"),
+        ([RUN], "sorce", SettingsError, "did you mean 'source'"),
+        ([RUN], "oracle", UnseenError, r"recorded: last, source\).* train with selection=oracle"),
+        (
+            [RUN, made_result("dmg", {"sketch": 0.5}, dataset="digits")],
+            "source",
+            UnseenError,
+            r"several datasets \(pacs, digits\)",
+        ),
+        (
+            [RUN, RUN.model_copy(update={"run": "other"})],
+            "source",
+            UnseenError,
+            r"runs dmg-sketch-0 and other are both dmg, resnet18",
+        ),
+    ],
+)
+def test_errors_say_what_mends_them(
+    runs: list[RunResult], rule: str, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        build_tables(runs, rule)
 
 
-def test_rows_that_saw_the_target_are_named(make_result) -> None:
-    results = [
-        make_result("aggregate", {"sketch": 0.5}, setting="generalization"),
-        make_result("reweighting", {"sketch": 0.6}, setting="adaptation"),
-    ]
-    (table, *_) = build_tables(results, "source")
-    (note,) = (note for note in table.notes if note.startswith("Adaptation"))
-    assert note.startswith("Adaptation (reweighting): trained with unlabelled images")
-    assert [row.cells[0].best for row in table.rows] == [True, False]  # not against each other
-    alone = [make_result("dann", {"sketch": 0.7}, setting="adaptation"), results[1]]
-    assert [row.cells[0].best for row in build_tables(alone, "source")[0].rows] == [True, False]
-    (table, *_) = build_tables(results[:1], "source")
-    assert not any(note.startswith("Adaptation") for note in table.notes)
-
-
-def test_an_upper_bound_is_named_and_never_in_bold(make_result) -> None:
-    bound = make_result(
-        "aggregate, all labels",
-        {"sketch": 0.9},
-        training_domains=("photo", "cartoon", "sketch"),
-        trained_on_unseen=True,
+def test_rows_that_saw_the_target_are_named_and_not_compared_with_others() -> None:
+    plain = by_seed("aggregate", "sketch", (0.4, 0.5))
+    worse = by_seed("dmg", "sketch", (0.3, 0.4))
+    adapted = by_seed("reweighting", "sketch", (0.6, 0.7), setting="adaptation")
+    also = by_seed("dann", "sketch", (0.7, 0.8), setting="adaptation")
+    table = build_tables([*plain, *worse, *adapted], "source")[0]
+    assert any(
+        note.startswith("Adaptation (reweighting): trained with unlabelled images")
+        for note in table.notes
     )
-    adapted = make_result("dann", {"sketch": 0.7}, setting="adaptation")
-    other = make_result("reweighting", {"sketch": 0.6}, setting="adaptation")
-    tables = build_tables([adapted, other, bound], "source")
+    assert bold(table) == {("aggregate", "sketch"), ("aggregate", "overall")}
+    assert ("dann", "sketch") in bold(build_tables([*also, *adapted], "source")[0])
+    assert not any("Adaptation" in note for note in build_tables(plain, "source")[0].notes)
+
+
+def test_an_upper_bound_is_named_and_never_in_bold() -> None:
+    about: dict[str, Any] = {
+        "training_domains": ("photo", "cartoon", "sketch"),
+        "trained_on_unseen": True,
+    }
+    bound = by_seed("aggregate, all labels", "sketch", (0.9, 0.95), **about)
+    adapted = by_seed("dann", "sketch", (0.7, 0.8), setting="adaptation")
+    other = by_seed("reweighting", "sketch", (0.6, 0.7), setting="adaptation")
+    tables = build_tables([*adapted, *other, *bound], "source")
     for table in tables:
         assert any(note.startswith("aggregate, all labels: labelled") for note in table.notes)
         assert not any(note.startswith("Not comparable") for note in table.notes)
-    assert [row.cells[0].best for row in tables[0].rows] == [True, False, False]
-    assert texts(tables[1])["aggregate, all labels"]["sketch"] == "80.0"  # of the other domains
+    assert bold(tables[0]) == {("dann", "sketch"), ("dann", "overall")}
+    assert texts(tables[1])["aggregate, all labels"]["sketch"] == "80.0 ± 0.0"  # of the others
+
+
+# 80 dogs and 20 houses: recall 70/80 and 2/20; 72 % are right, balanced accuracy 48.75 %
+BLIND = counted([[70, 10], [18, 2]])
+# recall 56/80 and 14/20: 70 % are right, and so is the balanced accuracy
+FAIR = counted([[56, 24], [6, 14]])
+
+
+@pytest.fixture
+def skewed() -> Callable[..., RunResult]:
+    def make(method: str, measured: Any, **changed: Any) -> RunResult:
+        rules = {"source": RuleResult(step=200, views={"out_of_domain": {"sketch": measured}})}
+        return made_result(method, {"sketch": 0.0}, results=rules, **changed)
+
+    return make
+
+
+def numbers(table: Table) -> dict[str, float]:
+    cells = {row.name: row.cells[0] for row in table.lines}
+    return {name: round(c.estimate.mean, 2) for name, c in cells.items() if c and c.estimate}
+
+
+def test_another_metric_turns_the_order_round_and_has_its_own_floor(skewed: Any) -> None:
+    results = [skewed("blind", BLIND), skewed("fair", FAIR)]
+    (by_accuracy,) = build_tables(results, "source")
+    assert numbers(by_accuracy) == {"blind": 72.0, "fair": 70.0, "largest class": 80.0}
+    (balanced,) = build_tables(results, "source", metric="balanced")
+    assert numbers(balanced) == {"blind": 48.75, "fair": 70.0, "largest class": 50.0}
+    assert balanced.title.startswith("Out-of-domain balanced accuracy (%)")
+    assert "Checkpoints were chosen by accuracy, not by balanced accuracy." in balanced.notes
+    (f1,) = build_tables(results[:1], "source", metric="macro_f1")
+    assert numbers(f1)["largest class"] == round(100 * 2 * 80 / 180 / 2, 2)
+
+
+def test_runs_are_shown_by_the_metric_that_chose_them(skewed: Any) -> None:
+    (table,) = build_tables([skewed("fair", FAIR, metric="balanced")], "source")
+    assert table.metric == "balanced"
+    assert table.notes[0] == (
+        "Selection rule source: best mean validation balanced accuracy over the training domains, "
+        "lowest validation loss on ties."
+    )
+    results = [skewed("blind", BLIND), skewed("fair", FAIR, metric="balanced")]
+    with pytest.raises(UnseenError, match=r"different metrics \(accuracy, balanced\).*--metric"):
+        build_tables(results, "source")
+    (table,) = build_tables(results, "source", metric="macro_f1")
+    assert (
+        "Checkpoints were chosen by different metrics (accuracy: blind; balanced accuracy: fair)."
+        in table.notes
+    )

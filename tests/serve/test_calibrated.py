@@ -98,7 +98,7 @@ def test_a_run_carries_its_temperature(run: unseen.Run, pictures: Path) -> None:
     card = run.folder.card.read_text(encoding="utf-8")
     assert f"divided by the temperature {chosen.temperature:.4g}" in card
     after = chosen.views["out_of_domain"]["outlines"].calibrated_error
-    assert f"{after:.1%} |" in card.partition("## Calibrated")[2].partition("##")[0]
+    assert f"{after:.1%} |" in card.partition("## Results")[2].partition("##")[0]
 
 
 def test_the_card_of_an_older_run_says_nothing_about_it(run: unseen.Run) -> None:

@@ -10,87 +10,17 @@ import numpy as np
 import yaml
 
 from unseen.atomic import read_json, write_text
-from unseen.reports.markdown import escaped, pipe_table
+from unseen.reports.formats import result_table
+from unseen.reports.text import escaped, pipe_table
 from unseen.results.folder import RunFolder
-from unseen.results.result import VIEWS, DomainResult, Merged, RunResult, View
+from unseen.results.result import VIEWS, DomainResult, RunResult
 from unseen.results.rules import rule_note
 from unseen.settings.experiment import METRICS, Metric
 
-CardContent = Mapping[str, Any]
-
+Content = Mapping[str, Any]
+"""Of settings.json or data.json."""
 _MUCH = 0.1
 """A calibration error worth a warning."""
-
-
-def limits(result: RunResult, data: CardContent) -> list[str]:
-    """One sentence each, from the content of result.json and data.json."""
-    return [*_of_the_numbers(result), *_of_the_model(result, data), *result.remarks]
-
-
-def _of_the_numbers(result: RunResult) -> Iterator[str]:
-    origin = f"one run with one seed ({result.seed}); another seed gives"
-    if result.merged is not None:
-        origin = f"one model merged from {len(result.merged.runs)} runs; others would give"
-    yield (
-        f"All numbers come from {origin} other "
-        "numbers, and the difference is often larger than that between methods."
-    )
-    unseen = ", ".join(result.unseen_domains)
-    if result.selection == "oracle":
-        yield (
-            "The checkpoint was chosen by the labels of the unseen domain (rule oracle): its "
-            "out-of-domain accuracy is an upper bound, not what to expect."
-        )
-    if result.trained_on_unseen:
-        yield (
-            f"It was trained on labelled images of {unseen}, too: its accuracy there is an upper "
-            "bound for models without such labels, and says nothing about domains that it has not "
-            "seen."
-        )
-    elif result.setting == "adaptation":
-        yield (
-            f"Training saw unlabelled images of {unseen}: its accuracy there says nothing about "
-            "domains that it has not seen at all."
-        )
-    elif unseen:
-        yield (
-            f"Of all domains that it never saw, it was tested on {unseen} only; others may be "
-            "harder."
-        )
-    else:
-        yield "No domain was held out, so nothing is known about domains it was not trained on."
-    for domain, measured in result.view(result.selection, "out_of_domain").items():
-        yield from _of_one_domain(domain, measured, result.names_of(measured.confusion))
-
-
-def _of_one_domain(domain: str, measured: DomainResult, classes: Sequence[str]) -> Iterator[str]:
-    recall = measured.recall
-    worst = int(np.nanargmin(recall))
-    yield (
-        f"On {domain} it is weakest on {classes[worst]}: {recall[worst]:.1%} of these were "
-        "recognised."
-    )
-    after = measured.calibrated_error
-    error = measured.calibration_error if after is None else after
-    if error > _MUCH:
-        yield (
-            f"On {domain} its confidence is off by {error:.1%} on average: "
-            "do not read its probabilities there as chances of being right."
-        )
-
-
-def _of_the_model(result: RunResult, data: CardContent) -> Iterator[str]:
-    yield (
-        f"It always answers with one of its {len(result.classes)} classes, also for a picture "
-        "that shows none of them."
-    )
-    size = data["image_size"]
-    yield f"It sees {size} x {size} pixels, whatever the picture's size and shape."
-    if data["left_out"]:
-        yield f"{len(data['left_out'])} unreadable images of the dataset were left out."
-
-
-Content = Mapping[str, Any]
 _HUB_NAMES: dict[Metric, str] = {
     "accuracy": "accuracy",
     "balanced": "balanced_accuracy",
@@ -99,15 +29,14 @@ _HUB_NAMES: dict[Metric, str] = {
 
 
 def model_card(settings: Content, result: RunResult, data: Content) -> str:
-    """`settings` and `data` are the content of settings.json and data.json."""
     sections = [
         _front_matter(result),
         f"# {_title(result)}",
         _introduction(settings, result),
         "## Data\n\n" + _data(result, data),
         "## Results\n\n" + _results(result),
-        *(["## Calibrated\n\n" + text] if (text := _calibrated(result)) else []),
-        *(["## Merged from\n\n" + _merged_runs(result.merged)] if result.merged else []),
+        *_calibrated(result),
+        *_merged_from(result),
         "## Intended use\n\n" + _intended_use(result),
         "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits(result, data)),
         "## How to use it\n\n" + _how_to_use(result),
@@ -144,7 +73,7 @@ def _front_matter(result: RunResult) -> str:
                 dataset_config=domain,
                 metric_type=_HUB_NAMES[metric],
                 metric_value=round(measured.measure(metric), 4),
-                metric_name=f"{METRICS[metric]}, {_view_title(result, view)}",
+                metric_name=f"{METRICS[metric]}, {result.view_texts[view].title}",
             )
             for metric in _metrics(result)
             for view in VIEWS
@@ -190,28 +119,12 @@ def _data(result: RunResult, data: Content) -> str:
 
 def _results(result: RunResult) -> str:
     rule = result.selection
-    rows = [
-        (
-            _view_title(result, view),
-            domain,
-            *(f"{measured.measure(metric):.1%}" for metric in _metrics(result)),
-            f"{measured.largest_class_share:.1%}",
-            measured.images,
-            f"{measured.calibration_error:.1%}",
-        )
-        for view in VIEWS
-        for domain, measured in result.view(rule, view).items()
-    ]
     if result.merged is None:
         origin = f"Step {result.under(rule).step} of {result.steps}, seed {result.seed}."
     else:
         origin = result.merged.description
-    names = (METRICS[metric] for metric in _metrics(result))
-    header = ("view", "domain", *names, "largest class", "images", "calibration error")
-    table = _table(header, rows)
-    meanings = "\n".join(
-        f"- {_view_title(result, view)}: {_view_meaning(result, view)}" for view in VIEWS
-    )
+    table = _table(*result_table(result.under(rule).views, _metrics(result), result.view_texts))
+    meanings = "\n".join(f"- {each.title}: {each.meaning}" for each in result.view_texts.values())
     meanings += "\n- largest class: the accuracy of always answering with the most frequent class"
     return f"{origin} {rule_note(rule, result.metric)}\n\n{table}\n\n{meanings}"
 
@@ -221,53 +134,28 @@ def _metrics(result: RunResult) -> list[Metric]:
     return list(dict.fromkeys((result.metric, "accuracy")))
 
 
-def _view_title(result: RunResult, view: View) -> str:
-    bound = result.trained_on_unseen and view == "out_of_domain"
-    return "upper bound" if bound else VIEWS[view].title
-
-
-def _view_meaning(result: RunResult, view: View) -> str:
-    if result.trained_on_unseen and view == "out_of_domain":
-        return "held-out images of a domain whose other images trained, with their labels"
-    return VIEWS[view].meaning
-
-
-def _calibrated(result: RunResult) -> str:
-    """Empty where no temperature was fitted."""
-    chosen = result.under(result.selection)
-    rows = [
-        (_view_title(result, view), domain, *(f"{error:.1%}" for error in errors))
-        for view in ("in_domain", "out_of_domain")
-        for domain, each in result.view(result.selection, view).items()
-        if None not in (errors := (each.calibration_error, each.calibrated_error))
-    ]
-    if chosen.temperature is None or not rows:
-        return ""
-    about = (
-        f"Probabilities are calibrated: class scores are divided by the temperature "
-        f"{chosen.temperature:.4g} before they become probabilities. It was fitted on the source "
-        "validation images, so it holds for their domains; in another domain confidence may "
-        "still be off. The classes that are named do not change, and `--raw` (in Python "
-        "`raw=True`) gives the probabilities without it. Calibration error is the mean gap between "
-        "confidence and accuracy."
-    )
-    header = ("view", "domain", "calibration error before", "after")
-    return f"{about}\n\n{_table(header, rows)}"
-
-
-def _merged_runs(merged: Merged) -> str:
-    header = ("run", "seed", "steps", "source validation", "averaged")
-    rows = [
-        (
-            each.folder,
-            each.seed,
-            each.steps,
-            f"{each.validation:.1%}",
-            "yes" if each.averaged else "no",
+def _calibrated(result: RunResult) -> Iterator[str]:
+    temperature = result.under(result.selection).temperature
+    if temperature is not None:
+        yield (
+            "## Calibrated\n\nProbabilities are calibrated: class scores are divided by the "
+            f"temperature {temperature:.4g} before they become probabilities. It was fitted on the "
+            "source validation images, so it holds for their domains; in another domain confidence "
+            "may still be off. The predicted classes do not change, and `--raw` (in Python "
+            "`raw=True`) gives the probabilities without it. Calibration error is the mean gap "
+            "between confidence and accuracy."
         )
-        for each in merged.runs
-    ]
-    return _table(header, rows) + "\n\nThe settings below are those of the first of them."
+
+
+def _merged_from(result: RunResult) -> Iterator[str]:
+    if result.merged is not None:
+        header = ("run", "seed", "steps", "source validation", "averaged")
+        rows = [
+            (e.folder, e.seed, e.steps, f"{e.validation:.1%}", "yes" if e.averaged else "no")
+            for e in result.merged.runs
+        ]
+        first = "The settings below are those of the first of them."
+        yield f"## Merged from\n\n{_table(header, rows)}\n\n{first}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -276,17 +164,84 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _intended_use(result: RunResult) -> str:
     unseen = ", ".join(result.unseen_domains)
-    tested = (
-        f"It was tested on {unseen}, and on held-out images of its training domains"
-        if unseen
-        else "It was tested on held-out images of its training domains alone"
-    )
+    where = f"on {unseen}, and on held-out images" if unseen else "on held-out images"
+    alone = "" if unseen else " alone"
     return (
         "Research on domain generalization, and sorting images into the classes above where a "
-        "person checks the answers that matter. "
-        f"{tested}: measure it on some labelled images of your own domain before you rely on it "
-        "(`unseen evaluate RUN --data FOLDER`)."
+        f"person checks the answers that matter. It was tested {where} of its training "
+        f"domains{alone}: measure it on some labelled images of your own domain before you rely on "
+        "it (`unseen evaluate RUN --data FOLDER`)."
     )
+
+
+def limits(result: RunResult, data: Content) -> list[str]:
+    """One sentence for each thing that a user of the model should know of it."""
+    about_domains = result.view(result.selection, "out_of_domain").items()
+    return [
+        *_about_numbers(result),
+        *(text for name, each in about_domains for text in _about_domain(name, each, result)),
+        f"It always answers with one of its {len(result.classes)} classes, also for a picture "
+        "that shows none of them.",
+        f"It sees {data['image_size']} x {data['image_size']} pixels, whatever the picture's size "
+        "and shape.",
+        *_about_unreadable(data),
+        *result.remarks,
+    ]
+
+
+def _about_numbers(result: RunResult) -> Iterator[str]:
+    origin = f"one run with one seed ({result.seed}); another seed gives"
+    if result.merged is not None:
+        origin = f"one model merged from {len(result.merged.runs)} runs; others would give"
+    yield (
+        f"All numbers come from {origin} other "
+        "numbers, and the difference is often larger than that between methods."
+    )
+    unseen = ", ".join(result.unseen_domains)
+    if result.selection == "oracle":
+        yield (
+            "The checkpoint was chosen by the labels of the unseen domain (rule oracle): its "
+            "out-of-domain accuracy is an upper bound, not what to expect."
+        )
+    if result.trained_on_unseen:
+        yield (
+            f"It was trained on labelled images of {unseen}, too: its accuracy there is an upper "
+            "bound for models without such labels, and says nothing about domains that it has not "
+            "seen."
+        )
+    elif result.setting == "adaptation":
+        yield (
+            f"Training saw unlabelled images of {unseen}: its accuracy there says nothing about "
+            "domains that it has not seen at all."
+        )
+    elif unseen:
+        yield (
+            f"Of all domains that it never saw, it was tested on {unseen} only; others may be "
+            "harder."
+        )
+    else:
+        yield "No domain was held out, so nothing is known about domains it was not trained on."
+
+
+def _about_domain(domain: str, measured: DomainResult, result: RunResult) -> Iterator[str]:
+    worst = int(np.nanargmin(measured.recall))
+    name = result.names_of(measured.confusion)[worst]
+    yield (
+        f"On {domain} it is weakest on {name}: {measured.recall[worst]:.1%} of these "
+        "were recognised."
+    )
+    after = measured.calibrated_error
+    error = measured.calibration_error if after is None else after
+    if error > _MUCH:
+        yield (
+            f"On {domain} its confidence is off by {error:.1%} on average: "
+            "do not read its probabilities there as chances of being right."
+        )
+
+
+def _about_unreadable(data: Content) -> Iterator[str]:
+    if data["left_out"]:
+        yield f"{len(data['left_out'])} unreadable images of the dataset were left out."
 
 
 def _how_to_use(result: RunResult) -> str:

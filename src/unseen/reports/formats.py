@@ -1,16 +1,18 @@
-"""Tables as CSV, Markdown and LaTeX, each with names escaped its own way."""
+"""Numbers as text, and tables as CSV, Markdown and LaTeX, with names escaped as each needs it."""
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.reports.markdown import aligned_table, escaped, one_line
 from unseen.reports.tables import Cell, Column, Table
+from unseen.reports.text import aligned_table, escaped, one_line
+from unseen.results.result import VIEWS, View, Views, ViewTexts
 from unseen.results.statistics import Estimate
+from unseen.settings.experiment import METRICS, Metric
 
 MISSING = "–"
 
@@ -49,6 +51,31 @@ def estimate_text(value: Estimate, signed: bool = False) -> str:
     return text if value.half_width is None else f"{text} ± {value.half_width:.1f}"
 
 
+def result_table(
+    views: Views, metrics: Sequence[Metric], texts: Mapping[View, ViewTexts] = VIEWS
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows with what was measured of one model, by domain in each view: metrics, the
+    share of the largest class, which a model has to beat, and how honest confidence is, before and
+    after calibration."""
+    scaled = any(each.calibrated for domains in views.values() for each in domains.values())
+    header = ["domain", "view", *(METRICS[metric] for metric in metrics)]
+    header += ["largest class", "images", "calibration error", *(["after scaling"] * scaled)]
+    rows = [
+        [
+            domain,
+            texts[view].title,
+            *(f"{each.measure(metric):.1%}" for metric in metrics),
+            f"{each.largest_class_share:.1%}",
+            str(each.images),
+            f"{each.calibration_error:.1%}",
+            *([f"{each.calibrated_error:.1%}"] if each.calibrated_error is not None else []),
+        ]
+        for view, domains in views.items()
+        for domain, each in domains.items()
+    ]
+    return header, rows
+
+
 def to_csv(table: Table) -> str:
     """One line for each number, in percent at full precision; empty where there is none."""
     out = io.StringIO()
@@ -67,44 +94,55 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """A heading, a pipe table and the notes."""
-    rows = []
-    for row in table.lines:
-        texts = [escaped(row.name)]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            text = escaped(cell_text(cell, column))
-            texts.append(f"**{text}**" if cell and cell.best else text)
-        rows.append(texts)
-    body = aligned_table(["method", *(escaped(column.name) for column in table.columns)], rows)
+    header, *rows = _texts(table, escaped, escaped, "**{}**")
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
-    return f"### {escaped(table.title)}\n\n{body}\n\n{notes}\n"
+    return f"### {escaped(table.title)}\n\n{aligned_table(header, rows)}\n\n{notes}\n"
 
 
 def to_latex(table: Table) -> str:
     """A floating table; the document needs the booktabs package."""
-    header = ["method", *(column.name for column in table.columns)]
-    lines = [" & ".join(map(_latex, header)) + r" \\", r"\midrule"]
-    for row in table.lines:
-        texts = [_latex(row.name)]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            text = _latex(cell_text(cell, column)).replace("-", "$-$")
-            texts.append(rf"\textbf{{{text}}}" if cell and cell.best else text)
-        lines.append(" & ".join(texts) + r" \\")
-    caption = " ".join((f"{table.title}.", *table.notes))
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_latex(caption)}}}",
-            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-            r"\toprule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
+    header, *rows = (
+        " & ".join(row) + r" \\" for row in _texts(table, _latex, _latex_number, r"\textbf{{{}}}")
     )
+    body = "\n".join(rows)
+    return rf"""% needs \usepackage{{booktabs}}
+\begin{{table}}
+\centering
+\caption{{{_latex(" ".join((f"{table.title}.", *table.notes)))}}}
+\begin{{tabular}}{{l{"r" * len(table.columns)}}}
+\toprule
+{header}
+\midrule
+{body}
+\bottomrule
+\end{{tabular}}
+\end{{table}}
+"""
+
+
+def _texts(
+    table: Table, name: Callable[[str], str], number: Callable[[str], str], bold: str
+) -> list[list[str]]:
+    """The header and all rows of a table; `name` and `number` escape what a cell holds."""
+    lines = [[name(text) for text in ("method", *(column.name for column in table.columns))]]
+    for row in table.lines:
+        texts = [name(row.name)]
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            text = number(cell_text(cell, column))
+            texts.append(bold.format(text) if cell and cell.best else text)
+        lines.append(texts)
+    return lines
+
+
+def _latex_number(text: str) -> str:
+    return _latex(text).replace("-", "$-$")
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in one_line(text))
+
+
+_FILES: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -130,14 +168,3 @@ def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
             part.write_text(render(table), encoding="utf-8", newline="")
         paths.append(path)
     return paths
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in one_line(text))
-
-
-_FILES: dict[str, Callable[[Table], str]] = {
-    ".csv": to_csv,
-    ".md": to_markdown,
-    ".tex": to_latex,
-}

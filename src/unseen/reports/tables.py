@@ -1,9 +1,11 @@
-"""The paper's three tables, from the results of finished runs under one selection rule."""
+"""Tables of finished runs under one selection rule: one for each view of a comparison, and the
+summary that papers print, with datasets as columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Literal, NamedTuple, TypeVar
 
 from unseen.reports import notes
 from unseen.reports.gather import (
@@ -20,11 +22,12 @@ from unseen.reports.gather import (
 )
 from unseen.results.result import VIEWS, RunResult, View
 from unseen.results.rules import check_rule
-from unseen.results.statistics import Estimate, estimate, paired_difference
+from unseen.results.statistics import Estimate, above_zero, estimate, paired_difference
 from unseen.settings.experiment import Metric
 
 Quantity = Metric | Literal["overall", "difference"]
 LARGEST_CLASS = "largest class"
+_Key = TypeVar("_Key", str, MethodKey)
 
 
 class Column(NamedTuple):
@@ -93,25 +96,41 @@ def build_tables(
     check_results(results, rule)
     metric = metric or common_metric(results)
     layout = lay_out(results, expected or Expected())
-    apart = rows_apart(results)
-    tables = []
+    columns = [*(Column(name, metric) for name in layout.columns), Column("overall", "overall")]
+    if len(layout.methods) > 1:
+        columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
+    backbone = f", {layout.backbones[0]}" if len(layout.backbones) == 1 else ""
+    tables: list[Table] = []
     for view in VIEWS:
         numbers = gather(results, rule, view, layout, metric)
-        if any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
-            largest = gather_always_largest(results, rule, view, metric)
-            kind = (results[0].dataset, view, rule, metric)
-            tables.append(_build(kind, layout, numbers, apart, largest))
-    first = notes.selection_notes(results, rule, metric)
-    about_runs = (
-        notes.upper_bound_note(results, rule),
-        notes.adaptation_note(results),
-        notes.unlike_note(results),
-    )
-    extra = (*(note for note in about_runs if note), *notes.merged_notes(results))
-    return [replace(each, notes=(*first, *each.notes, *extra)) for each in tables]
+        if not any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
+            continue
+        rows = _rows(numbers, layout, _rows_apart(results))
+        largest = gather_always_largest(results, rule, view, metric)
+        about_rows = _about_rows(view, layout, rows, numbers)
+        table = Table(
+            title=f"{VIEWS[view].table_title(metric)} (%): {results[0].dataset}{backbone}",
+            rule=rule,
+            columns=tuple(columns),
+            rows=tuple(rows),
+            dataset=results[0].dataset,
+            view=view,
+            metric=metric,
+            always_largest=_always_largest(columns, largest),
+            notes=(
+                *notes.selection_notes(results, rule, metric),
+                VIEWS[view].table_note,
+                notes.seeds_note(layout.seeds),
+                notes.ALWAYS_LARGEST,
+                *about_rows,
+                *notes.notes_on_runs(results, rule),
+            ),
+        )
+        tables.append(table)
+    return tables
 
 
-def rows_apart(results: Sequence[RunResult]) -> set[MethodKey]:
+def _rows_apart(results: Iterable[RunResult]) -> set[MethodKey]:
     """Methods and backbones that saw the domain they are measured on, beside others that did not:
     they are measured on other images, too, and so never the best of all. Upper bounds never are."""
     bounds = {(each.method, each.backbone) for each in results if each.trained_on_unseen}
@@ -120,35 +139,55 @@ def rows_apart(results: Sequence[RunResult]) -> set[MethodKey]:
     return bounds | (adapted if adapted != everyone else set())
 
 
-def _build(
-    kind: tuple[str, View, str, Metric],
-    layout: Layout,
-    numbers: Numbers,
-    apart: set[MethodKey],
-    largest: Mapping[str, float],
-) -> Table:
-    dataset, view, rule, metric = kind
-    columns = [*(Column(name, metric) for name in layout.columns), Column("overall", "overall")]
-    if len(layout.methods) > 1:
-        columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
-    rows = mark_best(_rows(numbers, layout), columns, apart)
-    described = (dataset, *layout.backbones) if len(layout.backbones) == 1 else (dataset,)
-    return Table(
-        title=f"{VIEWS[view].table_title(metric)} (%): {', '.join(described)}",
-        rule=rule,
-        columns=tuple(columns),
-        rows=tuple(rows),
-        dataset=dataset,
-        view=view,
-        metric=metric,
-        always_largest=_always_largest(columns, largest),
-        notes=(
-            VIEWS[view].table_note,
-            notes.seeds_note(layout.seeds),
-            notes.always_largest_note(),
-            *_row_notes(view, layout, rows, numbers),
-        ),
-    )
+def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
+    overall = {row: overall_by_seed(by_column, layout.seeds) for row, by_column in numbers.items()}
+    columns = [{row: numbers[row][name] for row in numbers} for name in layout.columns]
+    columns.append(overall)
+    planned = {row: len(layout.seeds_of(row)) for row in numbers}
+    leaders = [_leader(column, planned, apart) for column in columns]
+    rows = []
+    for row in numbers:
+        cells: list[Cell | None] = [
+            Cell(estimate(list(column[row].values())), planned[row], row == leader)
+            for column, leader in zip(columns, leaders, strict=True)
+        ]
+        (method, backbone), first = row, layout.methods[0]
+        if method != first:
+            reference = layout.reference_of(row, overall.get((first, backbone), {}))
+            difference = paired_difference(reference, overall[row])
+            cell = Cell(difference, planned[row])
+            ahead = row not in apart and cell.complete and above_zero(difference)
+            cells.append(cell._replace(best=ahead))
+        elif len(layout.methods) > 1:
+            cells.append(None)
+        rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
+    return rows
+
+
+def _leader(
+    column: Mapping[_Key, BySeed], planned: Mapping[_Key, int], apart: set[_Key]
+) -> _Key | None:
+    """The row that is ahead of every other one beyond noise, among those with all their seeds."""
+    whole = {
+        row: by_seed
+        for row, by_seed in column.items()
+        if by_seed and len(by_seed) == planned[row] and row not in apart
+    }
+    for row, by_seed in whole.items():
+        others = [other for key, other in whole.items() if key != row]
+        if others and all(above_zero(paired_difference(other, by_seed)) for other in others):
+            return row
+    return None
+
+
+def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
+    """Mean over the columns, for the seeds that have all of them."""
+    columns = by_column.values()
+    return {
+        seed: fmean(by_seed[seed] for by_seed in columns)
+        for seed in seeds
+        if all(seed in by_seed for by_seed in columns)
+    }
 
 
 def _always_largest(columns: Sequence[Column], by_column: Mapping[str, float]) -> Row:
@@ -163,66 +202,11 @@ def _always_largest(columns: Sequence[Column], by_column: Mapping[str, float]) -
     return Row(LARGEST_CLASS, LARGEST_CLASS, "", tuple(cells))
 
 
-def _rows(numbers: Numbers, layout: Layout) -> list[Row]:
-    overall = {row: overall_by_seed(by_column, layout.seeds) for row, by_column in numbers.items()}
-    rows = []
-    for row, by_column in numbers.items():
-        (method, backbone), own = row, overall[row]
-        planned = len(layout.seeds_of(row))
-        cells: list[Cell | None] = [
-            Cell(estimate(list(by_seed.values())), planned) for by_seed in by_column.values()
-        ]
-        cells.append(Cell(estimate(list(own.values())), planned))
-        if len(layout.methods) > 1:
-            reference = overall.get((layout.methods[0], backbone), {})
-            reference = layout.reference_of(row, reference)
-            difference = Cell(paired_difference(reference, own), planned)
-            cells.append(None if method == layout.methods[0] else difference)
-        rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
-    return rows
-
-
-def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
-    """Mean over the columns, for the seeds that have all of them."""
-    columns = by_column.values()
-    return {
-        seed: fmean(by_seed[seed] for by_seed in columns)
-        for seed in seeds
-        if all(seed in by_seed for by_seed in columns)
-    }
-
-
-def mark_best(rows: list[Row], columns: Sequence[Column], apart: set[MethodKey]) -> list[Row]:
-    """Mark what is highest as printed; a difference only where it is above the reference's zero."""
-    if len(rows) == 1:
-        return rows
-    best: set[tuple[int, int]] = set()
-    for position, column in enumerate(columns):
-        printed = {
-            number: round(cell.estimate.mean, 1)
-            for number, row in enumerate(rows)
-            if (cell := row.cells[position])
-            and cell.estimate
-            and cell.complete
-            and (row.method, row.backbone) not in apart
-        }
-        highest = max(printed.values(), default=0.0)
-        if column.quantity != "difference" or highest > 0:
-            best |= {(number, position) for number in printed if printed[number] == highest}
-    return [
-        row._replace(
-            cells=tuple(
-                cell and cell._replace(best=(number, position) in best)
-                for position, cell in enumerate(row.cells)
-            )
-        )
-        for number, row in enumerate(rows)
-    ]
-
-
-def _row_notes(view: str, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterable[str]:
+def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterator[str]:
     if len(layout.methods) > 1:
         yield notes.difference_note(layout.methods[0])
+    if len(rows) > 1 and len(layout.seeds) > 1:
+        yield notes.BOLD
     whole = {
         row.name: {
             column: cell.estimate.mean
@@ -236,8 +220,88 @@ def _row_notes(view: str, layout: Layout, rows: Sequence[Row], numbers: Numbers)
         yield notes.worst_note(whole)
     for row in rows:
         key = (row.method, row.backbone)
-        missing = notes.missing_note(row.name, numbers[key], layout.seeds_of(key))
-        if missing:
-            yield missing
+        yield from notes.missing_note(row.name, numbers[key], layout.seeds_of(key))
     if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):
-        yield notes.partial_note()
+        yield notes.PARTIAL
+
+
+def summarize(
+    by_dataset: Mapping[str, Sequence[RunResult]],
+    expected: Mapping[str, Expected],
+    rule: str,
+    about: Sequence[str] = (),
+) -> Table:
+    """The table that papers print: methods as rows, datasets as columns, the average last.
+
+    The results are those that a rule chose: each has one checkpoint that counts. A dataset's number
+    is the mean over its domains, for each seed; `about` are notes that belong to every number.
+    """
+    everything = [each for results in by_dataset.values() for each in results]
+    metric = common_metric(everything)
+    columns = {name: _overall(results, expected[name]) for name, results in by_dataset.items()}
+    planned = {name: len(expected[name].seeds) for name in by_dataset}
+    apart = {method for method, _ in _rows_apart(everything)}
+    rows = list(dict.fromkeys(row for by_row in columns.values() for row in by_row))
+    leaders = [
+        _leader(by_row, dict.fromkeys(by_row, planned[name]), apart)
+        for name, by_row in columns.items()
+    ]
+    cells = {
+        row: [
+            Cell(standard_error([*by_row.get(row, {}).values()]), planned[name], row == leader)
+            for (name, by_row), leader in zip(columns.items(), leaders, strict=True)
+        ]
+        for row in rows
+    }
+    return Table(
+        title=f"{VIEWS['out_of_domain'].table_title(metric)} (%): {', '.join(by_dataset)}",
+        rule=rule,
+        columns=(*(Column(name, metric) for name in by_dataset), Column("average", "overall")),
+        rows=tuple(Row(row, row, "", (*cells[row], _average(cells[row]))) for row in rows),
+        dataset="summary",
+        view="out_of_domain",
+        metric=metric,
+        notes=(*about, *_about_summary(set(planned.values()), cells.values(), everything)),
+        spread="standard_error",
+    )
+
+
+def _average(cells: Sequence[Cell]) -> Cell:
+    """Over the datasets; without an interval, and none where one of them lacks a seed."""
+    means = [cell.estimate.mean for cell in cells if cell.estimate and cell.complete]
+    return Cell(Estimate(fmean(means), None, 1) if len(means) == len(cells) else None, 1)
+
+
+def _about_summary(
+    seeds: set[int], rows: Iterable[Sequence[Cell]], results: Sequence[RunResult]
+) -> Iterator[str]:
+    rule = next((rule for each in results for rule in each.rules), "")
+    yield notes.spread_note(sorted(seeds))
+    if max(seeds) > 1:
+        yield notes.BOLD
+    yield from notes.upper_bound_note(results, rule)
+    yield from notes.adaptation_note(results)
+    if not all(cell.complete for cells in rows for cell in cells):
+        yield "Without all their seeds, numbers have a * and no average is made of them."
+
+
+def standard_error(values: Sequence[float]) -> Estimate | None:
+    """Mean and standard error as DomainBed computes it: the deviation of all values (not of a
+    sample) from their mean, divided by the root of their number."""
+    if not values:
+        return None
+    n = len(values)
+    return Estimate(fmean(values), pstdev(values) / math.sqrt(n) if n > 1 else None, n)
+
+
+def _overall(results: Sequence[RunResult], expected: Expected) -> dict[str, BySeed]:
+    """For each row, the mean over the held-out domains by seed."""
+    if not results:
+        return {}
+    (rule, *_) = results[0].rules
+    layout = lay_out(results, expected)
+    numbers = gather(results, rule, "out_of_domain", layout, common_metric(results))
+    return {
+        layout.row_name(*row): overall_by_seed(by_column, layout.seeds)
+        for row, by_column in numbers.items()
+    }

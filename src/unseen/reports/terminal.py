@@ -9,16 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from unseen.reports.formats import cell_text
-from unseen.reports.long_names import words, wrapped
-from unseen.reports.markdown import one_line
-from unseen.reports.tables import Column, Table
-from unseen.results.result import VIEWS, DomainResult, RunResult, Views
+from unseen.reports.formats import cell_text, result_table
+from unseen.reports.tables import Table
+from unseen.reports.text import one_line, words, wrapped
+from unseen.results.result import RunResult, Views
 from unseen.results.rules import RULES
-from unseen.settings.experiment import METRICS, Metric
+from unseen.settings.experiment import Metric
 
-_GAP, _EDGES = 3, 4  # between two columns, and left and right of them all
+_GAP, _EDGES = 2, 3  # between two columns, and left and right of them all
 _SHORT, _LONGEST_WORD = 12, 14  # letters of a header that is not broken, and of a word of others
+_LONGEST_HEADER = 12  # letters in the table of one run
 
 
 class _Column(NamedTuple):
@@ -35,37 +35,44 @@ class _Column(NamedTuple):
         texts = [text.replace(" ± ", "\n±") for text in self.texts]
         longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
         room = max(*map(_width, texts), longest, min(_width(self.header), _SHORT))
-        header = wrapped(self.header.replace("\n", " "), room)
-        return _Column(header, texts, self.best)
+        return _Column(wrapped(self.header, room), texts, self.best)
 
 
 def to_rich(table: Table, width: int = 100) -> RenderableType:
     """For a terminal `width` columns wide. Where space is short, intervals move below their
-    numbers, then headers are broken, then columns move below the others."""
+    numbers, then headers are broken, then columns move below the others: domains, not the overall
+    and the difference."""
     names = [one_line(row.name) for row in table.rows]
     if table.always_largest:
         names.append(wrapped(table.always_largest.name, max(map(_width, ["method", *names]))))
     columns = [
         _Column(
-            _heading(column),
+            "difference" if column.quantity == "difference" else one_line(column.name),
             [cell_text(row.cells[place], column) for row in table.lines],
             [bool(cell and cell.best) for row in table.lines for cell in (row.cells[place],)],
         )
         for place, column in enumerate(table.columns)
     ]
-    names_width = _EDGES + max(map(_width, ["method", *names]))
     below = [each._replace(texts=each.narrow().texts) for each in columns]
     broken = [each.narrow() for each in columns]
-    for form in (columns, below, broken):
-        if names_width + sum(each.width for each in form) <= width:
-            return _table(table, names, form, first=True, last=True)
-    room = width - _EDGES - max(each.width for each in broken)
-    names = [wrapped(name, max(room, 8)) for name in names]
-    names_width = _EDGES + max(map(_width, ["method", *names]))
-    blocks = list(_blocks(broken, width - names_width))
-    return Group(
-        *(_table(table, names, block, block is blocks[0], block is blocks[-1]) for block in blocks)
-    )
+    blocks = [
+        form
+        for form in (columns, below, broken)
+        if _names_width(names) + sum(each.width for each in form) <= width
+    ][:1]
+    if not blocks:
+        room = width - _EDGES - max(each.width for each in broken)
+        names = [wrapped(name, max(room, 8)) for name in names]
+        domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
+        ordered = [*broken[domains:], *broken[:domains]]
+        blocks = list(_blocks(ordered, width - _names_width(names)))
+    title = Text(one_line(table.title), "bold")
+    notes = Text("\n".join(map(one_line, table.notes)), "dim")
+    return Group(title, *(_table(names, block) for block in blocks), notes)
+
+
+def _names_width(names: Sequence[str]) -> int:
+    return _EDGES + max(map(_width, ["method", *names]))
 
 
 def _blocks(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
@@ -79,18 +86,8 @@ def _blocks(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
     yield block
 
 
-def _table(
-    table: Table, names: Sequence[str], columns: Sequence[_Column], first: bool, last: bool
-) -> RichTable:
-    rich_table = RichTable(
-        title=Text(one_line(table.title)) if first else None,
-        title_justify="left",
-        title_style="bold",
-        caption=Text("\n".join(map(one_line, table.notes))) if last else None,
-        caption_justify="left",
-        caption_style="dim",
-        box=box.SIMPLE_HEAD,
-    )
+def _table(names: Sequence[str], columns: Sequence[_Column]) -> RichTable:
+    rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rich_table.add_column(Text("method"))
     for column in columns:
         rich_table.add_column(Text(column.header), justify="right")
@@ -98,11 +95,6 @@ def _table(
         styled = (Text(c.texts[number], "bold" if c.best[number] else "") for c in columns)
         rich_table.add_row(Text(name), *styled)
     return rich_table
-
-
-def _heading(column: Column) -> str:
-    name = one_line(column.name)
-    return name.replace(" to ", "\nto ", 1) if column.quantity == "difference" else name
 
 
 def _width(text: str) -> int:
@@ -140,37 +132,18 @@ def rules_table(result: RunResult) -> RichTable:
 
 
 def views_table(views: Views, title: str, metric: Metric, width: int = 100) -> RichTable:
-    """By domain in each view that was measured: the metric that counts, accuracy, the share of the
-    largest class, which a model has to beat, and how honest confidence is, before and after
-    calibration."""
-    others: list[Metric] = [] if metric == "accuracy" else [metric]
+    """By domain in each view that was measured: the metric that counts, accuracy, and what a model
+    has to beat; headers and, where it is narrow, domains are broken at words."""
+    header, rows = result_table(views, tuple(dict.fromkeys((metric, "accuracy"))))
+    header = [*header[:2], *(wrapped(name, _LONGEST_HEADER) for name in header[2:])]
+    columns = list(zip(header, *rows, strict=True))
+    taken = sum(_GAP + max(map(_width, column)) for column in columns[1:])
+    room = max(width - taken - _EDGES, 8)
     table = RichTable(title=Text(title), title_justify="left")
-    table.add_column("domain")
-    table.add_column("view", no_wrap=True)
-    everything = [each for by_domain in views.values() for each in by_domain.values()]
-    after = any(each.calibrated for each in everything)
-    columns = [METRICS[each].replace(" ", "\n") for each in others]
-    columns += ["accuracy", "largest\nclass", "images", "calibration\nerror"]
-    columns += ["after\nscaling"] if after else []
-    room = max(width - 66 - 11 * (len(others) + after), 8)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    for view, by_domain in views.items():
-        for domain, measured in by_domain.items():
-            table.add_row(
-                Text(wrapped(one_line(domain), room)),
-                VIEWS[view].title,
-                *(f"{measured.measure(each):.1%}" for each in others),
-                f"{measured.accuracy:.1%}",
-                f"{measured.largest_class_share:.1%}",
-                str(measured.images),
-                *(f"{error:.1%}" for error in _errors(measured)),
-            )
+    table.add_column(header[0])
+    table.add_column(header[1], no_wrap=True)
+    for name in header[2:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for domain, *texts in rows:
+        table.add_row(Text(wrapped(one_line(domain), room)), *texts)
     return table
-
-
-def _errors(measured: DomainResult) -> Iterator[float]:
-    """Of calibration, before and after scaling."""
-    yield measured.calibration_error
-    if measured.calibrated_error is not None:
-        yield measured.calibrated_error

@@ -69,6 +69,12 @@ VIEWS: dict[View, ViewTexts] = {
 """In the order of tables."""
 
 
+_UPPER_BOUND_VIEW = VIEWS["out_of_domain"]._replace(
+    title="upper bound",
+    meaning="held-out images of a domain whose other images trained, with their labels",
+)
+
+
 class Confusion:
     """Images of each true class (row) that were called each class (column)."""
 
@@ -398,6 +404,11 @@ class RunResult(_Record):
         """`dmg`, or `dmg, merged (7 runs)`; an upper bound says so."""
         name = labelled_bound(self.name) if self.trained_on_unseen else self.name
         return name if self.merged is None else f"{name}, {self.merged.label}"
+
+    @property
+    def view_texts(self) -> dict[View, ViewTexts]:
+        """What the views are called for this run: an upper bound says so."""
+        return VIEWS | ({"out_of_domain": _UPPER_BOUND_VIEW} if self.trained_on_unseen else {})
 
     @property
     def source_domains(self) -> tuple[str, ...]:

@@ -50,6 +50,12 @@ def paired_difference(first: Mapping[_Key, float], second: Mapping[_Key, float])
     return estimate([second[key] - first[key] for key in first if key in second])
 
 
+def above_zero(value: Estimate | None) -> bool:
+    """Whether a value is beyond noise: its whole interval lies above zero. A single seed, which has
+    no interval, cannot tell."""
+    return value is not None and value.half_width is not None and value.mean > value.half_width
+
+
 def macro_mean(by_domain: Mapping[str, float], domains: Iterable[str]) -> float | None:
     """Mean in which every domain counts the same, however many images it has.
 

@@ -110,11 +110,11 @@ BACKBONES = _in_files(
 )
 
 TRACKERS = _in_files(
-    "unseen.reports.trackers",
+    "unseen.reports",
     {
-        "wandb": ("WandbTracker", "Weights & Biases"),
-        "tensorboard": ("TensorboardTracker", "TensorBoard"),
-        "mlflow": ("MlflowTracker", "MLflow"),
+        "wandb": ("trackers:WandbTracker", "Weights & Biases"),
+        "tensorboard": ("trackers:TensorboardTracker", "TensorBoard"),
+        "mlflow": ("trackers:MlflowTracker", "MLflow"),
     },
 )
 

@@ -11,8 +11,7 @@ from rich.console import Console
 from unseen.errors import SettingsError, UnseenError
 from unseen.reports.formats import write_tables
 from unseen.reports.tables import Table, build_tables
-from unseen.reports.trackers.base import Subject
-from unseen.reports.trackers.fan_out import Trackers, choose_trackers
+from unseen.reports.tracking import Subject, Trackers, choose_trackers
 from unseen.results.folder import write_run_list
 from unseen.results.result import UPPER_BOUND, RunResult
 from unseen.settings.experiment import as_list

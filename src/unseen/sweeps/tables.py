@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from unseen.atomic import write_json
 from unseen.reports.formats import write_table, write_tables
-from unseen.reports.summary import summarize
-from unseen.reports.tables import Table, build_tables
+from unseen.reports.tables import Table, build_tables, summarize
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunFolder, RunList, safe_name, write_run_list
 from unseen.results.result import RunResult

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from unseen.reports.trackers.base import Subject
-from unseen.reports.trackers.fan_out import Trackers
+from unseen.reports.tracking import Subject, Trackers
 from unseen.settings.experiment import complete_settings, identity
 from unseen.training.state import RunState
 

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     from unseen.reports.terminal import to_rich
-    from unseen.reports.trackers.fan_out import choose_trackers
+    from unseen.reports.tracking import choose_trackers
     from unseen.sweeps.compare import plan_comparison, run_comparison
     from unseen.sweeps.merged_rows import check_mergeable
     from unseen.training.devices import is_first_process

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from unseen.reports.long_names import shortened
+from unseen.reports.text import shortened
 
 WIDTH = 340  # pixels of a panel; the page shows it near this size, so that letters keep theirs
 LETTER = 5.9  # mean width of a letter at 11 pixels

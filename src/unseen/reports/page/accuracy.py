@@ -25,7 +25,8 @@ def tables_section(study: Study) -> Section:
     return Section(
         "tables",
         "Results",
-        "Three measurements of the same runs. Best in bold; click on a column to sort by it.",
+        "Three measurements of the same runs. In bold: ahead of all others beyond noise. "
+        "Click on a column to sort by it.",
         tuple(parts) or (Note("Tables appear when the first run has finished."),),
     )
 

@@ -1,4 +1,4 @@
-"""MLflow: the server that MLFLOW_TRACKING_URI names, else the SQLite file `mlflow.db`."""
+"""Weights & Biases, TensorBoard and MLflow: services that people already watch their runs with."""
 
 import logging
 import os
@@ -7,12 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from unseen.optional import require
-from unseen.reports.trackers.base import Subject, to_markdown
+from unseen.reports.tracking import Subject, to_markdown
 from unseen.settings.recipes import flattened
 
+_LONGEST_WAIT = 60.0  # seconds, for a service that does not answer
+_SECONDS_BETWEEN_WRITES = 15
 _TAG = "unseen.run"
 _DEFAULTS = {
     # MLflow's own values let a run wait four minutes for a server that does not answer
@@ -24,7 +27,84 @@ _LONGEST_NAME = 250
 _AT_ONCE = 100  # settings or numbers in one request
 
 
+class WandbTracker:
+    """Online where there is a key, else offline files below `wandb/`."""
+
+    packages = ("wandb",)
+
+    def start(self, subject: Subject) -> None:
+        """Steps before the one that an interrupted run is resumed at are there already."""
+        self._wandb: Any = require("wandb", extra="wandb")
+        decided = os.environ.get("WANDB_MODE") or self._wandb.login(prompt=False)
+        settings = self._wandb.Settings(
+            silent=True,  # its own lines would tear the progress bar
+            console="off",
+            reinit="create_new",
+            init_timeout=_LONGEST_WAIT,
+            finish_timeout=_LONGEST_WAIT,
+            finish_timeout_raises=True,
+        )
+        subject.home.mkdir(parents=True, exist_ok=True)
+        self._run = self._wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "unseen",
+            id=subject.identity,
+            name=subject.name,
+            dir=str(subject.home),
+            config=dict(subject.settings),
+            mode=None if decided else "offline",
+            resume="allow",
+            settings=settings,
+        )
+        self._held = self._at = self._run.step
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        if step >= self._held:
+            self._at = step
+            self._run.log(dict(values), step=step)
+
+    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        columns, data = list(header), [list(row) for row in rows]
+        self._run.log({name: self._wandb.Table(columns=columns, data=data)}, step=self._at)
+
+    def figure(self, name: str, image: Image.Image) -> None:
+        self._run.log({name: self._wandb.Image(image)}, step=self._at)
+
+    def close(self, finished: bool) -> None:
+        self._run.finish(exit_code=0 if finished else 1)
+
+
+class TensorboardTracker:
+    """Event files below `tensorboard/`, a folder for each run."""
+
+    packages = ("tensorboard",)
+
+    def start(self, subject: Subject) -> None:
+        """Everything that older files of this run hold is declared void: it arrives again."""
+        require("tensorboard", extra="tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = subject.home / "tensorboard" / subject.name
+        self._writer = SummaryWriter(str(folder), purge_step=0, flush_secs=_SECONDS_BETWEEN_WRITES)
+        rows = [(name, str(value)) for name, value in flattened(subject.settings, "/").items()]
+        self.table("settings", ("setting", "value"), rows)
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        self._writer.add_text(name, to_markdown(header, rows))
+
+    def figure(self, name: str, image: Image.Image) -> None:
+        self._writer.add_image(name, np.asarray(image), dataformats="HWC")
+
+    def close(self, finished: bool) -> None:
+        self._writer.close()
+
+
 class MlflowTracker:
+    """The server that MLFLOW_TRACKING_URI names, else the SQLite file `mlflow.db`."""
+
     packages = ("mlflow", "sqlalchemy", "alembic")
 
     def start(self, subject: Subject) -> None:

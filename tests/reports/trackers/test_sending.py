@@ -15,11 +15,17 @@ from tests.made_results import made_result, measured
 from unseen import api
 from unseen.cli.main import main
 from unseen.errors import SettingsError
+from unseen.reports import tracking
 from unseen.reports.figures.figure import to_picture
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.trackers import fan_out
-from unseen.reports.trackers.base import Subject, named_numbers, to_markdown
-from unseen.reports.trackers.outcome import draw_confusion, final_numbers
+from unseen.reports.tracking import (
+    Subject,
+    choose_trackers,
+    draw_confusion,
+    final_numbers,
+    named_numbers,
+    to_markdown,
+)
 from unseen.results.folder import RunFolder
 from unseen.results.result import Measured, RuleResult, Views
 from unseen.settings import catalog
@@ -28,13 +34,16 @@ from unseen.sweeps.compare import compare
 from unseen.training.tracking import tracked
 
 CALLS = ("start", "numbers", "table", "figure", "close")
+TINY_WORDS = {"steps": 2, "images_per_domain": 2, "network.image_size": 16}
 
 
 class Listening:
     """Writes down what it gets, and breaks at one of the calls."""
 
-    def __init__(self, breaks_at: str = "") -> None:
-        self.breaks_at = breaks_at
+    packages = ()
+
+    def __init__(self) -> None:
+        self.breaks_at = ""
         self.heard: list[tuple[str, tuple]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -48,12 +57,22 @@ class Listening:
 
         return call
 
+    @property
+    def calls(self) -> list[str]:
+        return [name for name, _ in self.heard]
+
 
 @pytest.fixture
 def listeners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listening]:
     """Stand where the real trackers are."""
     found = {name: Listening() for name in catalog.TRACKERS}
-    monkeypatch.setattr(fan_out, "_build", found.__getitem__)
+    load = catalog.load
+    makers = {name: (lambda own=own: own) for name, own in found.items()}
+    monkeypatch.setattr(
+        catalog, "load", lambda kind, name: makers[name] if kind == "tracker" else load(kind, name)
+    )
+    for maker in makers.values():
+        maker.packages = ()  # type: ignore[attr-defined]
     return found
 
 
@@ -80,27 +99,29 @@ def test_a_tracker_that_breaks_disturbs_nobody(
     if not undisturbed:
         undisturbed["run"] = contents(run_with(tmp_path / "plain", []))
     listeners["wandb"].breaks_at = call
-    shown = Console(file=io.StringIO(), width=500)
-    folder = run_with(tmp_path / "runs", ["wandb", "mlflow"], shown)
+    shown = io.StringIO()
+    folder = run_with(tmp_path / "runs", ["wandb", "mlflow"], Console(file=shown, width=500))
     assert {"metrics.jsonl", "result.json", "weights/last.safetensors"} <= set(undisturbed["run"])
     assert contents(folder) == undisturbed["run"]
-    lines = [line for line in shown.file.getvalue().splitlines() if "failed" in line]  # pyright: ignore
-    assert lines == [
+    assert [line for line in shown.getvalue().splitlines() if "failed" in line] == [
         "Weights & Biases failed (ModuleNotFoundError: No module named 'half_of_it' and more) and "
         "gets nothing more from this run; training continues, and the run's folder has everything"
     ]
-    after = [name for name, _ in listeners["wandb"].heard]
+    after = listeners["wandb"].calls
     assert after[after.index(call) + 1 :] == ["close"]
-    steps = [arguments[0] for name, arguments in listeners["mlflow"].heard if name == "numbers"]
+    (_, (subject,)), *others = listeners["mlflow"].heard
+    steps = [arguments[0] for name, arguments in others if name == "numbers"]
     assert steps == [1, 2, 3, 3, 4, 5, 6, 6, 6]
-    assert listeners["mlflow"].heard[-1] == ("close", (True,))
+    assert others[-1] == ("close", (True,))
+    about = (folder.path.name, folder.read_result().run, folder.read_settings(), tmp_path / "runs")
+    assert subject == Subject(*about)
 
 
 def test_a_run_that_crashes_is_closed_as_unfinished(
     tmp_path: Path, crash_once: Callable, listeners: dict[str, Listening]
 ) -> None:
     crash_once(tmp_path, ["mlflow"])
-    assert [name for name, _ in listeners["mlflow"].heard[-2:]] == ["numbers", "close"]
+    assert listeners["mlflow"].calls[-2:] == ["numbers", "close"]
     assert listeners["mlflow"].heard[-1] == ("close", (False,))
 
 
@@ -113,16 +134,15 @@ def test_only_the_process_that_writes_has_trackers(
         log=None, folder=folder, experiment=experiment, display=SimpleNamespace(line=pytest.fail)
     )
     with tracked(state, ["mlflow"]):
-        assert listeners["mlflow"].heard == []
-    assert listeners["mlflow"].heard == []
+        assert not listeners["mlflow"].heard
     state.log = SimpleNamespace(listener=None)
     with tracked(state, ["mlflow"]):
         assert state.log.listener is not None
-    assert listeners["mlflow"].heard[0][0] == "start"
+    assert listeners["mlflow"].calls[0] == "start"
 
 
 def test_a_comparison_sends_its_runs_and_its_tables(
-    tmp_path: Path, experiment: Experiment, listeners: dict[str, Listening]
+    tmp_path: Path, listeners: dict[str, Listening]
 ) -> None:
     compare(
         "digits",
@@ -131,7 +151,7 @@ def test_a_comparison_sends_its_runs_and_its_tables(
         runs=tmp_path,
         log="tensorboard",
         console=Console(quiet=True),
-        **{"steps": 2, "images_per_domain": 2, "network.image_size": 16},
+        **TINY_WORDS,
     )
     heard = listeners["tensorboard"].heard
     names = [arguments[0].name for name, arguments in heard if name == "start"]
@@ -150,7 +170,7 @@ def test_a_comparison_sends_its_runs_and_its_tables(
 def test_a_package_that_is_missing_is_said_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fan_out, "find_spec", lambda name: None if name == "alembic" else object())
+    monkeypatch.setattr(tracking, "find_spec", lambda name: name != "alembic")
     words = ["digits/dmg", "data.unseen_domain=outlines", "--runs", str(tmp_path / "runs")]
     with pytest.raises(SystemExit) as caught:
         main(["train", *words, "--log", "wandb,mlflow"])
@@ -159,18 +179,14 @@ def test_a_package_that_is_missing_is_said_before_anything_is_trained(
     assert f"{said} 'unseen[mlflow]'" in capsys.readouterr().err
     with pytest.raises(SettingsError, match=r"pip install 'unseen\[mlflow\]'"):
         compare("digits", runs=tmp_path / "runs", log="mlflow")
+    with pytest.raises(SettingsError, match=r"unknown tracker 'wandbb'; did you mean 'wandb'\?"):
+        api.fit("digits/dmg", runs=tmp_path / "runs", log=["wandbb"])
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_misspelt_tracker_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"unknown tracker 'wandbb'; did you mean 'wandb'\?"):
-        api.fit("digits/dmg", runs=tmp_path, log=["wandbb"])
-
-
-def test_names_are_taken_once_with_or_without_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out, "find_spec", lambda name: object())
-    assert fan_out.choose_trackers("mlflow, wandb,mlflow") == ("mlflow", "wandb")
-    assert fan_out.choose_trackers("") == ()
+def test_names_are_taken_once_with_or_without_spaces(listeners: dict[str, Listening]) -> None:
+    assert choose_trackers("mlflow, wandb,mlflow") == ("mlflow", "wandb")
+    assert choose_trackers("") == ()
 
 
 def test_records_become_numbers_with_names() -> None:
@@ -195,12 +211,8 @@ def test_final_numbers_are_those_of_the_runs_own_rule() -> None:
 
     views: Views = {"out_of_domain": {}, "in_domain": view(photo=0.5, sketch=0.25)}
     other: Views = {"out_of_domain": view(photo=1.0), "in_domain": {}}
-    rules = {
-        "last": RuleResult(step=2, views=other),
-        "source": RuleResult(step=1, views=views),
-    }
-    result = made_result("dmg", {}, results=rules)
-    assert final_numbers(result) == {
+    rules = {"last": RuleResult(step=2, views=other), "source": RuleResult(step=1, views=views)}
+    assert final_numbers(made_result("dmg", {}, results=rules)) == {
         "final/in_domain/photo/accuracy": 0.5,
         "final/in_domain/photo/ece": 0.125,
         "final/in_domain/sketch/accuracy": 0.25,
@@ -246,14 +258,3 @@ def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
 def test_names_cannot_break_a_table() -> None:
     text = to_markdown(("domain", "accuracy"), [("a|b\nc", "1.0%")])
     assert text == "| domain | accuracy |\n| --- | --- |\n| a\\|b c | 1.0% |\n"
-
-
-def test_a_subject_is_what_names_a_run(
-    tmp_path: Path, run_with: Callable, listeners: dict[str, Listening]
-) -> None:
-    folder = run_with(tmp_path, ["mlflow"])
-    (_, (subject,)) = listeners["mlflow"].heard[0]
-    assert isinstance(subject, Subject)
-    assert (subject.name, subject.home) == (folder.path.name, tmp_path)
-    assert subject.identity == folder.read_result().run
-    assert subject.settings == folder.read_settings()

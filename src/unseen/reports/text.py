@@ -1,4 +1,4 @@
-"""Tables and text in GitHub's Markdown."""
+"""Text from anywhere, made fit for Markdown and for little room."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -28,3 +28,27 @@ def aligned_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     padded = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+
+
+def shortened(text: str, room: int) -> str:
+    """At most so many letters: the middle goes, for names differ at either end."""
+    if len(text) <= room:
+        return text
+    end = (room - 1) // 2
+    return text[: room - 1 - end] + "…" + text[len(text) - end :]
+
+
+def wrapped(text: str, room: int) -> str:
+    """On lines of at most so many letters, broken after spaces, underscores and other signs; a
+    word that is longer loses its middle."""
+    lines = [""]
+    for word in words(text):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > room:
+            lines.append("")
+        lines[-1] += shortened(word, room)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def words(text: str) -> list[str]:
+    """`lab_cellavision` as `lab_` and `cellavision`."""
+    return [word for word in re.split(r"(?<=[\s_+=/-])", text) if word]
