@@ -45,9 +45,7 @@ def test_a_model_merged_over_seeds_is_one_number() -> None:
     assert "it cost the training of 3 runs in each column" in notes
     assert "one model for all seeds" in notes
     assert "missing" not in notes
-    [merged] = [each for each in table.rows if each.name.startswith("dmg")]
-    assert merged.cells[0] is not None
-    assert merged.cells[0].best
+    assert not any(cell and cell.best for each in table.rows for cell in each.cells)
 
 
 def test_models_merged_over_draws_are_paired_by_seed() -> None:
