@@ -1,5 +1,5 @@
 """Tables of settings, from the settings classes themselves: one on each method's page, and the page
-of all other settings."""
+of all other settings; and the table of all methods."""
 
 import re
 from collections.abc import Mapping
@@ -25,6 +25,19 @@ def method_pages(folder: Path) -> dict[Path, str]:
         table = _table(added) if added else "This method has no settings of its own."
         pages[page] = completed(page.read_text(encoding="utf-8"), table)
     return pages
+
+
+def methods_page(page: str) -> str:
+    """The page of methods, with the table of those in the catalog."""
+    wishes = {"unused": "no", "optional": "optional", "surveyed": "yes", "required": "yes"}
+    rows = ["| name | idea | uses unlabelled target images |", "|---|---|---|"]
+    for name, entry in catalog.METHODS.items():
+        wish = wishes[catalog.load("method", name).traits.target_images]
+        rows.append(f"| [`{name}`](methods/{name}.md) | {entry.description} | {wish} |")
+    before, _, after = page.partition("<!-- methods -->")
+    _, _, rest = after.partition("<!-- end of methods -->")
+    table = "\n".join(rows)
+    return f"{before}<!-- methods -->\n{table}\n<!-- end of methods -->{rest}"
 
 
 def settings_page(page: str) -> str:
@@ -83,7 +96,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or value in ((), {}):
+    if value is None or value in ((), {}, ""):
         return "empty"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

@@ -1,4 +1,5 @@
-"""Hooks of the documentation site: pages that lie outside docs/, and links between pages.
+"""Hooks of the documentation site: the pages of methods, pages that lie outside docs/, and links
+between pages.
 
 Markdown files link to each other by their paths in the repository, so that links also work when the
 files are read there. Some of them lie outside docs/; the site shows them as pages of its own, and
@@ -14,6 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from unseen.settings.catalog import METHODS
+
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
@@ -24,6 +27,12 @@ OUTSIDE = {
 """Files of the repository, and the pages of the site that show them."""
 _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Add each method's page to the navigation, in the order of the catalog."""
+    (section,) = (part["Methods"] for part in config.nav or () if "Methods" in part)
+    section += [{name: f"methods/{name}.md"} for name in METHODS]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

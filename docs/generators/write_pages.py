@@ -13,18 +13,19 @@ sys.path.insert(0, str(ROOT))
 from docs.generators.command_page import command_page  # noqa: E402
 from docs.generators.published_page import published_pages  # noqa: E402
 from docs.generators.result_tables import result_pages  # noqa: E402
-from docs.generators.setting_tables import method_pages, settings_page  # noqa: E402
+from docs.generators.setting_tables import method_pages, methods_page, settings_page  # noqa: E402
 
 DOCS = ROOT / "docs"
 
 
 def generated_pages() -> dict[Path, str]:
     """The text of every page that is generated in whole or in part."""
-    settings = DOCS / "settings.md"
+    methods, settings = DOCS / "methods.md", DOCS / "settings.md"
     return {
         **method_pages(DOCS / "methods"),
         **result_pages(ROOT),
         **published_pages(DOCS),
+        methods: methods_page(methods.read_text(encoding="utf-8")),
         settings: settings_page(settings.read_text(encoding="utf-8")),
         DOCS / "commands.md": command_page(),
     }
