@@ -29,7 +29,7 @@ def method_pages(folder: Path) -> dict[Path, str]:
 
 def methods_page(page: str) -> str:
     """The page of methods, with the table of those in the catalog."""
-    wishes = {"unused": "no", "optional": "optional", "surveyed": "yes", "required": "yes"}
+    wishes = {"unused": "no", "optional": "optional", "dataset_pass": "yes", "required": "yes"}
     rows = ["| name | idea | uses unlabelled target images |", "|---|---|---|"]
     for name, entry in catalog.METHODS.items():
         wish = wishes[catalog.load("method", name).traits.target_images]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
-from unseen.methods.base import DomainAware, Method, Progress, SurveyingMethod, TrainingImages
+from unseen.methods.base import DatasetPassMethod, DomainAware, Method, Progress, TrainingImages
 from unseen.networks.backbones import build_network
 from unseen.settings import catalog
 from unseen.settings.experiment import NetworkSettings, OptimizerSettings
@@ -26,7 +26,7 @@ FORMS = {  # of a method and its setting; a frozen part where the method asks fo
     **{
         name: "generalization"
         for name in catalog.METHODS
-        if catalog.load("method", name).traits.target_images not in {"required", "surveyed"}
+        if catalog.load("method", name).traits.target_images not in {"required", "dataset_pass"}
     },
     **{
         f"{name}, adaptation": "adaptation"
@@ -65,8 +65,8 @@ def make(form: str, seed: int = 0, label_smoothing: float = 0.0) -> Method:
     config = kind.Config(name=name, **OPTIONS.get(form, {}))
     task = TASK._replace(target=target, label_smoothing=label_smoothing)
     method = kind(network, task, config)
-    if isinstance(method, SurveyingMethod):
-        method.use_survey(method.survey(training_images()))
+    if isinstance(method, DatasetPassMethod):
+        method.use_dataset_pass(method.dataset_pass(training_images()))
     return method
 
 
@@ -194,10 +194,10 @@ def test_state_survives_a_checkpoint_bit_for_bit(form: str, pause: int, tmp_path
     save_checkpoint(file, first, first_optimizer, Checkpoint(pause, 0, [], 0.0))
     steps(form, first, first_optimizer, range(pause, 10), total=10)
     second = make(form, seed=99)
-    if isinstance(second, SurveyingMethod):  # what it found is kept in a file of its own
-        first_survey = make(form)
-        assert isinstance(first_survey, SurveyingMethod)
-        second.use_survey(first_survey.survey(training_images()))
+    if isinstance(second, DatasetPassMethod):  # what it found is kept in a file of its own
+        other = make(form)
+        assert isinstance(other, DatasetPassMethod)
+        second.use_dataset_pass(other.dataset_pass(training_images()))
     second_optimizer = build_optimizer(second, OptimizerSettings(lr=1e-2, weight_decay=1e-2))
     about = load_checkpoint(file, second, second_optimizer)
     assert about is not None

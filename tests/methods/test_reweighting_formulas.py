@@ -76,10 +76,12 @@ def clouds(distance: float, n: int = 600, n_target: int = 300) -> tuple[Tensor, 
     return source, target
 
 
-def surveyed(distance: float, **values) -> tuple[Reweighting, Tensor]:
+def after_pass(distance: float, **values) -> tuple[Reweighting, Tensor]:
     source, target = clouds(distance)
     method = on_rows(**values)
-    method.use_survey(method.survey(training_images(source, torch.arange(len(source)), target)))
+    method.use_dataset_pass(
+        method.dataset_pass(training_images(source, torch.arange(len(source)), target))
+    )
     return method, source
 
 
@@ -89,7 +91,7 @@ def surveyed(distance: float, **values) -> tuple[Reweighting, Tensor]:
 )
 def test_weights_are_the_density_ratio(features: str, classifier: str, least: float) -> None:
     """N(1, 1) over N(0, 1) is exp(x − 1/2), whatever the numbers of images."""
-    method, source = surveyed(1.0, classifier=classifier, features=features)
+    method, source = after_pass(1.0, classifier=classifier, features=features)
     expected = source[:, 0, 0, 0] - 0.5
     found = method.weights.log()
     assert method.weights.mean().item() == pytest.approx(1.0, abs=1e-5)
@@ -104,12 +106,12 @@ def test_odds_are_corrected_for_the_numbers_of_images_on_each_side() -> None:
     """Of the same distribution three times as many source images: the ratio is 1, not 1/3."""
     source, target = (part.flatten(1).numpy() for part in clouds(0.0, 900, 300))
     assert np.exp(judge(source, target, settings()).log_odds).mean() == pytest.approx(1, abs=0.1)
-    few = judge(source, target, settings(survey_images=200))
+    few = judge(source, target, settings(images_per_side=200))
     assert np.exp(few.log_odds).mean() == pytest.approx(1, abs=0.15)
 
 
 def test_equal_distributions_leave_nothing_to_correct() -> None:
-    method, source = surveyed(0.0)
+    method, source = after_pass(0.0)
     found = method.statistics()
     assert found["auc"] == pytest.approx(0.5, abs=0.06)
     assert found["effective_sample_size"] > 0.9 * len(source)
@@ -120,7 +122,7 @@ def test_equal_distributions_leave_nothing_to_correct() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"classifier": "forest"}, {"features": "pixels"}])
 def test_without_overlap_there_is_a_warning_that_names_what_helps(values: dict[str, str]) -> None:
-    method, source = surveyed(12.0, **values)
+    method, source = after_pass(12.0, **values)
     found = method.statistics()
     assert found["auc"] > 0.99
     warning = method.remarks[1]
@@ -134,8 +136,8 @@ def test_without_overlap_there_is_a_warning_that_names_what_helps(values: dict[s
 
 
 def test_a_weaker_classifier_leaves_a_larger_sample() -> None:
-    strong, _ = surveyed(3.0)
-    weak, _ = surveyed(3.0, regularisation=1e4)
+    strong, _ = after_pass(3.0)
+    weak, _ = after_pass(3.0, regularisation=1e4)
     sizes = [m.statistics()["unclipped_sample_size"] for m in (strong, weak)]
     assert sizes[1] > 2 * sizes[0]
 
@@ -152,11 +154,13 @@ def test_no_image_is_judged_by_a_classifier_that_has_seen_it() -> None:
 def test_the_cap_is_on_what_is_fitted_all_images_are_judged() -> None:
     source, target = (part.flatten(1).numpy() for part in clouds(1.0))
     full = judge(source, target, settings())
-    few = judge(source, target, settings(survey_images=60))
+    few = judge(source, target, settings(images_per_side=60))
     assert len(few.log_odds) == 900
     assert np.isfinite(few.log_odds).all()
     assert not np.allclose(few.log_odds, full.log_odds)
-    assert np.array_equal(few.log_odds, judge(source, target, settings(survey_images=60)).log_odds)
+    assert np.array_equal(
+        few.log_odds, judge(source, target, settings(images_per_side=60)).log_odds
+    )
     more_folds = judge(source, target, settings(folds=10))
     assert not np.allclose(more_folds.log_odds, full.log_odds)
 
@@ -166,7 +170,7 @@ def test_tempering_by_hand() -> None:
     assert tempered(odds, 1.0) == pytest.approx([1 / 16, 1 / 4, 1])
     assert tempered(odds, 0.5) == pytest.approx([1 / 4, 1 / 2, 1])
     assert tempered(np.array([0.0, 5000.0]), 1.0) == pytest.approx([0, 1])
-    method, _ = surveyed(2.0, temper=0.0)
+    method, _ = after_pass(2.0, temper=0.0)
     assert torch.equal(method.weights, torch.ones(600))
 
 
@@ -181,7 +185,7 @@ def test_clipping_by_hand() -> None:
 
 
 def test_clipping_bounds_what_one_image_counts() -> None:
-    method, _ = surveyed(3.0, clip=2.0)
+    method, _ = after_pass(3.0, clip=2.0)
     assert method.weights.max().item() == pytest.approx(2.0, abs=1e-5)
     assert method.weights.mean().item() == pytest.approx(1.0, abs=1e-5)
     found = method.statistics()
@@ -209,12 +213,12 @@ def test_the_loss_is_the_mean_of_weighted_cross_entropies() -> None:
 
 
 def test_weights_find_their_images_in_any_order() -> None:
-    """The survey may come in another order than that of the positions."""
+    """The pass may come in another order than that of the positions."""
     source, target = clouds(1.0)
     positions = torch.randperm(600, generator=torch.Generator().manual_seed(3)) * 7
     method = on_rows()
-    method.use_survey(method.survey(training_images(source, positions, target)))
-    plain, _ = surveyed(1.0)
+    method.use_dataset_pass(method.dataset_pass(training_images(source, positions, target)))
+    plain, _ = after_pass(1.0)
     torch.testing.assert_close(method._weights_of(positions), plain.weights)
 
 
@@ -229,23 +233,23 @@ def test_an_image_without_a_weight_stops_the_run(position: int) -> None:
         method.loss(batch, Progress(0, 1))
 
 
-def test_the_survey_leaves_the_network_as_it_is() -> None:
+def test_the_pass_leaves_the_network_as_it_is() -> None:
     method = make()
     method.train()
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     generator = torch.Generator().manual_seed(0)
     source = torch.randn(40, 3, 16, 16, generator=generator)
-    found = method.survey(training_images(source, torch.arange(40), source[:20] + 1))
+    found = method.dataset_pass(training_images(source, torch.arange(40), source[:20] + 1))
     assert method.training
     assert method.network.training
     assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
     assert not any(tensor.requires_grad for tensor in found.values())
-    method.use_survey(found)
+    method.use_dataset_pass(found)
     assert list(method.state_dict()) == list(before)  # weights are kept with the run, not the model
 
 
 def test_records_are_complete() -> None:
-    method, _ = surveyed(1.0)
+    method, _ = after_pass(1.0)
     found = method.statistics()
     assert set(found) == {
         "auc", "converged", "effective_sample_size", "unclipped_sample_size", "share_clipped",
@@ -269,7 +273,7 @@ def test_a_regression_that_does_not_converge_is_a_remark_not_a_warning(monkeypat
     monkeypatch.setattr(linear_model, "LogisticRegression", Hasty)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        method, _ = surveyed(1.0)
+        method, _ = after_pass(1.0)
     assert method.remarks[-1].startswith("the logistic regression did not converge")
 
 

@@ -111,7 +111,7 @@ def test_styles_are_mixed_in_training_and_nowhere_else(
     if method == "importance":
         pytest.skip("trains a classifier on frozen features, which are stored")
     changes = {"augment__mixstyle": 1, "augment__mixstyle_stages": "conv2", "steps": 2}
-    if catalog.load("method", method).traits.target_images in {"required", "surveyed"}:
+    if catalog.load("method", method).traits.target_images in {"required", "dataset_pass"}:
         changes["setting"] = "adaptation"
     mixed = run_tiny(tiny(f"digits/{method}", **changes), tmp_path / "mixed")
     assert mixed.finished

@@ -23,7 +23,7 @@ def make(name: str, new_stages: tuple[str, ...] = (), **settings: object) -> Met
     )
     network.new_stages = new_stages
     kind = catalog.load("method", name)
-    task = TASK._replace(target="clipart") if kind.traits.target_images == "surveyed" else TASK
+    task = TASK._replace(target="clipart") if kind.traits.target_images == "dataset_pass" else TASK
     return kind(network, task, kind.Config(name=name, **settings))
 
 

@@ -2,7 +2,7 @@
 
 Nearly every method is a `Method` and nothing more. Training asks for more where a method answers
 differently for each domain (`DomainAware`), changes its weights' meaning on the way (`TwoPhases`)
-or has to look at all images before its first step (`SurveyingMethod`).
+or has to look at all images before its first step (`DatasetPassMethod`).
 """
 
 from abc import ABC, abstractmethod
@@ -49,9 +49,9 @@ class ParameterGroup(TypedDict):
 class Traits(NamedTuple):
     """Facts about a method that others need to know before they run it."""
 
-    target_images: Literal["unused", "optional", "required", "surveyed"] = "unused"
-    """Whether batches hold unlabelled target images where the setting is adaptation; `surveyed`:
-    the method needs them, but only its survey looks at them."""
+    target_images: Literal["unused", "optional", "required", "dataset_pass"] = "unused"
+    """Whether batches hold unlabelled target images where the setting is adaptation;
+    `dataset_pass`: only the pass over the dataset before the first step looks at them."""
     needs_pixels: bool = False
     """It looks at the images and cannot train from stored features (`network.freeze_until`)."""
     stackable: bool = False
@@ -103,49 +103,50 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """A dict of scalars; "loss" is minimised, the others are recorded."""
+        """Returns a dict of scalars; "loss" is minimised, the others are recorded."""
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
-        """Class scores (logits); `domain` only where the domain of all images is known."""
+        """Returns class scores (logits); `domain` only where that of all images is known."""
         return self.network(images)
 
     def forward(self, batch: DomainBatch, progress: Progress) -> Losses:
         return self.loss(batch, progress)
 
     def classification(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean cross-entropy with class labels, smoothed as the task asks, and the share of
-        correct answers."""
+        """Returns the mean cross-entropy with class labels, smoothed as the task asks, and the
+        share of correct answers."""
         return classification(scores, labels, self.task.label_smoothing)
 
     def cross_entropy(
         self, scores: Tensor, labels: Tensor, reduction: Literal["mean", "sum", "none"] = "mean"
     ) -> Tensor:
-        """The cross-entropy with class labels, smoothed as the task asks."""
+        """Returns the cross-entropy with class labels, smoothed as the task asks."""
         return functional.cross_entropy(
             scores, labels, reduction=reduction, label_smoothing=self.task.label_smoothing
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Groups with their own rates; parameters in no group get the optimizer's settings."""
+        """Returns groups with rates of their own; all other parameters get the optimizer's."""
         return [new_layers(*(self.network.stage(name) for name in self.network.new_stages))]
 
     def edit_gradients(self, progress: Progress) -> None:
-        """After backward, before clipping and the update; gradients are equal on all devices."""
+        """Runs after backward, before clipping and the update; all devices have the same
+        gradients."""
 
     def after_update(self, progress: Progress) -> None:
-        """After the optimizer's step."""
+        """Runs after the optimizer's step."""
 
     def statistics(self) -> dict[str, Any]:
-        """What is worth recording at each evaluation besides losses, as plain data."""
+        """Returns what is recorded at each evaluation besides losses, as plain data."""
         return {}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the report draws besides curves; kept as arrays.npz when the run is done."""
+        """Returns what the report draws besides curves; kept as arrays.npz when the run is done."""
         return {}
 
 
 def new_layers(*layers: nn.Module) -> ParameterGroup:
-    """The group of layers that did not come with pretrained weights."""
+    """Returns the group of layers that did not come with pretrained weights."""
     return {"params": [p for layer in layers for p in layer.parameters()], "new": True}
 
 
@@ -154,11 +155,11 @@ class DomainAware(Method):
 
     @abstractmethod
     def opinions(self, images: Tensor) -> Tensor:
-        """Scores `[domains, images, classes]` as if each training domain were the known one."""
+        """Returns scores `[domains, images, classes]`, as if each training domain were known."""
 
     def scores_and_opinions(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores for an unknown domain, here the mean of all opinions, and the opinions themselves.
-        The trunk runs once."""
+        """Returns scores for an unknown domain, here the mean of all opinions, and the opinions
+        themselves. The trunk runs once."""
         opinions = self.opinions(images)
         return opinions.mean(dim=0), opinions
 
@@ -179,19 +180,19 @@ class TwoPhases(Method):
 
     @abstractmethod
     def boundary(self, steps: int) -> int:
-        """The first step of the second phase; the last step of a run always belongs to it."""
+        """Returns the first step of the second phase; the last step of a run belongs to it."""
 
     @abstractmethod
     def first_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """The loss of the first phase."""
+        """Returns the losses of the first phase."""
 
     @abstractmethod
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """The loss of the second phase."""
+        """Returns the losses of the second phase."""
 
     @abstractmethod
     def idle_parameters(self) -> Iterable[nn.Parameter]:
-        """What the current phase does not train."""
+        """Returns what the current phase does not train."""
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         self.preparing = progress.step < self.boundary(progress.steps)
@@ -207,7 +208,8 @@ class TwoPhases(Method):
         self.preparing = bool(state)
 
     def edit_gradients(self, progress: Progress) -> None:
-        """Without a gradient the optimizer leaves a parameter alone, its weight decay included."""
+        """Removes the gradients of idle parameters: the optimizer then leaves them alone, their
+        weight decay included."""
         for parameter in self.idle_parameters():
             parameter.grad = None
 
@@ -220,16 +222,17 @@ class TrainingImages(NamedTuple):
     """Images of the target domain, in adaptation; no labels."""
 
 
-class SurveyingMethod(Method):
+class DatasetPassMethod(Method):
     """A method that looks at all training images before the first step."""
 
     @abstractmethod
-    def survey(self, images: TrainingImages) -> dict[str, Tensor]:
-        """What can be learned from all images at once.
+    def dataset_pass(self, images: TrainingImages) -> dict[str, Tensor]:
+        """Returns what can be learned from all images at once.
 
-        It is computed once, kept with the run, and handed to `use_survey` now and at each resume.
+        It is computed once, kept with the run, and handed to `use_dataset_pass` then and at each
+        resume.
         """
 
     @abstractmethod
-    def use_survey(self, found: Mapping[str, Tensor]) -> None:
-        """Take over what `survey` found; it may set `remarks`."""
+    def use_dataset_pass(self, found: Mapping[str, Tensor]) -> None:
+        """Applies what `dataset_pass` returned; it may set `remarks`."""

@@ -63,9 +63,10 @@ class EpiFCR(Method):
                 f"method epifcr trains features, but nothing before stage '{self.split}' learns; "
                 "choose an earlier network.freeze_until or a later method.split"
             )
-        self.domain_features = nn.ModuleList(network.clone() for _ in task.domains)
-        for features in self.domain_features:
-            features.cut(self.split)
+        trunks = [network.clone() for _ in task.domains]
+        for trunk in trunks:
+            trunk.cut(self.split)
+        self.domain_features = nn.ModuleList(trunks)
         self.domain_classifiers = network.clone_tails(self.split, len(task.domains))
         self.random_classifier = network.clone_tail(self.split).requires_grad_(False)
         for layer in self.random_classifier.modules():

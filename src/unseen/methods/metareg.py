@@ -74,7 +74,7 @@ class MetaReg(TwoPhases):
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
         """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
-        a, b = domains_in_random_order(batch)[:2].tolist()
+        a, b = (int(domain) for domain in domains_in_random_order(batch)[:2])
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
             regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.methods.base import Losses, Progress, SurveyingMethod, TrainingImages, Traits
+from unseen.methods.base import DatasetPassMethod, Losses, Progress, TrainingImages, Traits
 from unseen.methods.shared import accuracy
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
@@ -35,8 +35,8 @@ _SEPARABLE_AUC = 0.99
 _SMALLEST_SHARE = 0.05
 
 
-class Reweighting(SurveyingMethod):
-    class Config(SurveyingMethod.Config):
+class Reweighting(DatasetPassMethod):
+    class Config(DatasetPassMethod.Config):
         features: Literal["network", "pixels"] = "network"
         """What the domain classifier sees: the features of the network before training, or its
         input averaged down to 8 × 8."""
@@ -47,7 +47,7 @@ class Reweighting(SurveyingMethod):
         weaker."""
         folds: int = Field(default=5, ge=2)
         """Number of parts; each is scored by a classifier fitted on the others."""
-        survey_images: int = Field(default=10_000, ge=10)
+        images_per_side: int = Field(default=10_000, ge=10)
         """Largest number of images per side that a domain classifier is fitted on; all are
         scored."""
         temper: Annotated[float, Uniform(0, 1)] = Field(default=1.0, ge=0, le=1)
@@ -55,7 +55,7 @@ class Reweighting(SurveyingMethod):
         clip: Annotated[float, LogUniform(2, 50)] = Field(default=10.0, gt=1)
         """Largest weight of one image, in units of the average weight."""
 
-    traits = Traits(target_images="surveyed")
+    traits = Traits(target_images="dataset_pass")
     config: Config
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
@@ -70,7 +70,7 @@ class Reweighting(SurveyingMethod):
         self._found: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def survey(self, images: TrainingImages) -> dict[str, Tensor]:
+    def dataset_pass(self, images: TrainingImages) -> dict[str, Tensor]:
         """A weight for every source image, and how far they can be trusted."""
         training = self.training
         self.eval()
@@ -111,7 +111,7 @@ class Reweighting(SurveyingMethod):
                 rows.append(_compact(self.network.run(images, until=self.network.head), 1))
         return torch.cat(rows).float().cpu().numpy()
 
-    def use_survey(self, found: Mapping[str, Tensor]) -> None:
+    def use_dataset_pass(self, found: Mapping[str, Tensor]) -> None:
         device = self.weights.device
         self._found = {name: value.cpu() for name, value in found.items()}
         self.positions, self.weights = found["positions"].to(device), found["weights"].to(device)
@@ -133,7 +133,7 @@ class Reweighting(SurveyingMethod):
         place = place.where(known, 0)
         if not known.all() or not torch.equal(self.positions[place], positions):
             raise UnseenError(
-                "an image of the batch has no weight: the survey of the training images "
+                "an image of the batch has no weight: the first pass over the images "
                 f"knows {len(self.positions)} of them, and has to come before the first step"
             )
         return self.weights[place]
@@ -196,7 +196,7 @@ def judge(
     for fit_on, judged in folds.split(rows, is_target):
         # at most so many rows of each side, drawn by chance but always the same
         mixed = np.random.default_rng(0).permutation(fit_on)
-        sides = [mixed[is_target[mixed] == side][: config.survey_images] for side in (0, 1)]
+        sides = [mixed[is_target[mixed] == side][: config.images_per_side] for side in (0, 1)]
         chosen = np.concatenate(sides)
         odds, fine = _fit_and_judge(rows[chosen], is_target[chosen], rows[judged], config)
         log_odds[judged], converged = odds, converged and fine

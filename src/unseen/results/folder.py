@@ -136,7 +136,7 @@ class RunFolder:
         self.data = path / "data.json"
         self.metrics = path / "metrics.jsonl"
         self.timing = path / "timing.json"
-        self.survey = path / "survey.safetensors"
+        self.dataset_pass = path / "dataset_pass.safetensors"
         self.head = path / "head.safetensors"
         self.arrays = path / "arrays.npz"
         self.pictures = path / "pictures.npz"

@@ -15,7 +15,7 @@ from torch import Tensor
 from unseen.atomic import link_file, read_json, write_json
 from unseen.data.dataset import open_dataset
 from unseen.errors import DataError, UnseenError
-from unseen.methods.base import Method, SurveyingMethod
+from unseen.methods.base import DatasetPassMethod, Method
 from unseen.results.folder import MetricsLog, RunFolder, find_runs
 from unseen.results.measure import Evaluator, Measurement
 from unseen.results.result import Merged, MergedRun, RuleResult, RunResult
@@ -321,7 +321,7 @@ def _merge(
     with _new_folder(output) as folder:
         folder.create(experiment)
         write_json(folder.data, describe_images(measure.images))
-        _use_survey(measure.method, parts[0], folder)
+        _use_dataset_pass(measure.method, parts[0], folder)
         results = _write_weights(measure, chosen, folder)
         measure.method.remarks = (merged.description, *parts[0].result.remarks)
         steps = parts[0].result.steps
@@ -395,13 +395,13 @@ def _write_weights(
     return results
 
 
-def _use_survey(method: Method, best: Part, folder: RunFolder) -> None:
+def _use_dataset_pass(method: Method, best: Part, folder: RunFolder) -> None:
     """What the method found before its first step is that of the best run."""
-    if isinstance(method, SurveyingMethod):
+    if isinstance(method, DatasetPassMethod):
         device = next(method.parameters()).device
-        found = load_tensors(best.folder.survey)
-        method.use_survey({name: tensor.to(device) for name, tensor in found.items()})
-        link_file(best.folder.survey, folder.survey)
+        found = load_tensors(best.folder.dataset_pass)
+        method.use_dataset_pass({name: tensor.to(device) for name, tensor in found.items()})
+        link_file(best.folder.dataset_pass, folder.dataset_pass)
 
 
 def _merged(parts: Sequence[Part], choose: Choice, chosen: Sequence[Part]) -> Merged:

@@ -161,7 +161,7 @@ def check_mixstyle(experiment: Experiment, network: Network) -> None:
 def looks_at_target(experiment: Experiment) -> bool:
     """Whether this run's batches hold unlabelled target images."""
     wish = catalog.load("method", experiment.method.name).traits.target_images
-    if wish in {"required", "surveyed"} and experiment.setting == "generalization":
+    if wish in {"required", "dataset_pass"} and experiment.setting == "generalization":
         raise SettingsError(
             f"the method '{experiment.method.name}' needs unlabelled images of the target domain; "
             "set setting=adaptation and data.unseen_domain=DOMAIN"

@@ -25,7 +25,7 @@ from unseen.data.features import StoredFeatures
 from unseen.data.feed import BATCH, Feed, Process
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
-from unseen.methods.base import Method, SurveyingMethod, TrainingImages
+from unseen.methods.base import DatasetPassMethod, Method, TrainingImages
 from unseen.networks.stages import Network, classifier_inputs
 from unseen.results.folder import RunFolder
 from unseen.results.statistics import evenly
@@ -36,18 +36,19 @@ from unseen.training.display import Display
 from unseen.training.features import complete, plain_version
 
 
-def run_survey(
+def run_dataset_pass(
     fabric: Fabric, folder: RunFolder, method: Method, feed: Feed, roles: Roles, display: Display
 ) -> None:
     """Once in the life of a run, in the first process; all of them use what it found."""
-    if isinstance(method, SurveyingMethod):
-        if not folder.survey.is_file():
+    if isinstance(method, DatasetPassMethod):
+        if not folder.dataset_pass.is_file():
             if fabric.is_global_zero:
                 alone = Feed(feed.source, feed.scale, Process(fabric.device))
-                save_tensors(folder.survey, method.survey(_training_images(alone, roles)))
+                found = method.dataset_pass(_training_images(alone, roles))
+                save_tensors(folder.dataset_pass, found)
             fabric.barrier()
-        found = load_tensors(folder.survey)
-        method.use_survey({name: tensor.to(fabric.device) for name, tensor in found.items()})
+        found = load_tensors(folder.dataset_pass)
+        method.use_dataset_pass({name: tensor.to(fabric.device) for name, tensor in found.items()})
     if fabric.is_global_zero:
         for remark in method.remarks:
             display.line(remark)

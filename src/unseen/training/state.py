@@ -38,7 +38,7 @@ from unseen.training.build_average import build_average
 from unseen.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from unseen.training.display import Display
 from unseen.training.features import stored_features
-from unseen.training.head import Start, first_head, run_survey
+from unseen.training.head import Start, first_head, run_dataset_pass
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 
@@ -112,7 +112,7 @@ def assemble(
     if experiment.head_first:
         method = _with_fitted_head(fabric, folder, experiment, method.task, images, feed, display)
     optimizer = build_optimizer(method, experiment.optimizer)
-    run_survey(fabric, folder, method, feed, images.roles, display)
+    run_dataset_pass(fabric, folder, method, feed, images.roles, display)
     average = build_average(experiment, method, steps)
     checkpoint = load_checkpoint(folder.checkpoint, method, optimizer, average)
     module, optimizer = fabric.setup(method, optimizer)

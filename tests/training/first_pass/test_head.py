@@ -86,7 +86,7 @@ def test_every_method_starts_from_it_or_says_why_not(method: str, tiny: Build) -
 
 def adapting(method: str) -> dict[str, Any]:
     wish = catalog.load("method", method).traits.target_images
-    return {"setting": "adaptation"} if wish in ("required", "surveyed") else {}
+    return {"setting": "adaptation"} if wish in ("required", "dataset_pass") else {}
 
 
 @pytest.mark.parametrize("recipe", ["aggregate", "multihead"])

@@ -239,7 +239,7 @@ def test_every_method_trains_from_them(
     method: str, viewed: Build, run_tiny: RunTiny, tmp_path: Path
 ) -> None:
     setting = catalog.load("method", method).traits.target_images
-    adapting = {"setting": "adaptation"} if setting in ("required", "surveyed") else {}
+    adapting = {"setting": "adaptation"} if setting in ("required", "dataset_pass") else {}
     experiment = viewed(f"digits/{method}", **adapting)
     assert run_tiny(experiment, tmp_path / "run").finished
 

@@ -10,7 +10,7 @@ from torch import nn
 from unseen.data.dataset import Index, OpenDatasets
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
-from unseen.methods.base import Method, SurveyingMethod
+from unseen.methods.base import DatasetPassMethod, Method
 from unseen.networks.layers import BATCH_NORMS
 from unseen.networks.stages import DROPOUTS
 from unseen.settings import catalog
@@ -94,7 +94,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
         experiment.selection != "oracle" or experiment.data.unseen_domain,
         kind.traits.stackable,
         all(getattr(kind, name) is getattr(Method, name) for name in _OWN_STEPS),
-        not issubclass(kind, SurveyingMethod),
+        not issubclass(kind, DatasetPassMethod),
     )
     if not all(fits):
         return None
