@@ -31,9 +31,9 @@ class Running(NamedTuple):
             return answer.read().decode()
 
     def resident_bytes(self) -> int:
-        found = re.search(r"^unseen_resident_memory_bytes (\d+)$", self.read("/metrics"), re.M)
+        found = re.search(r"^process_resident_memory_bytes (\S+)$", self.read("/metrics"), re.M)
         assert found
-        return int(found[1])
+        return int(float(found[1]))
 
 
 @contextlib.contextmanager

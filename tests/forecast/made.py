@@ -1,10 +1,37 @@
-"""Profiles and answers that tests make up."""
+"""Profiles and outputs that tests make up."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
 
 CLASSES = ("cat", "dog", "owl")
+
+
+def made_profile(
+    classes: Sequence[str], domains: Sequence[str], images: int, every: int = 1, width: int = 0
+) -> Profile:
+    """Random but plausible numbers. Statistics of a domain lie around its number; one image out of
+    `every` is described, with features of this width."""
+    draws = np.random.default_rng(0)
+    domain = np.arange(images) % len(domains)
+    label = np.arange(images) // len(domains) % len(classes)
+    scores = draws.normal(size=(images, len(classes)))
+    scores[np.arange(images), label] += 3
+    described = np.arange(0, images, every)
+    near = domain[described, None] + draws.normal(0, 0.1, (len(described), len(STATISTICS)))
+    return Profile(
+        tuple(classes),
+        tuple(domains),
+        domain,
+        label,
+        scores.astype(np.float32),
+        draws.uniform(0, 0.2, images).astype(np.float32),
+        described,
+        near.astype(np.float32),
+        draws.normal(size=(len(described), width)).astype(np.float32) if width else None,
+    )
 
 
 def profile(n: int = 240, seed: int = 0, features: bool = True, opinions: bool = False) -> Profile:

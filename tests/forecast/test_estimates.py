@@ -1,4 +1,4 @@
-"""Each estimate against a case worked out by hand."""
+"""Each estimate against a case worked out by hand; references, weights and intervals."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,21 @@ import pytest
 from unseen.forecast.estimate import (
     DIRECT,
     NAMES,
-    certainty,
+    USUAL_ERROR,
+    Reference,
     class_separation,
+    combine,
     confidence_difference,
-    fit_temperature,
+    drop_at,
+    fit_curve,
     gaps,
     neighbour_agreement,
-    nuclear_norm,
     thresholded_confidence,
     transport_cost,
     transported_confidence,
 )
 from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
+from unseen.results.statistics import nuclear_norm
 
 RIGHT = np.array([True, True, True, False])
 
@@ -72,21 +75,6 @@ def test_nuclear_norm() -> None:
     assert nuclear_norm(np.full((6, 3), 1 / 3)) == pytest.approx(1 / 3)
     # all images in one class: one singular value √4, divided by √(4 · 2)
     assert nuclear_norm(np.eye(2)[[0, 0, 0, 0]]) == pytest.approx(0.5**0.5)
-
-
-def test_certainty_is_negative_entropy() -> None:
-    found = certainty(np.log(np.array([[0.5, 0.5], [0.99, 0.01]])))
-    assert found[0] == pytest.approx(-np.log(2))
-    assert found[1] == pytest.approx(0.99 * np.log(0.99) + 0.01 * np.log(0.01))
-
-
-def test_the_temperature_undoes_a_factor() -> None:
-    draws = np.random.default_rng(1)
-    scores = draws.normal(0, 2, (4000, 3))
-    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    labels = (draws.random((4000, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
-    assert fit_temperature(scores, labels) == pytest.approx(1, abs=0.1)
-    assert fit_temperature(3 * scores, labels) == pytest.approx(3, abs=0.3)
 
 
 def profile(scores: np.ndarray, labels: np.ndarray, apart: np.ndarray | None = None) -> Profile:
@@ -147,3 +135,98 @@ def test_neighbours_vote_on_each_answer() -> None:
     many, names = np.repeat(known, 5, axis=0), np.repeat(labels, 5)
     assert neighbour_agreement(np.array([[0.0, 9.0]]), np.array([0]), many, names) == 1
     assert neighbour_agreement(many, names, many, names, skip_itself=True) == 1
+
+
+def reference(domain: str, drop: float, **gaps: float) -> Reference:
+    named = {name.replace("_", " "): value for name, value in gaps.items()}
+    return Reference(f"run on {domain}", domain, 0.9, 0.9 - drop, named)
+
+
+def test_without_references_the_drop_is_the_gap() -> None:
+    np.testing.assert_array_equal(fit_curve([], "doc"), [0, 1])
+    assert drop_at(np.array([0, 1]), 0.07) == pytest.approx(0.07)
+    # tanh(1) of the step at a gap of 0.05, none of it where images are easier
+    curve = np.array([0.1, 2])
+    assert drop_at(curve, 0.05) == pytest.approx(0.1 * np.tanh(1) + 0.1)
+    assert drop_at(curve, -0.05) == pytest.approx(-0.1)
+
+
+def test_one_reference_moves_the_curve_as_a_regression_around_the_line() -> None:
+    # worked out for a gap of 1, where tanh is 1: x = (1, 1), d = 1.5, prior precisions
+    # 0.05²/0.1² = 0.25 and 0.05²/0.5² = 0.01; both move by the residual 0.5 times their share
+    found = fit_curve([reference("a", 1.5, doc=1.0)], "doc")
+    share = 0.5 / (1 + 1 / 0.25 + 1 / 0.01)
+    assert found == pytest.approx([share / 0.25, 1 + share / 0.01])
+
+
+def test_many_references_on_a_curve_are_followed_and_a_domain_counts_once() -> None:
+    curve = np.array([0.05, 1.4])
+    gaps = (-0.1, 0.05, 0.1, 0.2, 0.3)
+    references = [reference(f"{n} {g}", drop_at(curve, g), doc=g) for g in gaps for n in range(20)]
+    assert fit_curve(references, "doc") == pytest.approx(curve, abs=0.01)
+    one, other = reference("a", 0.3, doc=0.1), reference("b", 0.1, doc=0.1)
+    assert fit_curve([one, one, one, other], "doc") == pytest.approx(fit_curve([one, other], "doc"))
+
+
+def test_the_estimate_that_did_better_weighs_more() -> None:
+    references = [
+        reference("a", 0.20, doc=0.20, cot=0.00),
+        reference("b", 0.10, doc=0.10, cot=0.25),
+        reference("c", 0.30, doc=0.30, cot=0.10),
+    ]
+    found = combine(0.9, {"doc": 0.2, "cot": 0.2}, references, 10_000)
+    doc, cot = found.estimates
+    assert doc.weight > 3 * cot.weight
+    assert doc.weight + cot.weight == pytest.approx(1)
+    assert doc.error is not None
+    assert cot.error is not None
+    assert doc.error < 0.05 < cot.error
+    assert doc.accuracy is not None
+    assert doc.accuracy == pytest.approx(0.7, abs=0.03)
+    assert found.accuracy == pytest.approx(
+        doc.weight * doc.accuracy + cot.weight * (cot.accuracy or 0)
+    )
+
+
+def test_without_references_direct_estimates_are_averaged_in_a_wide_interval() -> None:
+    gaps = {"doc": 0.1, "cot": 0.2, "nuclear norm": 0.5}
+    found = combine(0.9, gaps, [], 10_000)
+    assert found.accuracy == pytest.approx(0.75)
+    assert found.error == USUAL_ERROR
+    # Student's t with two degrees, 90 %: 1.886
+    assert found.low == pytest.approx(0.75 - 1.886 * USUAL_ERROR, abs=0.002)
+    assert found.high == 1
+    measure = found.estimates[-1]
+    assert (measure.plain, measure.accuracy, measure.weight) == (None, None, 0)
+
+
+def test_references_that_fit_narrow_the_interval_and_few_images_widen_it() -> None:
+    good = [
+        reference(name, drop, doc=drop) for name, drop in zip("abc", (0.1, 0.2, 0.3), strict=True)
+    ]
+    bad = [
+        reference(name, drop, doc=0.1) for name, drop in zip("abc", (-0.2, 0.2, 0.5), strict=True)
+    ]
+
+    def width(references: list[Reference], images: int) -> float:
+        found = combine(0.8, {"doc": 0.2}, references, images)
+        return found.high - found.low
+
+    assert width(good, 10_000) < width([], 10_000)
+    assert width(good, 10_000) < width(bad, 10_000)
+    assert width(good, 10_000) < width(good[:1], 10_000)
+    assert width(good, 20) > width(good, 10_000)
+
+
+def test_an_estimate_that_a_reference_lacks_is_left_out() -> None:
+    references = [reference("a", 0.2, doc=0.2), reference("b", 0.2, doc=0.2, disagreement=0.1)]
+    found = combine(0.9, {"doc": 0.1, "disagreement": 0.3}, references, 100)
+    assert [each.weight for each in found.estimates] == [1, 0]
+
+
+def test_runs_of_one_domain_share_one_vote_in_errors() -> None:
+    a, b = reference("a", 0.3, doc=0.1), reference("b", 0.1, doc=0.1)
+    once = combine(0.9, {"doc": 0.1}, [a, b], 100)
+    often = combine(0.9, {"doc": 0.1}, [a, a, a, b], 100)
+    assert often.error == pytest.approx(once.error)
+    assert often.accuracy == pytest.approx(once.accuracy)

@@ -1,33 +1,34 @@
-"""The profile of a model: a round trip, files that are damaged, and where it travels."""
+"""What is measured of images and of opinions, and the profile of a model: a round trip, files that
+are damaged, and where it travels."""
 
+import io
+import math
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.serve.models import make_model
+from PIL import Image, ImageFilter
+from tests.forecast.made import made_profile
+from tests.serve.models import CLASSES, DOMAINS, make_model
 
 from unseen.errors import UnseenError
-from unseen.forecast.profile import STATISTICS, Profile, project
-from unseen.results.files import write_arrays
+from unseen.forecast.profile import (
+    MEANINGS,
+    STATISTICS,
+    Profile,
+    disagreement,
+    image_statistics,
+    project,
+)
 from unseen.serve.export import export
 from unseen.serve.predictor import load
 
 
 def made(n: int = 60, opinions: bool = True) -> Profile:
-    draws = np.random.default_rng(0)
-    described = np.arange(0, n, 3)
-    return Profile(
-        classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-        domains=("art", "cartoon", "photo"),
-        domain=np.sort(np.arange(n) % 3),
-        label=draws.integers(0, 7, n),
-        scores=draws.normal(size=(n, 7)).astype(np.float32),
-        disagreement=draws.random(n).astype(np.float32) if opinions else None,
-        described=described,
-        statistics=draws.random((len(described), len(STATISTICS))).astype(np.float32),
-        features=draws.normal(size=(len(described), 5)).astype(np.float32) if opinions else None,
-    )
+    found = made_profile(CLASSES, DOMAINS, n, every=3, width=5)
+    return found if opinions else replace(found, disagreement=None, features=None)
 
 
 def same(one: Profile, other: Profile) -> None:
@@ -85,9 +86,15 @@ def test_a_long_profile_travels_with_evenly_fewer_images() -> None:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, harm: dict[str, np.ndarray]) -> None:
-    write_arrays(tmp_path / "profile.npz", made()._arrays() | harm)
+    path = tmp_path / "profile.npz"
+    made().write(path)
+    with np.load(path) as found:
+        arrays = dict(found)
+    np.savez(path, **arrays)
+    same(made(), Profile.read(path))
+    np.savez(path, **(arrays | harm))
     with pytest.raises(UnseenError, match=r"damaged|another version"):
-        Profile.read(tmp_path / "profile.npz")
+        Profile.read(path)
 
 
 def test_damaged_files_and_pickles_are_refused(tmp_path: Path) -> None:
@@ -130,3 +137,109 @@ def test_projected_features_keep_their_distances() -> None:
     after = np.linalg.norm(narrow[:20] - narrow[20:], axis=1)
     np.testing.assert_allclose(after / before, 1, atol=0.35)
     np.testing.assert_array_equal(project(wide[:, :9]), wide[:, :9].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("opinions", "expected"),
+    [
+        ([[0.2, 0.8], [0.2, 0.8]], 0.0),
+        ([[1, 0], [0, 1]], 1.0),
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], 1.0),
+        ([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], 1.0),
+        ([[1, 0], [0, 1], [1, 0]], 1.0),  # three opinions on two classes: two to one is the most
+        ([[0.3, 0.7]], 0.0),
+        # means (3/4, 1/4): H = 0.56234, mean of H = ln 2 / 2, divided by ln 2
+        ([[1, 0], [0.5, 0.5]], (0.5623351446 - math.log(2) / 2) / math.log(2)),
+    ],
+)
+def test_disagreement_by_hand(opinions: list[list[float]], expected: float) -> None:
+    assert disagreement(np.array(opinions)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_disagreement_is_one_number_for_each_image() -> None:
+    opinions = np.array([[[1, 0], [0, 1]], [[0.5, 0.5], [0.5, 0.5]]], dtype=np.float32)
+    np.testing.assert_allclose(disagreement(opinions), [1, 0], atol=1e-7)
+
+
+def test_disagreement_lies_between_0_and_1() -> None:
+    random = np.random.default_rng(0)
+    for n_domains, n_classes in ((2, 2), (3, 7), (7, 3), (5, 5)):
+        sharp = random.exponential(size=(100, n_domains, n_classes)) ** 9
+        found = disagreement(sharp / sharp.sum(axis=-1, keepdims=True))
+        assert found.min() >= 0
+        assert found.max() <= 1
+        assert found.max() > 0.5
+
+
+def measured(pixels: np.ndarray | Image.Image, size: int | None = None) -> dict[str, float]:
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    return dict(zip(STATISTICS, map(float, image_statistics(image, size)), strict=True))
+
+
+def plain(colour: tuple[int, int, int], width: int = 40, height: int = 30) -> np.ndarray:
+    return np.full((height, width, 3), colour, dtype=np.uint8)
+
+
+def soft(size: int = 160) -> Image.Image:
+    """A picture of smooth shapes."""
+    dots = np.random.default_rng(3).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    return Image.fromarray(dots).resize((size, size), Image.Resampling.BICUBIC)
+
+
+def test_a_plain_picture() -> None:
+    found = measured(plain((255, 0, 0)), size=2400)
+    assert (found["width"], found["height"]) == (40, 30)
+    assert found["brightness"] == pytest.approx(0.299, abs=1e-5)
+    assert found["warmth"] == found["saturation"] == pytest.approx(1)
+    # mean of red - green is 1, of yellow - blue 1/2: 0.3 * sqrt(1.25)
+    assert found["colourfulness"] == pytest.approx(0.3 * 1.25**0.5, abs=1e-5)
+    assert found["bytes per pixel"] == 2
+    for name in ("contrast", "noise", "blockiness"):
+        assert found[name] == pytest.approx(0, abs=1e-5)
+    assert set(MEANINGS) == set(found)
+    assert found["sharpness"] == pytest.approx(-6, abs=0.1)
+    assert np.isnan(measured(plain((1, 2, 3)))["bytes per pixel"])
+
+
+def test_contrast_of_two_halves() -> None:
+    pixels = plain((0, 0, 0))
+    pixels[:, 20:] = 255
+    found = measured(pixels)
+    assert found["brightness"] == pytest.approx(0.5, abs=1e-5)
+    assert found["contrast"] == pytest.approx(0.5, abs=1e-5)
+    assert found["colourfulness"] == pytest.approx(0, abs=1e-5)
+
+
+def test_noise_is_the_spread_of_the_grain() -> None:
+    draws = np.random.default_rng(0)
+    gray = 128 + draws.normal(0, 10, (200, 200, 1)).repeat(3, axis=2)
+    assert measured(gray.round().astype(np.uint8))["noise"] == pytest.approx(10 / 255, rel=0.1)
+
+
+def test_a_blurred_picture_is_less_sharp_and_a_compressed_one_has_blocks() -> None:
+    image = soft()
+    fine = Image.fromarray(
+        np.clip(
+            np.asarray(image) + np.random.default_rng(1).normal(0, 20, (160, 160, 3)), 0, 255
+        ).astype(np.uint8)
+    )
+    assert measured(fine.filter(ImageFilter.GaussianBlur(2)))["sharpness"] < (
+        measured(fine)["sharpness"] - 1
+    )
+    file = io.BytesIO()
+    fine.save(file, "JPEG", quality=8)
+    assert measured(Image.open(file).convert("RGB"))["blockiness"] > (
+        measured(fine)["blockiness"] + 0.1
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 9), (9, 2), (3000, 5)])
+def test_odd_sizes_have_finite_statistics(size: tuple[int, int]) -> None:
+    found = image_statistics(Image.new("RGB", size, "gray"), 10)
+    assert np.isfinite(found).all()
+
+
+def test_light_and_colour_hardly_depend_on_the_size() -> None:
+    small, large = measured(soft(250)), measured(soft(250).resize((1500, 1500)))
+    for name in ("brightness", "contrast", "colourfulness", "saturation", "warmth"):
+        assert large[name] == pytest.approx(small[name], abs=0.02)

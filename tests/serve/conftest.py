@@ -29,6 +29,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def files(pictures: Path) -> list[Path]:
+    return sorted(pictures.rglob("*.png"))
+
+
+@pytest.fixture(scope="session")
 def dmg() -> Model:
     model = make_model("dmg")
     model.fitted_temperature = 0.7

@@ -15,10 +15,10 @@ from PIL import Image
 from tests.serve.models import CLASSES, DOMAINS, make_model
 
 import unseen
+from unseen.data.images import to_square
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.files import FORMAT
-from unseen.serve import export as module
-from unseen.serve.export import Answer, Exported, export, open_torch_file
+from unseen.serve.export import Exported, Predict, export, open_torch_file, to_squares
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions
 
@@ -26,13 +26,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 @pytest.fixture(scope="module")
-def opened(onnx_file: Exported, torch_file: Exported) -> list[Answer]:
-    return [unseen.load(onnx_file.path).answer, open_torch_file(torch_file.path)]
+def opened(onnx_file: Exported, torch_file: Exported) -> list[Predict]:
+    return [unseen.load(onnx_file.path).predict_pixels, open_torch_file(torch_file.path, True)]
 
 
 def squares(batch: np.ndarray, size: int) -> np.ndarray:
-    from unseen.data.images import to_square
-
     return np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
 
 
@@ -40,24 +38,23 @@ def squares(batch: np.ndarray, size: int) -> np.ndarray:
 @pytest.mark.parametrize("domain", [None, 0, 1, 2])
 def test_answers_are_the_models(
     dmg: Model,
-    opened: list[Answer],
+    opened: list[Predict],
     shape: tuple[int, int, int],
     domain: int | None,
 ) -> None:
     batch = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    expected = dmg.predict_pixels(squares(batch, 24), domain, True)
+    expected = dmg.predict_pixels(squares(batch, 24), domain)
     assert expected.opinions is not None
     for answer in opened:
-        found = answer(batch, domain, True)
+        found = answer(batch, domain)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=2e-5)
         assert found.opinions is not None
         np.testing.assert_allclose(found.opinions, expected.opinions, atol=2e-5)
 
 
 def test_an_onnx_file_is_a_model_like_others(
-    dmg: Model, onnx_file: Exported, pictures: Path
+    dmg: Model, onnx_file: Exported, files: list[Path]
 ) -> None:
-    files = sorted(pictures.rglob("*.png"))
     model = unseen.load(onnx_file.path)
     assert (model.classes, model.domains) == (list(CLASSES), list(DOMAINS))
     np.testing.assert_allclose(model.predict(files), dmg.predict(files), atol=2e-5)
@@ -86,7 +83,7 @@ def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) ->
         assert 0 < exported.difference < 2e-5
         # six pictures alone and at three sizes, for no domain and for three
         assert exported.predictions == 6 * 4 * 4
-        assert exported.compared_on == "made-up pictures"
+        assert exported.compared_on == "made-up images"
         card = exported.card.read_text()
         assert exported.card.name == f"{exported.path.name}.md"
         assert card.startswith("# The card\n\n## The file model.")
@@ -152,12 +149,12 @@ def test_torch_needs_no_unseen_for_a_file(dmg: Model, torch_file: Exported) -> N
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    expected = dmg.predict_pixels(squares(batch, 24), None, False).probabilities
+    expected = dmg.predict_pixels(squares(batch, 24)).probabilities
     np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
 
 
 def test_the_program_in_the_docs_needs_neither_unseen_nor_torch(
-    dmg: Model, onnx_file: Exported, pictures: Path, tmp_path: Path
+    dmg: Model, onnx_file: Exported, files: list[Path], tmp_path: Path
 ) -> None:
     (program,) = [
         block
@@ -167,7 +164,7 @@ def test_the_program_in_the_docs_needs_neither_unseen_nor_torch(
     forbid = "import sys\nfor name in ('unseen', 'torch'): sys.modules[name] = None\n"
     file = tmp_path / "program.py"
     file.write_text(forbid + program)
-    names = [str(path) for path in sorted(pictures.rglob("*.png"))]
+    names = [str(path) for path in files]
     answer = subprocess.run(
         [sys.executable, str(file), str(onnx_file.path), *names],
         capture_output=True,
@@ -190,22 +187,19 @@ def test_a_model_without_opinions_has_no_domain(tmp_path: Path) -> None:
     assert exported.predictions == 6 * 4
 
 
-def test_a_file_that_answers_otherwise_is_not_kept(
+def test_a_file_that_predicts_otherwise_is_not_kept(
     dmg: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where only one image of a batch and one known domain are wrong."""
+    right = dmg.predict_pixels
 
-    def wrong(pixels: np.ndarray, domain: int | None, opinions: bool) -> Predictions:
-        answers = dmg.predict_pixels(squares(pixels, 24), domain, opinions)
-        off = answers.probabilities.copy()
+    def wrong(pixels: np.ndarray, domain: int | None = None, raw: bool = False) -> Predictions:
+        found = right(pixels, domain, raw)
+        off = found.probabilities.copy()
         off[-1, 0] += 0.01 if domain == 1 else 0
-        return Predictions(off, answers.opinions)
+        return found._replace(probabilities=off)
 
-    wrong_format = module.FORMATS["torch"]._replace(
-        write=lambda program, metadata, path: path.write_bytes(b"a model"), open=lambda path: wrong
-    )
-    monkeypatch.setattr(module, "trace", lambda method, temperature: None)
-    monkeypatch.setitem(module.FORMATS, "torch", wrong_format)
+    monkeypatch.setattr(dmg, "predict_pixels", wrong)
     with pytest.raises(UnseenError, match=r"differ from the model's by up to 1\.0e-02, more than"):
         export(dmg, "torch", tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
@@ -239,3 +233,70 @@ def test_real_images_in_onnxruntime(real_data: Path, tmp_path: Path) -> None:
                 given["domain"] = np.array(domain)
             np.testing.assert_allclose(session.run(["probabilities"], given)[0][0], row, atol=1e-4)
     assert np.ptp(expected, axis=0).max() > 0.05
+
+
+NETWORKS = {"alexnet": 96, "resnet18": 96, "efficientnet_lite0": 96}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+@pytest.mark.parametrize("method", ["aggregate", "multihead", "dmg"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_parity_on_pacs(
+    network: str, method: str, to: str, real_data: Path, tmp_path: Path
+) -> None:
+    data = {"name": "pacs", "root": str(real_data / "PACS")}
+    model = make_model(method, network, NETWORKS[network], data)
+    file = tmp_path / ("model.onnx" if to == "onnx" else "model.pt2")
+    exported = export(model, "onnx" if to == "onnx" else "torch", file)
+    assert exported.compared_on == "images of pacs"
+    print(f"{network} {method} {to}: {exported.difference:.1e}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["vit_tiny_patch16_224", "timm:mobilenetv3_small_050"])
+def test_other_networks_can_be_exported(network: str, tmp_path: Path) -> None:
+    model = make_model("dmg", network, 224 if "vit" in network else 64)
+    assert export(model, "onnx", tmp_path / "model.onnx").difference < 1e-4
+
+
+SHAPES = [
+    (64, 64), (128, 128), (192, 64), (100, 37), (37, 100), (227, 227), (300, 451), (17, 9), (1, 1),
+    (2, 3), (640, 480), (65, 63), (1000, 20), (64, 200), (200, 64),
+]  # fmt: skip
+
+
+def picture(height: int, width: int, kind: str) -> np.ndarray:
+    if kind == "noise":
+        return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    if kind == "extremes":
+        return np.random.default_rng(0).choice([0, 255], (height, width, 3)).astype(np.uint8)
+    ramp = np.arange(height * width * 3) * 251 // (height * width * 3)
+    return ramp.reshape(height, width, 3).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("size", [16, 64])
+def test_pixels_are_those_of_prepared_images(shape: tuple[int, int], size: int) -> None:
+    batch = np.stack([picture(*shape, kind) for kind in ("noise", "extremes", "ramp")])
+    expected = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
+    found = to_squares(torch.from_numpy(batch), size).permute(0, 2, 3, 1).numpy()
+    assert found.dtype == np.float32
+    differing = found != expected
+    assert np.abs(found - expected).max() <= 1
+    assert differing.mean() <= 1e-4
+
+
+def test_width_goes_first_whatever_the_shape() -> None:
+    """Pillow 13 begins with the height of tall images; prepared pixels must not depend on that."""
+    tall = Image.fromarray(picture(200, 20, "noise"))
+    by_hand = tall.resize((32, 200), Image.Resampling.BILINEAR)
+    by_hand = by_hand.resize((32, 32), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(to_square(tall, 32), np.asarray(by_hand))
+
+
+def test_an_image_of_the_right_size_stays_as_it_is() -> None:
+    pixels = picture(64, 64, "noise")
+    np.testing.assert_array_equal(to_square(Image.fromarray(pixels), 64), pixels)
+    found = to_squares(torch.from_numpy(pixels[None]), 64)[0].permute(1, 2, 0).numpy()
+    np.testing.assert_array_equal(found, pixels)

@@ -1,56 +1,53 @@
-"""A model in use: what goes in, what comes out, and how much of it is held in memory."""
+"""A model in use: what goes in, what comes out, calibrated or raw, from every kind of file; and how
+much of it is held in memory."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.service.mutations import bomb
 from PIL import Image
 from tests.serve.models import CLASSES, DOMAINS, make_model
 
+import unseen
+from unseen.cli.main import main
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.forecast.profile import disagreement
+from unseen.serve.export import Exported
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions, Predictor
 
 
-def files(pictures: Path) -> list[Path]:
-    return sorted(pictures.rglob("*.png"))
-
-
-def test_probabilities_and_opinions(dmg: Model, pictures: Path) -> None:
-    found = dmg.predict(files(pictures))
+def test_probabilities_and_opinions(dmg: Model, files: list[Path]) -> None:
+    found = dmg.predict(files)
     assert found.shape == (4, len(CLASSES))
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
     assert found.max() > 0.3  # answers worth comparing
-    opinions = dmg.opinions(files(pictures))
+    opinions = dmg.opinions(files)
     assert opinions.shape == (4, len(DOMAINS), len(CLASSES))
     for position, name in enumerate(DOMAINS):
-        known = dmg.predict(files(pictures), domain=name)
+        known = dmg.predict(files, domain=name)
         np.testing.assert_allclose(opinions[:, position], known, atol=1e-6)
-    np.testing.assert_array_equal(dmg.disagreement(files(pictures)), disagreement(opinions))
+    np.testing.assert_array_equal(dmg.disagreement(files), disagreement(opinions))
     assert dmg.opinions([]).shape == (0, len(DOMAINS), len(CLASSES))
 
 
-@pytest.mark.parametrize("method", ["fusion", "multihead"])
-def test_opinions_come_with_the_same_answer_as_without(method: str, pictures: Path) -> None:
-    model = make_model(method)
-    streamed = [each.probabilities for each in model.stream(files(pictures))]
-    np.testing.assert_allclose(np.stack(streamed), model.predict(files(pictures)), atol=1e-6)
-
-
-def test_a_model_that_ignores_the_domain_has_no_opinions(pictures: Path) -> None:
+def test_a_model_that_ignores_the_domain_has_no_opinions(files: list[Path]) -> None:
     model = make_model("aggregate")
-    (first, *_) = model.stream(files(pictures))
+    (first, *_) = model.stream(files)
     assert (first.opinions, first.disagreement) == (None, None)
-    with pytest.raises(UnseenError, match="gives the same answer for every domain"):
-        model.opinions(files(pictures))
+    with pytest.raises(UnseenError, match="predicts the same for every domain"):
+        model.opinions(files)
 
 
-def test_a_bad_image_stops_nothing_in_a_stream(dmg: Model, pictures: Path, tmp_path: Path) -> None:
+def test_a_bad_image_stops_nothing_in_a_stream(
+    dmg: Model, files: list[Path], tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no picture")
-    given = [bad, *files(pictures)[:2], bad, files(pictures)[2]]
+    given = [bad, *files[:2], bad, files[2]]
     found = list(dmg.stream(given, batch=2))
     assert [each.image for each in found] == given
     assert [each.problem is None for each in found] == [False, True, True, False, True]
@@ -58,7 +55,7 @@ def test_a_bad_image_stops_nothing_in_a_stream(dmg: Model, pictures: Path, tmp_p
         found[0].problem == f"{bad} is not a readable image: its bytes are in no known image format"
     )
     assert (found[0].probabilities, found[0].opinions) == (None, None)
-    alone = dmg.predict([files(pictures)[2]])[0]
+    alone = dmg.predict([files[2]])[0]
     np.testing.assert_allclose(found[4].probabilities, alone, atol=1e-6)
     with pytest.raises(DataError, match=r"bad\.png is not a readable image"):
         dmg.predict(given)
@@ -73,7 +70,7 @@ class Counting(Predictor):
         self.sizes: list[int] = []
 
     def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         self.sizes.append(len(pixels))
         share = pixels.mean(axis=(1, 2, 3)) / 255
@@ -101,12 +98,12 @@ def test_only_two_batches_are_ever_held() -> None:
     assert len(model.sizes) == 125
 
 
-def test_what_is_refused(dmg: Model, pictures: Path) -> None:
+def test_what_is_refused(dmg: Model, files: list[Path]) -> None:
     with pytest.raises(
         SettingsError, match=r"unknown training domain 'foto'; did you mean 'photo'"
     ):
-        dmg.predict(files(pictures), domain="foto")
-    for single in (files(pictures)[0], str(files(pictures)[0]), Image.new("RGB", (4, 4))):
+        dmg.predict(files, domain="foto")
+    for single in (files[0], str(files[0]), Image.new("RGB", (4, 4))):
         with pytest.raises(DataError, match="put a single image into a list"):
             dmg.stream(single)  # pyright: ignore[reportArgumentType]
     for array in (np.zeros((4, 4, 3)), np.zeros((4, 4, 5), np.uint8), np.zeros((4,), np.uint8)):
@@ -115,19 +112,10 @@ def test_what_is_refused(dmg: Model, pictures: Path) -> None:
 
 
 def test_an_image_bomb_is_named_and_left_out(dmg: Model, tmp_path: Path) -> None:
-    """A header that claims 60,000 x 60,000 pixels in a file of a hundred bytes."""
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    bomb = tmp_path / "bomb.png"
-    bomb.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IEND", b""))
-    (found,) = dmg.stream([bomb])
+    """A header that claims 60,000 x 60,000 pixels in a small file."""
+    file = tmp_path / "bomb.png"
+    file.write_bytes(bomb(60_000, 60_000))
+    (found,) = dmg.stream([file])
     assert found.problem is not None
     assert "bomb.png is not a readable image: it is too large" in found.problem
 
@@ -135,3 +123,65 @@ def test_an_image_bomb_is_named_and_left_out(dmg: Model, tmp_path: Path) -> None
 def test_devices() -> None:
     with pytest.raises(SettingsError, match="the device 'abacus' cannot be used"):
         Model(make_model("aggregate").method, make_model("aggregate").experiment, "", "abacus")
+
+
+TEMPERATURE = 0.7  # of the fixture `dmg`
+
+
+def softened(raw: np.ndarray, temperature: float) -> np.ndarray:
+    """Probabilities to the power of 1 / T, and normalised again."""
+    powers = raw.astype(np.float64) ** (1 / temperature)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ["model", "saved", "onnx"])
+def test_scores_are_divided_by_the_temperature(
+    kind: str, dmg: Model, onnx_file: Exported, files: list[Path], tmp_path: Path
+) -> None:
+    model: Predictor = dmg
+    if kind == "saved":
+        dmg.save_pretrained(tmp_path)
+        model = unseen.load(tmp_path)
+    elif kind == "onnx":
+        model = unseen.load(onnx_file.path)
+    assert model.temperature == TEMPERATURE
+    plain = Model(dmg.method, dmg.experiment, "", "cpu")
+    assert (plain.temperature, plain.fitted_temperature) == (1.0, None)
+    for domain in (None, "photo"):
+        raw = plain.predict(files, domain)
+        np.testing.assert_allclose(model.predict(files, domain, raw=True), raw, atol=2e-5)
+        found = model.predict(files, domain)
+        np.testing.assert_allclose(found, softened(raw, TEMPERATURE), atol=2e-5)
+        assert np.abs(found - raw).max() > 0.02
+    raw = plain.opinions(files)
+    np.testing.assert_allclose(model.opinions(files, raw=True), raw, atol=2e-5)
+    np.testing.assert_allclose(model.opinions(files), softened(raw, TEMPERATURE), atol=2e-5)
+    for one, other in zip(model.stream(files, raw=True), plain.stream(files), strict=True):
+        assert one.disagreement == pytest.approx(other.disagreement, abs=1e-4)
+
+
+def test_a_run_carries_its_temperature(run: unseen.Run, files: list[Path]) -> None:
+    chosen = run.result.under("source")
+    assert chosen.temperature == run.model.temperature
+    assert chosen.temperature not in (None, 1)
+    raw = run.predict(files, raw=True)
+    np.testing.assert_allclose(run.predict(files), softened(raw, run.model.temperature), atol=1e-5)
+    assert run.evaluate() == chosen.views, "calibrated bins, too"
+    card = run.folder.card.read_text(encoding="utf-8")
+    assert f"divided by the temperature {chosen.temperature:.4g}" in card
+    after = chosen.views["out_of_domain"]["outlines"].calibrated_error
+    assert f"{after:.1%} |" in card.partition("## Calibrated")[2].partition("##")[0]
+
+
+def test_raw_probabilities_at_the_command_line(
+    onnx_file: Exported, files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = []
+    for words in ([], ["--raw"]):
+        with pytest.raises(SystemExit) as end:
+            main(["predict", str(onnx_file.path), *map(str, files), "--format", "json", *words])
+        assert end.value.code == 0
+        answers = json.loads(capsys.readouterr().out)
+        shares.append([each["top"][0]["probability"] for each in answers])
+    calibrated, raw = np.array(shares)
+    assert (calibrated > raw).all(), "a temperature below 1 makes a model surer"

@@ -1,7 +1,7 @@
 """A forecast for images without labels: what terminal, web page and JSON show. No torch."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ TELLS_APART = 0.9
 """AUC from which images count as another kind."""
 UNLIKE_ALL = 0.98
 """AUC against the closest training domain from which images count as like none of them."""
+ALIKE = 0.65
+"""AUC up to which images count as those of the closest training domain."""
 LARGE = 0.8
 """A standardised difference that counts as large (Cohen 1988)."""
 SHIFTED_SHARES = 0.2
@@ -38,11 +40,6 @@ class ClassShare:
     """How often the model predicts it."""
     training: float
     """How often it occurs among validation images."""
-
-
-def share_shift(shares: Sequence[ClassShare]) -> float:
-    """Total variation between predicted and training shares: 0 the same, 1 nothing in common."""
-    return sum(abs(each.predicted - each.training) for each in shares) / 2
 
 
 @dataclass(frozen=True)
@@ -88,44 +85,24 @@ class Forecast:
         return min(known), max(known)
 
     @property
+    def share_shift(self) -> float:
+        """Total variation between predicted and training shares: 0 the same, 1 nothing alike."""
+        return sum(abs(each.predicted - each.training) for each in self.shares) / 2
+
+    @property
     def closest_auc(self) -> float | None:
         """How well a classifier tells the images from the closest training domain, where known."""
         return None if self.differences is None else self.differences.closest.auc
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        found: list[str] = []
-        if not self.references:
-            found.append(
-                "Without references nothing says how far estimates are off for this kind of "
-                "images: the interval is a wide guess. Compare runs that leave each training "
-                "domain out in turn, and name their folder with --reference."
-            )
-        if self.images < FEW_IMAGES:
-            found.append(
-                f"Only {self.images} images: {FEW_IMAGES} or more give a steadier forecast."
-            )
-        if share_shift(self.shares) > SHIFTED_SHARES:
-            furthest = max(self.shares, key=lambda each: abs(each.predicted - each.training))
-            found.append(
-                f"Class shares are shifted: {furthest.name} is {furthest.predicted:.0%} of the "
-                f"predictions and was {furthest.training:.0%} of the training domains' images. "
-                "Either this place has other classes, or the model prefers some of them here."
-            )
-        auc = self.closest_auc
-        if self.differences is not None and auc is not None and auc > UNLIKE_ALL:
-            found.append(
-                f"These images are like those of no training domain: even from the closest one, "
-                f"{self.differences.closest.domain}, {self.differences.measured_by} tell them with "
-                f"AUC {auc:.2f}."
-            )
-        return tuple(found)
+        """What speaks against trusting the forecast."""
+        return tuple(_warnings(self))
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """The advice of all rules that apply, in order; the last one where no other does."""
-        found = [advice for rule in RULES if (advice := rule(self)) is not None]
-        return tuple(found) or (_no_action(self),)
+        """What to do, by all rules that apply; the last one where no other does."""
+        return (*_advice_on_labels(self), *_advice_on_images(self)) or (_no_action(self),)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but arrays with a number for each image."""
@@ -167,146 +144,137 @@ def forecast(
     )
 
 
-def _no_action(forecast: Forecast) -> Advice:
-    return Advice(
-        "No action",
-        f"The forecast of {forecast.accuracy:.0%} is within {HARDLY:.0%} of the "
-        f"{forecast.source_accuracy:.0%} on validation images, and nothing about these images "
-        "stands out. Look again when the images change.",
-        "forecast.md#what-to-do",
-    )
-
-
-def _collect_references(forecast: Forecast) -> Advice | None:
-    if forecast.references:
-        return None
-    return Advice(
-        "Train references",
-        "Nothing shows how far the estimates are off when a domain is left out. Compare runs on "
-        "the training domains alone, each left out in turn, and give their folder: "
-        "--reference RUNS.",
-        "forecast.md#references",
-    )
-
-
-def _collect_labels(forecast: Forecast) -> Advice | None:
-    lower, wide = forecast.source_accuracy - forecast.low > MUCH, forecast.high - forecast.low > 0.2
-    if not lower and not wide:
-        return None
-    p = min(max(forecast.accuracy, 0.1), 0.9)
-    number = math.ceil(1.96**2 * p * (1 - p) / 0.05**2 / 10) * 10
-    why = f"The interval from {forecast.low:.0%} to {forecast.high:.0%} is wide."
-    if lower:
-        why = (
-            f"Accuracy may be as low as {forecast.low:.0%}, after {forecast.source_accuracy:.0%} "
-            "on validation images."
+def _warnings(made: Forecast) -> Iterator[str]:
+    if not made.references:
+        yield (
+            "Without references nothing says how far estimates are off for this kind of images: "
+            "the interval is a wide guess. Compare runs that leave each training domain out in "
+            "turn, and name their folder with --reference."
         )
-    return Advice(
-        "Collect labels here",
-        f"{why} About {number} randomly chosen labels measure it to within 5 points, and can join "
-        "the training images as another domain afterwards.",
-        "forecast.md#what-to-do",
-    )
+    if made.images < FEW_IMAGES:
+        yield f"Only {made.images} images: {FEW_IMAGES} or more give a steadier forecast."
+    if made.share_shift > SHIFTED_SHARES:
+        furthest = max(made.shares, key=lambda each: abs(each.predicted - each.training))
+        yield (
+            f"Class shares are shifted: {furthest.name} is {furthest.predicted:.0%} of the "
+            f"predictions and was {furthest.training:.0%} of the training domains' images. "
+            "Either this place has other classes, or the model prefers some of them here."
+        )
+    auc = made.closest_auc
+    if made.differences is not None and auc is not None and auc > UNLIKE_ALL:
+        yield (
+            "These images are like those of no training domain: even from the closest one, "
+            f"{made.differences.closest.domain}, {made.differences.measured_by} tell them with "
+            f"AUC {auc:.2f}."
+        )
 
 
-def _reweight(forecast: Forecast) -> Advice | None:
-    shift = share_shift(forecast.shares)
-    if shift <= SHIFTED_SHARES:
-        return None
-    return Advice(
-        "Check the class shares, and re-weight",
-        f"Predictions and training classes differ in {shift:.0%} of the images. If this place "
-        "really has other shares of classes, train with weights that fit it; if not, the model "
-        "prefers some classes here, and predictions of these deserve a second look.",
-        "methods/reweighting.md",
-    )
+def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
+    """Advice to find out more."""
+    if not made.references:
+        yield Advice(
+            "Train references",
+            "Nothing shows how far the estimates are off when a domain is left out. Compare runs "
+            "on the training domains alone, each left out in turn, and give their folder: "
+            "--reference RUNS.",
+            "forecast.md#references",
+        )
+    lower, wide = made.source_accuracy - made.low > MUCH, made.high - made.low > 0.2
+    if lower or wide:
+        why = f"The interval from {made.low:.0%} to {made.high:.0%} is wide."
+        if lower:
+            why = (
+                f"Accuracy may be as low as {made.low:.0%}, after {made.source_accuracy:.0%} on "
+                "validation images."
+            )
+        p = min(max(made.accuracy, 0.1), 0.9)
+        number = math.ceil(1.96**2 * p * (1 - p) / 0.05**2 / 10) * 10
+        yield Advice(
+            "Collect labels here",
+            f"{why} About {number} randomly chosen labels measure it to within 5 points, and can "
+            "join the training images as another domain afterwards.",
+            "forecast.md#what-to-do",
+        )
 
 
-def _adapt(forecast: Forecast) -> Advice | None:
-    auc, differences = forecast.closest_auc, forecast.differences
-    falls = forecast.source_accuracy - forecast.accuracy > HARDLY
-    enough = forecast.images >= ENOUGH_TO_ADAPT
-    if differences is None or auc is None or auc < TELLS_APART or not falls or not enough:
-        return None
-    return Advice(
-        "Adapt with DANN",
-        f"By {differences.measured_by} these images can be told from every training domain (AUC "
-        f"{auc:.2f} against {differences.closest.domain}, the closest), and there are "
-        f"{forecast.images} of them without labels: enough to train features that look alike.",
-        "methods/dann.md",
-    )
+def _advice_on_images(made: Forecast) -> Iterator[Advice]:
+    """Advice that follows from what is different about the images."""
+    auc, differences, shift = made.closest_auc, made.differences, made.share_shift
+    falls = made.source_accuracy - made.accuracy > HARDLY
+    if differences and auc and auc >= TELLS_APART and falls and made.images >= ENOUGH_TO_ADAPT:
+        yield Advice(
+            "Adapt with DANN",
+            f"By {differences.measured_by} these images can be told from every training domain "
+            f"(AUC {auc:.2f} against {differences.closest.domain}, the closest), and there are "
+            f"{made.images} of them without labels: enough to train features that look alike.",
+            "methods/dann.md",
+        )
+    for names, (action, remedy) in STATISTIC_ADVICE.items():
+        if differences and (found := _unlike_all_domains(differences, names)) is not None:
+            direction = "higher" if found.size > 0 else "lower"
+            reason = (
+                f"The {found.statistic} is {direction} ({found.new:.3g} here, {found.domain:.3g} "
+                f"at the nearest, {abs(found.size):.1f} standard deviations) than in any training "
+                f"domain. {remedy}"
+            )
+            yield Advice(action, reason, "settings.md#augment")
+    if shift > SHIFTED_SHARES:
+        yield Advice(
+            "Check the class shares, and re-weight",
+            f"Predictions and training classes differ in {shift:.0%} of the images. If this place "
+            "really has other shares of classes, train with weights that fit it; if not, the "
+            "model prefers some classes here, and predictions of these deserve a second look.",
+            "methods/reweighting.md",
+        )
+    if differences and auc is not None and auc <= ALIKE and len(differences.domains) > 1:
+        domain = differences.closest.domain
+        yield Advice(
+            f"Treat them as {domain}",
+            f"A classifier hardly tells them from {domain} (AUC {auc:.2f}). A model with opinions "
+            f"predicts better when it knows the domain: unseen predict --domain {domain}.",
+            "models.md",
+        )
 
 
-def _colour(forecast: Forecast) -> Advice | None:
-    return _about_statistics(
-        forecast,
-        ("brightness", "contrast", "colourfulness", "saturation", "warmth"),
+STATISTIC_ADVICE = {
+    ("brightness", "contrast", "colourfulness", "saturation", "warmth"): (
         "Train with stronger colour augmentation",
         "A higher augment.jitter, augment.randaugment or augment.random_convolution shows such "
         "images to the model.",
-    )
-
-
-def _preparation(forecast: Forecast) -> Advice | None:
-    return _about_statistics(
-        forecast,
-        ("width", "height", "sharpness", "noise", "blockiness", "bytes per pixel"),
+    ),
+    ("width", "height", "sharpness", "noise", "blockiness", "bytes per pixel"): (
         "Check how the images are made",
         "Another device, export or compression is often undone more easily than learned; if it is "
         "here to stay, augment.randaugment varies the sharpness of training images.",
-    )
+    ),
+}
+"""What to do where one of these statistics is like in no training domain."""
 
 
-def _about_statistics(
-    forecast: Forecast, names: tuple[str, ...], action: str, remedy: str
-) -> Advice | None:
-    """Name the statistic that differs most from the training domain nearest to it, in one direction
-    from all of them; None where none differs much."""
-    if forecast.differences is None:
-        return None
+def _unlike_all_domains(
+    differences: Differences, names: Sequence[str]
+) -> StatisticDifference | None:
+    """The statistic that differs most from the training domain nearest to it, in one direction from
+    all of them; None where none differs much."""
     nearest: list[StatisticDifference] = []
     for name in names:
         found = [
-            each
-            for domain in forecast.differences.domains
-            for each in domain.statistics
-            if each.statistic == name
+            each for one in differences.domains for each in one.statistics if each.statistic == name
         ]
-        if found and len({each.size > 0 for each in found}) == 1:
+        if len({each.size > 0 for each in found}) == 1:
             nearest.append(min(found, key=lambda each: abs(each.size)))
     most = max(nearest, key=lambda each: abs(each.size), default=None)
-    if most is None or abs(most.size) <= LARGE:
-        return None
-    direction = "higher" if most.size > 0 else "lower"
-    reason = (
-        f"The {most.statistic} is {direction} ({most.new:.3g} here, {most.domain:.3g} at the "
-        f"nearest, {abs(most.size):.1f} standard deviations) than in any training domain. {remedy}"
-    )
-    return Advice(action, reason, "settings.md#augment")
+    return None if most is None or abs(most.size) <= LARGE else most
 
 
-def _like_a_known_domain(forecast: Forecast) -> Advice | None:
-    auc, differences = forecast.closest_auc, forecast.differences
-    if differences is None or auc is None or auc > 0.65 or len(differences.domains) < 2:
-        return None
-    domain = differences.closest.domain
+def _no_action(made: Forecast) -> Advice:
     return Advice(
-        f"Treat them as {domain}",
-        f"A classifier hardly tells them from {domain} (AUC {auc:.2f}). A model with opinions "
-        f"predicts better when it knows the domain: unseen predict --domain {domain}.",
-        "models.md",
+        "No action",
+        f"The forecast of {made.accuracy:.0%} is within {HARDLY:.0%} of the "
+        f"{made.source_accuracy:.0%} on validation images, and nothing about these images stands "
+        "out. Look again when the images change.",
+        "forecast.md#what-to-do",
     )
-
-
-RULES: tuple[Callable[[Forecast], Advice | None], ...] = (
-    _collect_references,
-    _collect_labels,
-    _adapt,
-    _colour,
-    _preparation,
-    _reweight,
-    _like_a_known_domain,
-)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _statistics_figure(differences: Differences) -> Figure:
     )
     return Figure(
         "statistics",
-        "Pictures here against each training domain",
+        "Images here against each training domain",
         "Difference of the means in standard deviations; + is more here. 0.2 is small, 0.8 large.",
         (panel,),
     )

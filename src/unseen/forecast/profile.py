@@ -250,9 +250,8 @@ class Profile:
 
     def _every_second(self) -> "Profile":
         """The same with every second image of each domain."""
-        kept = np.concatenate(
-            [np.flatnonzero(self.domain == number)[::2] for number in range(len(self.domains))]
-        )
+        homes = (np.flatnonzero(self.domain == number) for number in range(len(self.domains)))
+        kept = np.sort(np.concatenate([rows[::2] for rows in homes]))
         described = np.flatnonzero(np.isin(self.described, kept))
         rows = {"domain": kept, "label": kept, "scores": kept, "disagreement": kept}
         rows |= {"statistics": described, "features": described}
@@ -278,7 +277,7 @@ class Profile:
     @classmethod
     def _from_bytes(cls, content: bytes, where: str) -> "Profile":
         found = _load(content, where)
-        version, statistics = (found.pop(key, None) for key in ("version", "statistic_names"))
+        version, statistics = (found.pop(key, []) for key in ("version", "statistic_names"))
         if not (np.array_equal(version, [VERSION]) and np.array_equal(statistics, STATISTICS)):
             raise UnseenError(
                 f"the profile in {where} is damaged or of another version of unseen; train, save "
@@ -289,35 +288,30 @@ class Profile:
             raise UnseenError(f"{where} is damaged: its profile is not complete")
         for key in ("classes", "domains"):
             found[key] = tuple(map(str, found[key].ravel()))
-        profile = cls(**(dict.fromkeys(_OPTIONAL) | found))
+        optional: dict[str, Any] = dict.fromkeys(_OPTIONAL)
+        profile = cls(**(optional | found))
         if not profile._is_consistent():
             raise UnseenError(f"{where} is damaged: the arrays of its profile do not fit together")
         return profile
 
     def _is_consistent(self) -> bool:
         """Whether all arrays have the lengths, types and values that the others ask for."""
-        n, described = self.label.size, self.described.size
-        limits = {"domain": len(self.domains), "label": len(self.classes), "described": n}
-        shapes = {
-            "domain": (n,),
-            "label": (n,),
-            "scores": (n, len(self.classes)),
-            "disagreement": (n,),
-            "described": (described,),
-            "statistics": (described, len(STATISTICS)),
-            "features": (described, *np.shape(self.features)[-1:]),
-        }
-        for name, shape in shapes.items():
-            array = getattr(self, name)
+        n, described, classes = self.label.size, self.described.size, len(self.classes)
+        positions = (self.domain, n, len(self.domains)), (self.label, n, classes)
+        for array, length, limit in (*positions, (self.described, described, n)):
+            if array.shape != (length,) or array.dtype.kind != "i":
+                return False
+            if not ((array >= 0) & (array < limit)).all():
+                return False
+        width = () if self.features is None else self.features.shape[-1:]
+        numbers = (self.scores, (n, classes)), (self.disagreement, (n,))
+        for array, shape in (*numbers, (self.features, (described, *width))):
             if array is None:
                 continue
-            if array.shape != shape or array.dtype.kind != ("i" if name in limits else "f"):
+            if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
                 return False
-            if name in limits and not ((array >= 0) & (array < limits[name])).all():
-                return False
-            if name not in (*limits, "statistics") and not np.isfinite(array).all():
-                return False
-        return n > 0
+        kind, shape = self.statistics.dtype.kind, self.statistics.shape
+        return n > 0 and kind == "f" and shape == (described, len(STATISTICS))
 
 
 def _load(content: bytes, where: str) -> dict[str, Any]:

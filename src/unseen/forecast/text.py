@@ -103,7 +103,7 @@ def _statistics(made: Forecast) -> Table:
     assert made.differences is not None
     closest = made.differences.closest
     table = _table(
-        f"Pictures here and in {closest.domain}", "statistic", "here", closest.domain, "difference"
+        f"Images here and in {closest.domain}", "statistic", "here", closest.domain, "difference"
     )
     for each in closest.statistics[:_MOST_STATISTICS]:
         table.add_row(

@@ -96,26 +96,16 @@ class Health(BaseModel):
 _REQUEST_BODY = {
     "required": True,
     "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "images": {"type": "array", "items": {"type": "string", "format": "binary"}}
-                },
-            }
-        },
-        "application/json": {
+        kind: {
             "schema": {
                 "type": "object",
                 "required": ["images"],
                 "properties": {
-                    "images": {
-                        "type": "array",
-                        "items": {"type": "string", "format": "byte", "description": "base64"},
-                    }
+                    "images": {"type": "array", "items": {"type": "string", "format": form}}
                 },
             }
-        },
+        }
+        for kind, form in (("multipart/form-data", "binary"), ("application/json", "byte"))
     },
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -201,7 +191,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
     @app.get(
         "/drift",
         summary="Whether the last images are like the validation images",
-        response_model_exclude_unset=True,
+        response_model_exclude_none=True,
     )
     async def drift() -> DriftReport:
         return await service.in_thread(service.watch.report)

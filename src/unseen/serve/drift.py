@@ -4,8 +4,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
@@ -13,7 +12,7 @@ from pydantic import BaseModel, Field
 from scipy.special import softmax
 
 from unseen.forecast.estimate import Reference, combine, gaps
-from unseen.forecast.profile import MEANINGS, STATISTICS, ModelOutputs, Profile, disagreement
+from unseen.forecast.profile import MEANINGS, STATISTICS, ModelOutputs, Profile
 from unseen.serve.predictor import Predictions, Predictor
 
 WINDOW = 500
@@ -21,12 +20,7 @@ ALL_DOMAINS = "all training domains"
 FEWEST_OF_A_DOMAIN = 20
 """Validation images of a domain, for images to be compared with it alone."""
 Level = Literal["too few images", "as in training", "somewhat different", "very different"]
-LEVELS: tuple[Level, ...] = (
-    "too few images",
-    "as in training",
-    "somewhat different",
-    "very different",
-)
+LEVELS: tuple[Level, ...] = get_args(Level)
 FEWEST = 50
 """Images that are needed for a level."""
 SOMEWHAT, VERY = 0.2, 0.4
@@ -40,8 +34,6 @@ OF_THE_MODEL = {
 }
 LARGEST = 10.0
 """Spreads from the middle that count: beyond, a statistic is just very far away."""
-_LEAST = 1e-30
-"""Probabilities below have no logarithm of use."""
 _WITHOUT_PROFILE = (
     "this model carries no profile of its validation images, so there is nothing to compare with; "
     "export or save it again from its run folder"
@@ -92,86 +84,89 @@ class DriftReport(BaseModel):
     note: str | None = None
 
 
-@dataclass(frozen=True)
-class ImageSet:
-    """What is known of some images: rows of the first arrays, and perhaps fewer of the last."""
-
-    probabilities: np.ndarray
-    disagreement: np.ndarray | None
-    """Before calibration, as in the profile."""
-    statistics: np.ndarray
-
-    def measures(self) -> dict[str, np.ndarray]:
-        """The values of every measure that is known."""
-        found = {"confidence": self.probabilities.max(axis=1)}
-        if self.disagreement is not None:
-            found["disagreement"] = self.disagreement
-        for name, values in zip(STATISTICS, self.statistics.T, strict=True):
-            found[name] = values[np.isfinite(values)]
-        return {name: values for name, values in found.items() if len(values)}
-
-    def predicted_shares(self) -> np.ndarray:
-        images, classes = self.probabilities.shape
-        return np.bincount(self.probabilities.argmax(axis=1), minlength=classes) / images
-
-
-def validation_sets(profile: Profile, temperature: float) -> dict[str, ImageSet]:
+def validation_sets(profile: Profile) -> dict[str, ModelOutputs]:
     """Validation images of all training domains, and of each that has enough of them."""
     homes = {ALL_DOMAINS: range(len(profile.domains))}
     for number, name in enumerate(profile.domains):
         if np.count_nonzero(profile.domain == number) >= FEWEST_OF_A_DOMAIN:
             homes[name] = range(number, number + 1)
-    found: dict[str, ImageSet] = {}
+    found: dict[str, ModelOutputs] = {}
     for name, home in homes.items():
         rows, described = np.isin(profile.domain, home), np.isin(profile.described_domain, home)
         apart = None if profile.disagreement is None else profile.disagreement[rows]
-        probs = softmax(profile.scores[rows] / temperature, axis=1)
-        found[name] = ImageSet(probs, apart, profile.statistics[described])
+        found[name] = ModelOutputs(profile.scores[rows], apart, profile.statistics[described])
     return found
 
 
-def compare(now: ImageSet, references: Mapping[str, ImageSet]) -> tuple[str, list[MeasureReport]]:
+def predicted_shares(outputs: ModelOutputs) -> np.ndarray:
+    """How often each class is predicted."""
+    images, classes = outputs.scores.shape
+    return np.bincount(outputs.scores.argmax(axis=1), minlength=classes) / images
+
+
+def _values(outputs: ModelOutputs, temperature: float) -> dict[str, np.ndarray]:
+    """The values of every measure that is known."""
+    found = {"confidence": softmax(outputs.scores / temperature, axis=1).max(axis=1)}
+    if outputs.disagreement is not None:
+        found["disagreement"] = outputs.disagreement
+    if outputs.statistics is not None:
+        for name, values in zip(STATISTICS, outputs.statistics.T, strict=True):
+            found[name] = values[np.isfinite(values)]
+    return {name: values for name, values in found.items() if len(values)}
+
+
+def compare(
+    now: ModelOutputs, references: Mapping[str, ModelOutputs], temperature: float
+) -> tuple[str, list[MeasureReport]]:
     """Compare with the validation images that are most like those of now, and name them: images may
     all come from one of the training domains, and nothing is wrong with that."""
-    found = {name: _measures(now, reference) for name, reference in references.items()}
+    found = {name: _measures(now, each, temperature) for name, each in references.items()}
     return min(found.items(), key=lambda each: np.mean([one.difference for one in each[1]]))
 
 
-def _measures(now: ImageSet, reference: ImageSet) -> list[MeasureReport]:
-    then, values = reference.measures(), now.measures()
-    images, common = len(now.probabilities), [name for name in values if name in then]
-    chance = CHANCE / (len(common) + 1)
+def _measures(
+    now: ModelOutputs, reference: ModelOutputs, temperature: float
+) -> list[MeasureReport]:
+    then, values = _values(reference, temperature), _values(now, temperature)
+    common = [name for name in values if name in then]
     found: list[MeasureReport] = []
     for name in common:
-        size = distance(then[name], values[name])
         several = 1 / len(then[name]) + 1 / len(values[name])
-        by_chance = math.sqrt(-math.log(chance / 2) / 2 * several)
-        found.append(
-            MeasureReport(
-                measure=name,
-                about=OF_THE_MODEL.get(name) or MEANINGS[name],
-                reference=float(then[name].mean()),
-                now=float(values[name].mean()),
-                difference=size,
-                by_chance=by_chance,
-                level=_level(size, by_chance, len(values[name])),
-            )
-        )
-    before, after = reference.predicted_shares(), now.predicted_shares()
-    size = float(np.abs(before - after).sum() / 2)
-    several = 1 / len(reference.probabilities) + 1 / images
+        by_chance = math.sqrt(-math.log(CHANCE / (len(common) + 1) / 2) / 2 * several)
+        size, images = distance(then[name], values[name]), len(values[name])
+        means = float(then[name].mean()), float(values[name].mean())
+        found.append(_measure(name, means, size, by_chance, images))
+    before, after = predicted_shares(reference), predicted_shares(now)
+    several = 1 / len(reference.scores) + 1 / len(now.scores)
     spread = float(np.sqrt(2 / math.pi * before * (1 - before) * several).sum() / 2)
-    by_chance = spread + math.sqrt(-math.log(chance) / 2 * several)
-    predicted = MeasureReport(
-        measure=PREDICTED,
-        about=OF_THE_MODEL[PREDICTED],
-        reference=None,
-        now=None,
+    by_chance = spread + math.sqrt(-math.log(CHANCE / (len(common) + 1)) / 2 * several)
+    size = float(np.abs(before - after).sum() / 2)
+    predicted = _measure(PREDICTED, (None, None), size, by_chance, len(now.scores))
+    return [*found[:2], predicted, *found[2:]]
+
+
+def _measure(
+    name: str,
+    means: tuple[float | None, float | None],
+    size: float,
+    by_chance: float,
+    images: int,
+) -> MeasureReport:
+    if images < FEWEST:
+        level = "too few images"
+    elif size < SOMEWHAT or size <= by_chance:
+        level = "as in training"
+    else:
+        level = "somewhat different" if size < VERY else "very different"
+    return MeasureReport(
+        measure=name,
+        about=OF_THE_MODEL.get(name) or MEANINGS[name],
+        reference=means[0],
+        now=means[1],
         difference=size,
         by_chance=by_chance,
-        level=_level(size, by_chance, images),
+        level=level,
     )
-    return [*found[:2], predicted, *found[2:]]
 
 
 def distance(then: np.ndarray, now: np.ndarray) -> float:
@@ -180,14 +175,6 @@ def distance(then: np.ndarray, now: np.ndarray) -> float:
     places = np.concatenate([then, now])
     shares = (np.searchsorted(each, places, "right") / len(each) for each in (then, now))
     return float(np.abs(next(shares) - next(shares)).max())
-
-
-def _level(size: float, by_chance: float, images: int) -> Level:
-    if images < FEWEST:
-        return "too few images"
-    if size < SOMEWHAT or size <= by_chance:
-        return "as in training"
-    return "somewhat different" if size < VERY else "very different"
 
 
 def overall(measures: Sequence[MeasureReport], images: int) -> Level:
@@ -250,8 +237,8 @@ class DriftWatch:
     ) -> None:
         """`references` are runs that show how far forecasts are off."""
         self._predictor, self._runs = predictor, references
-        profile, temperature = predictor.profile, predictor.temperature
-        self._validation = {} if profile is None else validation_sets(profile, temperature)
+        profile = predictor.profile
+        self._validation = {} if profile is None else validation_sets(profile)
         self.outlier_scale = OutlierScale.of(profile)
         self._lock = threading.Lock()
         self._window: deque[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = deque(maxlen=window)
@@ -271,12 +258,12 @@ class DriftWatch:
         with self._lock:
             rows, total = list(self._window), self._total
         if not self._validation or not rows:
-            note = {} if self._validation else {"note": _WITHOUT_PROFILE}
-            return DriftReport(level="too few images", images=len(rows), total=total, **note)
-        now, outputs = self._last_images(rows)
-        name, measures = compare(now, self._validation)
-        before = self._validation[name].predicted_shares()
-        shares = zip(self._predictor.classes, before, now.predicted_shares(), strict=True)
+            note = None if self._validation else _WITHOUT_PROFILE
+            return DriftReport(level="too few images", images=len(rows), total=total, note=note)
+        now = self._outputs(rows)
+        name, measures = compare(now, self._validation, self._predictor.temperature)
+        before, after = predicted_shares(self._validation[name]), predicted_shares(now)
+        shares = zip(self._predictor.classes, before, after, strict=True)
         return DriftReport(
             level=overall(measures, len(rows)),
             images=len(rows),
@@ -284,21 +271,17 @@ class DriftWatch:
             compared_with=name,
             measures=measures,
             classes=[ClassReport(name=each, reference=a, now=b) for each, a, b in shares],
-            forecast=self._forecast_of(outputs, total),
+            forecast=self._forecast_of(now, total),
         )
 
-    def _last_images(
+    def _outputs(
         self, rows: Sequence[tuple[np.ndarray, np.ndarray | None, np.ndarray]]
-    ) -> tuple[ImageSet, ModelOutputs]:
-        """The images of the window, and the same as forecasts take them, before calibration."""
+    ) -> ModelOutputs:
+        """What the model made of the images in the window, before calibration."""
         probabilities, opinions, statistics = zip(*rows, strict=True)
         each = None if opinions[0] is None else np.stack(opinions)
-        calibrated, temperature = np.stack(probabilities), self._predictor.temperature
-        raw = Predictions(calibrated, each).at(1 / temperature)
-        apart = None if raw.opinions is None else disagreement(raw.opinions)
-        now = ImageSet(calibrated, apart, np.stack(statistics))
-        scores = temperature * np.log(np.maximum(calibrated, _LEAST))
-        return now, ModelOutputs(scores, apart, now.statistics)
+        raw = Predictions(np.stack(probabilities), each).at(1 / self._predictor.temperature)
+        return raw.outputs()._replace(statistics=np.stack(statistics))
 
     def _forecast_of(self, outputs: ModelOutputs, total: int) -> ForecastReport | None:
         """Made again after every tenth of the window: it takes longer than all the rest."""

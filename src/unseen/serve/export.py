@@ -35,7 +35,7 @@ _IMAGES = 6
 Target = Literal["onnx", "torch"]
 SUFFIXES: dict[Target, str] = {"onnx": ".onnx", "torch": ".pt2"}
 _RUNS_IN = {"onnx": "onnxruntime, without unseen and torch", "torch": "torch, without unseen"}
-Predict = Callable[[np.ndarray, int | None, bool], Predictions]
+Predict = Callable[[np.ndarray, int | None], Predictions]
 """`Predictor.predict_pixels`, of a model or of a file."""
 
 
@@ -153,8 +153,7 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
     for batch in _batches(images, size):
         squares = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
         for domain in domains:
-            expected = model.predict_pixels(squares, domain, model.has_opinions)
-            found = predict(batch, domain, model.has_opinions)
+            expected, found = model.predict_pixels(squares, domain), predict(batch, domain)
             for one, other in zip(expected, found, strict=True):
                 if one is not None and other is not None:
                     largest = max(largest, float(np.abs(one - other).max()))
@@ -223,19 +222,18 @@ def write_torch(program: ExportedProgram, metadata: Metadata, path: Path) -> Non
         torch.export.save(program, file, extra_files=extra)
 
 
-def open_torch_file(path: Path) -> Predict:
+def open_torch_file(path: Path, opinions: bool) -> Predict:
     """Open a file that this process has just written: others may hold code."""
     with path.open("rb") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = torch.export.load(file).module()
 
     @torch.no_grad()
-    def predict(pixels: np.ndarray, domain: int | None, opinions: bool) -> Predictions:
-        images = torch.as_tensor(pixels)
+    def predict(pixels: np.ndarray, domain: int | None) -> Predictions:
+        given = (torch.as_tensor(pixels), torch.tensor(UNKNOWN if domain is None else domain))
         if not opinions:
-            return Predictions(graph(images).numpy(), None)
-        chosen = torch.tensor(UNKNOWN if domain is None else domain)
-        probabilities, each = graph(images, chosen)
+            return Predictions(graph(given[0]).numpy(), None)
+        probabilities, each = graph(*given)
         return Predictions(probabilities.numpy(), each.numpy())
 
     return predict
@@ -273,7 +271,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
             predict = OnnxModel(temporary, "cpu").predict_pixels
         else:
             write_torch(program, metadata, temporary)
-            predict = open_torch_file(temporary)
+            predict = open_torch_file(temporary, model.has_opinions)
         difference, number, images = _compare(model, predict)
         if not difference <= tolerance:
             raise UnseenError(

@@ -23,7 +23,6 @@ from unseen.forecast.profile import (
     VERSION,
     ModelOutputs,
     Profile,
-    disagreement,
     image_statistics,
 )
 from unseen.results.files import read_arrays_if_whole, write_arrays
@@ -31,14 +30,12 @@ from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import evenly
 from unseen.serve.model import Model
-from unseen.serve.predictor import Predictor, load, map_ahead
+from unseen.serve.predictor import Predictor, load, prefetch
 from unseen.training.build import Images, build_images
 from unseen.training.features import plain_version
 from unseen.training.profile import Answerer, make_profile
 
 _BATCH = 64
-_LEAST = 1e-30
-"""Probabilities below have no logarithm of use."""
 MOST_IMAGES = 5000
 """Images that a forecast looks at, evenly spaced; more would not make it steadier."""
 OUTLIERS = 20
@@ -92,31 +89,25 @@ def read_files(
     kept: list[Path] = []
     parts: list[ModelOutputs] = []
     problems: list[str] = []
-    for batch in map_ahead(read, files, _BATCH):
+    for batch in prefetch(read, files, _BATCH):
         problems += [each for each in batch if isinstance(each, str)]
         good = [each for each in batch if not isinstance(each, str)]
         if good:
             paths, pixels, statistics = zip(*good, strict=True)
             kept += paths
-            outputs = model_outputs(model, np.stack(pixels))
-            parts.append(outputs._replace(statistics=np.stack(statistics)))
+            batch_pixels = np.stack(pixels)
+            outputs = model.predict_pixels(batch_pixels, raw=True).outputs()
+            features = model.features(batch_pixels)
+            parts.append(outputs._replace(statistics=np.stack(statistics), features=features))
         on_images(len(batch))
     if not parts:
         first = f"; the first: {problems[0]}" if problems else ""
         raise DataError(f"not one image could be read{first}")
     columns = (
         None if any(each is None for each in column) else np.concatenate(column)
-        for column in zip(*parts, strict=True)
+        for column in zip(*(part[1:] for part in parts), strict=True)
     )
-    return ModelOutputs(*columns), kept, problems
-
-
-def model_outputs(model: Predictor, pixels: np.ndarray) -> ModelOutputs:
-    """What a model makes of uint8 `[images, size, size, 3]`, prepared as it expects them."""
-    found = model.predict_pixels(pixels, None, model.has_opinions, raw=True)
-    scores = np.log(np.maximum(found.probabilities, _LEAST))
-    apart = None if found.opinions is None else disagreement(found.opinions)
-    return ModelOutputs(scores, apart, None, model.features(pixels))
+    return ModelOutputs(np.concatenate([each.scores for each in parts]), *columns), kept, problems
 
 
 def _outliers(

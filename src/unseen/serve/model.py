@@ -148,18 +148,17 @@ class Model(Predictor, ModelHubMixin):
 
     @torch.no_grad()
     def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         temperature = 1.0 if raw else self.temperature
         inputs = self._inputs(pixels)
-        if not opinions or not isinstance(self.method, DomainAware):
+        if not isinstance(self.method, DomainAware):
             scores = self.method.predict(inputs, domain) / temperature
             return Predictions(scores.softmax(dim=1).cpu().numpy(), None)
         scores, each = self.method.scores_and_opinions(inputs)
-        if domain is not None:
-            scores = each[domain]
+        chosen = scores if domain is None else each[domain]
         by_image = (each.transpose(0, 1) / temperature).softmax(dim=2)
-        probabilities = (scores / temperature).softmax(dim=1)
+        probabilities = (chosen / temperature).softmax(dim=1)
         return Predictions(probabilities.cpu().numpy(), by_image.cpu().numpy())
 
     @torch.no_grad()

@@ -88,15 +88,14 @@ class OnnxModel(Predictor):
         self.fitted_temperature = about.temperature
 
     def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         given: dict[str, np.ndarray] = {"images": pixels}
         if self.has_opinions and domain is not None:
             given["domain"] = np.array(domain, dtype=np.int64)
-        wanted = ["probabilities", "opinions"] if opinions else ["probabilities"]
-        found = self._session.run(wanted, given)
-        predictions = Predictions(found[0], found[1] if opinions else None)
-        return predictions.at(1 / self.temperature) if raw else predictions
+        probabilities, *opinions = self._session.run(None, given)
+        found = Predictions(probabilities, opinions[0] if opinions else None)
+        return found.at(1 / self.temperature) if raw else found
 
 
 def _providers(runtime: Any, device: str) -> list[str]:

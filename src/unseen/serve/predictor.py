@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -14,13 +14,15 @@ from scipy.special import softmax
 
 from unseen.data.images import open_image, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
-from unseen.forecast.profile import Profile, disagreement
+from unseen.forecast.profile import ModelOutputs, Profile, disagreement
 from unseen.results.folder import RunFolder, find_runs
 
 ImageLike = str | Path | Image.Image | np.ndarray
 Images = Iterable[ImageLike] | np.ndarray
 BATCH = 128
 """Images that the model predicts at a time."""
+_LEAST = 1e-30
+"""Probabilities below have no logarithm of use."""
 _EXPECTED = (
     "expected a run folder, a folder made by save_pretrained, or a file made by "
     "'unseen export --to onnx'"
@@ -31,7 +33,7 @@ _Outcome = TypeVar("_Outcome")
 
 class Predictions(NamedTuple):
     """Probabilities `[images, classes]`, and opinions `[images, domains, classes]`: probabilities
-    as if each training domain were the known one."""
+    as if each training domain were the known one; None where a model has none."""
 
     probabilities: np.ndarray
     opinions: np.ndarray | None
@@ -42,6 +44,11 @@ class Predictions(NamedTuple):
             return self
         opinions = None if self.opinions is None else _softened(self.opinions, temperature)
         return Predictions(_softened(self.probabilities, temperature), opinions)
+
+    def outputs(self) -> ModelOutputs:
+        """What forecasts and the drift watch look at; these should be raw probabilities."""
+        scores = np.log(np.maximum(self.probabilities, _LEAST))
+        return ModelOutputs(scores, None if self.opinions is None else disagreement(self.opinions))
 
 
 def _softened(probabilities: np.ndarray, temperature: float) -> np.ndarray:
@@ -61,6 +68,7 @@ class Prediction(NamedTuple):
 
     @property
     def disagreement(self) -> float | None:
+        """How far the opinions lie apart, 0 to 1."""
         return None if self.opinions is None else float(disagreement(self.opinions))
 
 
@@ -86,10 +94,10 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
-        """Predict uint8 `[images, height, width, 3]`; opinions where they are asked for.
-        Calibrated, unless they are to be `raw`."""
+        """Predict uint8 `[images, height, width, 3]`, of a training domain where it is known.
+        Calibrated, unless probabilities are to be `raw`."""
 
     def features(self, pixels: np.ndarray) -> np.ndarray | None:
         """The classifier's input `[images, at most 64]`, as in the profile, for uint8 `[images,
@@ -99,7 +107,7 @@ class Predictor(ABC):
     def predict(self, images: Images, domain: str | None = None, raw: bool = False) -> np.ndarray:
         """Class probabilities `[images, classes]`; name the domain where it is known. `raw` gives
         those that are not calibrated."""
-        rows = [each.probabilities for each in _complete(self._stream(images, domain, False, raw))]
+        rows = [each.probabilities for each in _complete(self.stream(images, domain, raw=raw))]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.classes))
 
     def opinions(self, images: Images, raw: bool = False) -> np.ndarray:
@@ -110,7 +118,7 @@ class Predictor(ABC):
                 "this model predicts the same for every domain, so it has no opinions; models "
                 "trained with dmg, multihead or fusion have them"
             )
-        rows = [each.opinions for each in _complete(self._stream(images, None, True, raw))]
+        rows = [each.opinions for each in _complete(self.stream(images, raw=raw))]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.domains), len(self.classes))
 
     def disagreement(self, images: Images, raw: bool = False) -> np.ndarray:
@@ -122,37 +130,32 @@ class Predictor(ABC):
     ) -> Iterator[Prediction]:
         """One prediction after the other, for any number of images; a bad image stops nothing.
 
-        Opinions come along where the model has them and the domain is not known.
+        Opinions come along where the model has them and the domain is not known. Mistakes in the
+        call are found at once, not when the first prediction is asked for.
         """
-        return self._stream(images, domain, self.has_opinions and domain is None, raw, batch)
-
-    def _stream(
-        self, images: Images, domain: str | None, opinions: bool, raw: bool, batch: int = BATCH
-    ) -> Iterator[Prediction]:
-        """Mistakes in the call are found at once, not when the first prediction is asked for."""
         single = isinstance(images, str | Path | Image.Image)
         if single or (isinstance(images, np.ndarray) and images.ndim != 4):
             raise DataError("expected a list of images; put a single image into a list")
         if domain is not None and domain not in self.domains:
             raise SettingsError(unknown_name("training domain", domain, self.domains))
         number = None if domain is None else self.domains.index(domain)
+        read = prefetch(lambda image: (image, self._read(image)), images, batch)
+        return (each for readings in read for each in self._predict_read(readings, number, raw))
 
-        def predictions() -> Iterator[Prediction]:
-            read = map_ahead(lambda image: (image, self._read(image)), images, batch)
-            for readings in read:
-                pixels = [each for _, each in readings if not isinstance(each, str)]
-                rows: Iterator[tuple[np.ndarray, np.ndarray | None]] = iter(())
-                if pixels:
-                    found = self.predict_pixels(np.stack(pixels), number, opinions, raw)
-                    each_opinion = found.opinions if found.opinions is not None else [None] * batch
-                    rows = zip(found.probabilities, each_opinion, strict=False)
-                for image, each in readings:
-                    if isinstance(each, str):
-                        yield Prediction(image, None, None, each)
-                    else:
-                        yield Prediction(image, *next(rows), None)
-
-        return predictions()
+    def _predict_read(
+        self, readings: Sequence[tuple[ImageLike, np.ndarray | str]], domain: int | None, raw: bool
+    ) -> Iterator[Prediction]:
+        """Predictions of a batch; what could not be read comes with the reason."""
+        pixels = [each for _, each in readings if not isinstance(each, str)]
+        found = self.predict_pixels(np.stack(pixels), domain, raw) if pixels else None
+        row = 0
+        for image, each in readings:
+            if found is None or isinstance(each, str):
+                yield Prediction(image, None, None, str(each))
+                continue
+            opinions = None if found.opinions is None or domain is not None else found.opinions[row]
+            yield Prediction(image, found.probabilities[row], opinions, None)
+            row += 1
 
     def _read(self, image: ImageLike) -> np.ndarray | str:
         """One image, prepared exactly as training images are, or what is wrong with it."""
@@ -162,7 +165,7 @@ class Predictor(ABC):
             return str(error)
 
 
-def map_ahead(
+def prefetch(
     function: Callable[[_Item], _Outcome], items: Iterable[_Item], batch: int
 ) -> Iterator[list[_Outcome]]:
     """Batches of outcomes in order. Threads work on the next batch while this one is used, and on

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -85,14 +84,11 @@ class Service:
         self._batches = Histogram(
             "unseen_batch_images", about, buckets=_BATCH_SIZES, registry=metrics
         )
-        started = time.time()
-        for name, about, value in (
-            ("waiting_images", "Images not yet predicted.", lambda: self.waiting),
-            ("queue_limit_images", "Most images in work.", lambda: self.limits.queue),
-            ("start_time_seconds", "When the service started.", lambda: started),
-            ("resident_memory_bytes", "Memory in use.", resident_bytes),
-        ):
-            Gauge(f"unseen_{name}", about, registry=metrics).set_function(value)
+        ProcessCollector(registry=metrics)
+        waiting = Gauge("unseen_waiting_images", "Images not yet predicted.", registry=metrics)
+        waiting.set_function(lambda: self.waiting)
+        limit = Gauge("unseen_queue_limit_images", "Most images in work.", registry=metrics)
+        limit.set(self.limits.queue)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -116,13 +112,18 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         """One or many images to one answer; a bad image stops no other."""
-        start = time.perf_counter()
-        check_type(request.headers.get("content-type", ""))
+        start, content_type = time.perf_counter(), request.headers.get("content-type", "")
+        check_type(content_type)
         self._queue.check()
         try:
             with self._memory.share() as take_memory, self._queue.share() as take_places:
-                images = await self._predicted_images(request, take_memory, take_places)
-                entries, body = await self.in_thread(self._answer, images)
+                with self.batcher.expecting():
+                    body = await read_body(request, self.limits, take_memory)
+                    images = await self.in_thread(find_images, content_type, body, self.limits)
+                    take_places(len(images))
+                    waiting = await self._queued(images)
+                await asyncio.gather(*waiting)
+                entries, answer = await self.in_thread(self._answer, images)
                 await self._keep(images, entries)
         except ClientDisconnect:
             return Response(status_code=499)
@@ -130,26 +131,13 @@ class Service:
         self._seconds.observe(time.perf_counter() - start)
         statuses = {image.status for image in images}
         common = statuses.pop() if len(statuses) == 1 else 422
-        return Response(body, 200 if 200 in statuses else common, media_type="application/json")
+        return Response(answer, 200 if 200 in statuses else common, media_type="application/json")
 
-    async def _predicted_images(
-        self,
-        request: Request,
-        take_memory: Callable[[int], None],
-        take_places: Callable[[int], None],
-    ) -> list[SentImage]:
-        """What was sent and what the model says, after taking its part of the limits."""
-        content_type = request.headers.get("content-type", "")
-        with self.batcher.expecting():
-            body = await read_body(request, self.limits, take_memory)
-            images = await self.in_thread(find_images, content_type, body, self.limits)
-            take_places(len(images))
-            size = self.predictor.image_size
-            decoded = (self.in_thread(each.decode, size, self.limits) for each in images)
-            await asyncio.gather(*decoded)
-            waiting = [self.batcher.put(each) for each in images if each.pixels is not None]
-        await asyncio.gather(*waiting)
-        return images
+    async def _queued(self, images: Sequence[SentImage]) -> list["asyncio.Future[None]"]:
+        """Decode all images, and queue those that can be read."""
+        size, limits = self.predictor.image_size, self.limits
+        await asyncio.gather(*(self.in_thread(each.decode, size, limits) for each in images))
+        return [self.batcher.put(each) for each in images if each.pixels is not None]
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Entries of the answer, and all of it as JSON."""
@@ -190,21 +178,21 @@ class Service:
         """Keep images before the answer is given, so that they wait in memory no longer."""
         if self.keeper is None:
             return
-        loop = asyncio.get_running_loop()
+        loop, keep = asyncio.get_running_loop(), self.keeper.keep
         for image, entry in zip(images, entries, strict=True):
             if image.kind is not None:
-                kept = (self.keeper.keep, image.data, image.kind, entry)
-                await loop.run_in_executor(self._keeper_thread, *kept)
+                thread = self._keeper_thread
+                await loop.run_in_executor(thread, keep, image.data, image.kind, entry)
 
     def _count(self, images: Sequence[SentImage]) -> None:
         for image in images:
-            answered = image.probabilities is not None and image.statistics is not None
-            self._images.labels("answered" if answered else "refused").inc()
-            if answered:
-                self.answered += 1
-                best = int(image.probabilities.argmax())
-                self._predicted.labels(self.predictor.classes[best]).inc()
-                self.watch.add(image.probabilities, image.opinions, image.statistics)
+            if image.probabilities is None or image.statistics is None:
+                self._images.labels("refused").inc()
+                continue
+            self.answered += 1
+            self._images.labels("answered").inc()
+            self._predicted.labels(self.predictor.classes[image.probabilities.argmax()]).inc()
+            self.watch.add(image.probabilities, image.opinions, image.statistics)
 
     async def metrics_text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
@@ -268,7 +256,7 @@ class Batcher:
 
     def _predict(self, images: Sequence[SentImage]) -> None:
         pixels = np.stack([each.pixels for each in images if each.pixels is not None])
-        found = self._predictor.predict_pixels(pixels, None, self._predictor.has_opinions)
+        found = self._predictor.predict_pixels(pixels)
         for number, image in enumerate(images):
             image.probabilities = found.probabilities[number]
             image.opinions = None if found.opinions is None else found.opinions[number]
@@ -338,15 +326,3 @@ class Keeper:
 
 def as_json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def resident_bytes() -> int:
-    """Memory of this process; on systems without /proc, the most it ever had."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,16 +1,19 @@
 """Asks the service in this process, without a network."""
 
+import io
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from unseen.serve.predictor import Predictions, Predictor
 from unseen.serve.server import Guard
 
 BOUNDARY = "line"
-MULTIPART = f"multipart/form-data; boundary={BOUNDARY}"
+FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+JSON = {"content-type": "application/json"}
 
 
 class Reply(NamedTuple):
@@ -24,20 +27,16 @@ class Reply(NamedTuple):
 
 
 async def ask(
-    guard: Guard,
-    path: str,
-    chunks: Iterable[bytes] | None = None,
-    headers: dict[str, str] | None = None,
+    guard: Guard, path: str, *chunks: bytes | None, headers: dict[str, str] = FORM
 ) -> Reply:
     """POST where there is a body, else GET. A chunk of `None` is a client that leaves."""
-    method = "GET" if chunks is None else "POST"
-    sent = list(chunks or [])
-    named = {"host": "localhost:8000", **(headers or {})}
-    if chunks is not None and "content-length" not in named:
+    sent = list(chunks)
+    named = {"host": "localhost:8000", **headers}
+    if chunks and "content-length" not in named:
         named["transfer-encoding"] = "chunked"
     scope = {
         "type": "http",
-        "method": method,
+        "method": "POST" if chunks else "GET",
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
@@ -46,14 +45,12 @@ async def ask(
     replies: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        if not sent:
-            return {"type": "http.request", "body": b"", "more_body": False}
-        chunk = sent.pop(0)
+        chunk = sent.pop(0) if sent else b""
         if chunk is None:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": chunk, "more_body": True}
+        return {"type": "http.request", "body": chunk, "more_body": chunk != b""}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Any) -> None:
         replies.append(message)
 
     await guard(scope, receive, send)
@@ -62,15 +59,28 @@ async def ask(
     return Reply(start["status"], found, b"".join(each.get("body", b"") for each in replies[1:]))
 
 
-def multipart(*files: tuple[str, bytes]) -> bytes:
-    parts = (
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="images"; filename="{name}"\r\n'
-        "Content-Type: application/octet-stream\r\n\r\n".encode()
-        + data
-        + b"\r\n"
-        for name, data in files
+def multipart(*files: bytes | tuple[str, bytes]) -> bytes:
+    """A body with these files; one without a name is `a.png`."""
+    named = [each if isinstance(each, tuple) else ("a.png", each) for each in files]
+    head = (
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="images"; filename="%s"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
     )
+    parts = ((head % name).encode() + data + b"\r\n" for name, data in named)
     return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+def picture(gray: int = 128, size: tuple[int, int] = (8, 8), kind: str = "PNG") -> bytes:
+    """The bytes of a gray image."""
+    file = io.BytesIO()
+    Image.new("RGB", size, (gray, gray, gray)).save(file, kind)
+    return file.getvalue()
+
+
+def metric(text: Sequence[str], name: str) -> float:
+    """The value of a metric in the lines of the page for Prometheus."""
+    [value] = [line.rpartition(" ")[2] for line in text if line.rpartition(" ")[0] == name]
+    return float(value)
 
 
 class BrightnessModel(Predictor):
@@ -82,7 +92,7 @@ class BrightnessModel(Predictor):
         self.batches: list[int] = []
 
     def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None, opinions: bool, raw: bool = False
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         self.batches.append(len(pixels))
         bright = pixels.mean(axis=(1, 2, 3)) / 255

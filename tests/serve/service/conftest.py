@@ -1,16 +1,14 @@
-"""A service in this process, and small pictures to send to it."""
+"""A service in this process, and a model for one in a process of its own."""
 
 import asyncio
-import io
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
+from tests.forecast.made import made_profile
 from tests.serve.models import CLASSES, DOMAINS, make_model
-from tests.serve.service.asking import BrightnessModel
-from tests.serve.service.made_profile import made_profile
+from tests.serve.service.asking import FORM, BrightnessModel, Reply, ask
 
 from unseen.serve.app import build_app
 from unseen.serve.export import export
@@ -25,18 +23,6 @@ def onnx_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = make_model("dmg")
     model.profile = made_profile(CLASSES, DOMAINS, 60)
     return export(model, "onnx", tmp_path_factory.mktemp("onnx") / "model.onnx").path
-
-
-@pytest.fixture
-def picture() -> Callable[..., bytes]:
-    """The bytes of a gray picture."""
-
-    def make(gray: int = 128, size: tuple[int, int] = (8, 8), kind: str = "PNG") -> bytes:
-        file = io.BytesIO()
-        Image.new("RGB", size, (gray, gray, gray)).save(file, kind)
-        return file.getvalue()
-
-    return make
 
 
 @pytest.fixture
@@ -60,3 +46,13 @@ def served() -> Callable[..., Any]:
         return asyncio.run(main())
 
     return run
+
+
+@pytest.fixture
+def asked(served: Callable[..., Any]) -> Callable[..., Reply]:
+    """The reply to one request: `asked("/predict", body, headers=FORM, images=3)`."""
+
+    def one(path: str, *body: bytes, headers: dict[str, str] = FORM, **options: Any) -> Reply:
+        return served(lambda guard, _: ask(guard, path, *body, headers=headers), **options)
+
+    return one

@@ -4,23 +4,24 @@ import asyncio
 import threading
 
 import numpy as np
-from tests.serve.service.asking import MULTIPART, BrightnessModel, ask, multipart
-
-FORM = {"content-type": MULTIPART}
+from tests.serve.service.asking import BrightnessModel, ask, metric, multipart, picture
 
 
 class HeldModel(BrightnessModel):
-    """Predictions only when it may."""
+    """Predicts only when it may."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.may = threading.Event()
-        self.asked = threading.Event()
+        self.may, self.asked = threading.Event(), threading.Event()
 
-    def predict_pixels(self, pixels: np.ndarray, domain: int | None, opinions: bool):
+    def predict_pixels(self, pixels: np.ndarray, domain: int | None = None, raw: bool = False):
         self.asked.set()
         self.may.wait()
-        return super().predict_pixels(pixels, domain, opinions)
+        return super().predict_pixels(pixels)
+
+
+def send(guard, *images: bytes) -> asyncio.Task:
+    return asyncio.create_task(ask(guard, "/predict", multipart(*images)))
 
 
 async def until(condition) -> None:
@@ -28,75 +29,64 @@ async def until(condition) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_what_waits_for_the_model_becomes_one_batch(served, picture) -> None:
+def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
     model = HeldModel()
     grays = [int(gray) for gray in np.linspace(0, 255, 41)]
 
     async def work(guard, service):
-        def send(gray: int):
-            return asyncio.create_task(
-                ask(guard, "/predict", [multipart(("a.png", picture(gray)))], FORM)
-            )
-
-        first = send(grays[0])
+        first = send(guard, picture(grays[0]))
         await until(model.asked.is_set)
-        others = [send(gray) for gray in grays[1:]]
-        await until(lambda: service.batcher._queue.qsize() == 40)
+        others = [send(guard, picture(gray)) for gray in grays[1:]]
+        await until(lambda: service.waiting == 41)
         model.may.set()
-        return await asyncio.gather(first, *others), service.metrics.batches.counts
+        return await asyncio.gather(first, *others), await ask(guard, "/metrics")
 
-    replies, counts = served(work, model, batch=32)
+    replies, metrics = served(work, model, batch=32, wait=3600)
     assert model.batches == [1, 32, 8]
-    assert counts[:7] == [1, 0, 0, 1, 0, 1, 0]
+    lines = metrics.body.decode().splitlines()
+    for most, batches in (("1.0", 1), ("4.0", 1), ("8.0", 2), ("16.0", 2), ("32.0", 3)):
+        assert metric(lines, f'unseen_batch_images_bucket{{le="{most}"}}') == batches
     for gray, reply in zip(grays, replies, strict=True):
         found = reply.content["images"][0]["probabilities"]["bright"]
         assert abs(found - gray / 255) < 1e-6
 
 
-def test_an_image_alone_does_not_wait(served, picture) -> None:
+def test_an_image_alone_does_not_wait(asked) -> None:
     """The wait is an hour, so that the test would not end."""
-
-    async def work(guard, _):
-        return await ask(guard, "/predict", [multipart(("a.png", picture()))], FORM)
-
-    assert served(work, wait=3600).status == 200
+    assert asked("/predict", multipart(picture()), wait=3600).status == 200
 
 
-def test_an_image_waits_for_others_that_are_being_read(served, picture) -> None:
+def test_an_image_waits_for_others_that_are_being_read(served) -> None:
     model = BrightnessModel()
 
     async def work(guard, service):
-        body = multipart(("a.png", picture()))
         with service.batcher.expecting():
-            first = asyncio.create_task(ask(guard, "/predict", [body], FORM))
+            first = send(guard, picture())
             await until(lambda: service.waiting == 1)
-            second = asyncio.create_task(ask(guard, "/predict", [body], FORM))
-            return await asyncio.gather(first, second)
+            return await asyncio.gather(first, send(guard, picture()))
 
     assert [reply.status for reply in served(work, model, wait=3600, batch=2)] == [200, 200]
     assert model.batches == [2]
 
 
-def test_a_full_queue_says_when_to_come_back(served, picture) -> None:
+def test_a_full_queue_says_when_to_come_back(served) -> None:
     model = HeldModel()
 
     async def work(guard, service):
-        two = multipart(("a.png", picture()), ("b.png", picture()))
-        accepted = [asyncio.create_task(ask(guard, "/predict", [two], FORM)) for _ in range(2)]
+        two = [picture(), picture()]
+        accepted = [send(guard, *two) for _ in range(2)]
         await until(lambda: service.waiting == 4)
-        refused = await ask(guard, "/predict", [two], FORM)
-        one = multipart(("c.png", picture()))
-        accepted.append(asyncio.create_task(ask(guard, "/predict", [one], FORM)))
+        refused = await send(guard, *two)
+        accepted.append(send(guard, picture()))
         await until(lambda: service.waiting == 5)
-        full = await ask(guard, "/predict", [b"not even read"], FORM)
+        full = await ask(guard, "/predict", b"not even read")
         model.may.set()
         done = await asyncio.gather(*accepted)
-        return refused, full, done, await ask(guard, "/predict", [two], FORM), service.waiting
+        return refused, full, [*done, await send(guard, *two)], service.waiting
 
-    refused, full, done, after, waiting = served(work, model, queue=5, images=2)
+    refused, full, done, waiting = served(work, model, queue=5, images=2)
     assert refused.status == full.status == 503
     assert refused.headers["retry-after"] == "1"
     assert "5 images are waiting" in refused.content["problem"]
-    assert [reply.status for reply in done] == [200, 200, 200]
-    assert after.status == 200
+    assert [reply.status for reply in done] == [200] * 4
     assert waiting == 0

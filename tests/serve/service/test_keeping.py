@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.serve.service.asking import MULTIPART, ask, multipart
+from tests.serve.service.asking import ask, multipart, picture
 
 from unseen.errors import UnseenError
 from unseen.serve.service import Keeper
 
-FORM = {"content-type": MULTIPART}
 HOSTILE = "../../../outside.png"
 
 
@@ -17,33 +16,29 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix != ".json")
 
 
-def test_images_and_answers_are_kept_under_our_names(served, picture, tmp_path) -> None:
+@pytest.mark.parametrize("asked_to_keep", [True, False])
+def test_images_and_answers_are_kept_where_that_is_asked_for(
+    served, tmp_path, monkeypatch, asked_to_keep
+) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "kept" / "here"
     files = [(HOSTILE, picture(7)), ("text.png", b"no image"), ("b", picture(9, kind="JPEG"))]
 
     async def work(guard, _):
-        return await ask(guard, "/predict", [multipart(*files)], FORM), await ask(guard, "/model")
+        return await ask(guard, "/predict", multipart(*files)), await ask(guard, "/model")
 
-    reply, model = served(work, keeper=Keeper(folder, 10, 10**6))
+    keeper = Keeper(folder, 10, 10**6) if asked_to_keep else None
+    reply, model = served(work, keeper=keeper)
     assert reply.status == 200
-    assert model.content["keeps_images"]
+    assert model.content["keeps_images"] == asked_to_keep
+    if not asked_to_keep:
+        assert list(tmp_path.iterdir()) == []
+        return
     first, second = images_in(folder)
     assert (first.suffix, second.suffix) == (".png", ".jpg")
     assert first.read_bytes() == picture(7)
-    answer = json.loads(first.with_suffix(".json").read_text())
-    assert answer == reply.content["images"][0]
+    assert json.loads(first.with_suffix(".json").read_text()) == reply.content["images"][0]
     assert {path.parent for path in tmp_path.rglob("*.png")} == {folder}
-
-
-def test_nothing_is_kept_without_being_asked(served, picture, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async def work(guard, _):
-        await ask(guard, "/predict", [multipart((HOSTILE, picture()))], FORM)
-        return await ask(guard, "/model")
-
-    assert not served(work).content["keeps_images"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_newest_stay_also_after_a_new_start(tmp_path) -> None:

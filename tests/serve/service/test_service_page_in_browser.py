@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from benchmarks.service.process import Running, running
 from tests.browser import asked_for
+from tests.serve.service.asking import picture
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver
@@ -24,7 +25,7 @@ def service(onnx_model: Path) -> Iterator[Running]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path, picture) -> list[str]:
+def pictures(tmp_path: Path) -> list[str]:
     files = {"<b>dark<b>.png": picture(10), "bright.png": picture(250)}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -45,7 +46,7 @@ def send(browser: Any, files: list[str]) -> None:
     wait(browser, lambda each: text_of(each, "#status").endswith("answered"))
 
 
-def test_pictures_get_answers_opinions_and_strangeness(browser, service, pictures) -> None:
+def test_images_get_answers_opinions_and_outlier_scores(browser, service, pictures) -> None:
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(service.address)
@@ -58,7 +59,7 @@ def test_pictures_get_answers_opinions_and_strangeness(browser, service, picture
     assert "<b>dark<b>.png" in good.text
     assert len(good.find_elements(By.CSS_SELECTOR, ".bars li.domain")) == 3
     assert "The domains" in good.text
-    assert "The picture looks" in good.text
+    assert "The image is an outlier" in good.text
     wait(browser, lambda each: "Only 2 of the 50" in text_of(each, "#drift-text"))
     severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert [entry for entry in severe if "422" not in entry["message"]] == []
@@ -90,7 +91,7 @@ def test_it_works_with_the_keyboard_and_fits_a_phone_in_the_dark(
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_pictures_can_be_pasted_and_dropped(browser, service) -> None:
+def test_images_can_be_pasted_and_dropped(browser, service) -> None:
     browser.get(service.address)
     wait(browser, lambda each: "trained on" in text_of(each, "#model"))
     for event, field in (("paste", "clipboardData"), ("drop", "dataTransfer")):

@@ -11,7 +11,7 @@
     return made;
   };
   const percent = (share) => share > 0.9995 || share === 0 ? `${Math.round(100 * share)}\u00a0%` : `${(100 * share).toFixed(1)}\u00a0%`;
-  const number = (value) => value === null ? "" : Math.abs(value) >= 1000 ? value.toFixed(0) : Number(value.toPrecision(3)).toString();
+  const number = (value) => value === undefined ? "" : Math.abs(value) >= 1000 ? value.toFixed(0) : Number(value.toPrecision(3)).toString();
   const bar = (share, color = "", mark = null) => {
     const inner = make("i");
     inner.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
@@ -47,22 +47,22 @@
     at("model").textContent = `The model knows ${classes}, and was trained on ${facts.domains.join(", ")}. ` +
       (facts.calibrated ? "Its probabilities are calibrated." : "Its probabilities are not calibrated: it may be too sure.");
     at("about").textContent = facts.name;
-    at("keeps").textContent = facts.keeps_images ? "The operator of this service keeps pictures and answers. " : "Pictures are not stored. ";
+    at("keeps").textContent = facts.keeps_images ? "The operator of this service keeps images and answers. " : "Images are not stored. ";
     at("keeps").append("This page asks nothing of any other host.");
     await readDrift();
   };
 
-  // One line about the picture: how far the domains disagree, and how strange it looks.
+  // One line about the image: how far the domains disagree, and how unlike validation images it is.
   const sign = (level, strong, rest) => make("p", { className: `sign ${level}` }, make("b", { textContent: strong }), ` ${rest}`);
   const aboutDisagreement = (value) =>
     value < 0.05 ? sign("usual", "The domains agree", `(disagreement ${value.toFixed(2)}).`)
       : value < 0.3 ? sign("unusual", "The domains differ somewhat", `(disagreement ${value.toFixed(2)}).`)
         : sign("strange", "The domains disagree", `(${value.toFixed(2)}): worth checking.`);
-  const aboutStrangeness = (entry) => {
-    const share = entry.strangeness === 1 ? "all" : `${percent(entry.strangeness)} of the`;
-    const than = `stranger than ${share} validation pictures, most of all by its ${entry.most_unusual}`;
-    if (entry.strangeness < 0.9) return sign("usual", "The picture looks usual,", `most like those of ${entry.closest_domain}.`);
-    return entry.strangeness < 0.99 ? sign("unusual", "The picture looks unusual:", `${than}.`) : sign("strange", "The picture looks strange:", `${than}.`);
+  const aboutOutlier = (entry) => {
+    const share = entry.outlier_score === 1 ? "all" : `${percent(entry.outlier_score)} of the`;
+    const than = `less usual than ${share} validation images, most of all by its ${entry.most_unusual}`;
+    if (entry.outlier_score < 0.9) return sign("usual", "The image looks usual,", `most like those of ${entry.closest_domain}.`);
+    return entry.outlier_score < 0.99 ? sign("unusual", "The image looks unusual:", `${than}.`) : sign("strange", "The image is an outlier:", `${than}.`);
   };
   const ranked = (probabilities) => Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
 
@@ -84,11 +84,11 @@
       });
       card.body.append(make("h4", { textContent: "As if it came from" }), opinions, aboutDisagreement(entry.disagreement));
     }
-    if (entry.strangeness !== undefined) card.body.append(aboutStrangeness(entry));
+    if (entry.outlier_score !== undefined) card.body.append(aboutOutlier(entry));
   };
 
   const newCard = (file) => {
-    const name = file.name || "pasted picture";
+    const name = file.name || "pasted image";
     const image = make("img", { src: URL.createObjectURL(file), alt: name });
     image.addEventListener("load", () => image.classList.toggle("small", image.naturalWidth < 100));
     image.addEventListener("error", () => { image.hidden = true; });
@@ -111,7 +111,7 @@
   const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
   const send = async (file, card) => {
     const form = new FormData();
-    form.append("images", file, file.name || "pasted picture");
+    form.append("images", file, file.name || "pasted image");
     for (let attempt = 0; ; attempt++) {
       const answer = await ask("/predict", { method: "POST", body: form });
       if (answer.status === 503 && attempt < 5) {
@@ -138,9 +138,9 @@
     }
   };
   const take = (files) => {
-    const pictures = [...files].filter((file) => file.type.startsWith("image/"));
-    at("status").textContent = pictures.length ? `${pictures.length} to go` : "That is no picture.";
-    wanted.push(...pictures.map((file) => ({ file, card: newCard(file) })));
+    const images = [...files].filter((file) => file.type.startsWith("image/"));
+    at("status").textContent = images.length ? `${images.length} to go` : "That is no image.";
+    wanted.push(...images.map((file) => ({ file, card: newCard(file) })));
     work();
   };
 
@@ -172,10 +172,10 @@
     level.className = `verdict ${verdict || "untold"}`;
     at("to-drift").className = verdict || "";
     at("to-drift").textContent = verdict ? `Drift: ${report.level}` : "Drift";
-    const some = report.images === 1 ? "1 picture" : `the last ${report.images} pictures`;
+    const some = report.images === 1 ? "1 image" : `the last ${report.images} images`;
     at("drift-text").textContent = report.note || (report.images === 0 ? "Nothing has been answered yet."
-      : report.level === "too few images" ? `Only ${report.images} of the 50 pictures that a judgement needs have been answered so far.`
-        : `Compared: ${some} and validation pictures of ${report.compared_with}.`);
+      : report.level === "too few images" ? `Only ${report.images} of the 50 images that a judgement needs have been answered so far.`
+        : `Compared: ${some} and validation images of ${report.compared_with}.`);
     const body = at("drift-table").querySelector("tbody");
     body.replaceChildren(...(report.measures || []).map((each) => make("tr", {},
       make("th", { scope: "row", textContent: each.measure, title: each.about }),
