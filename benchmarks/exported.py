@@ -34,7 +34,7 @@ def _exported(method: str, folder: Path) -> OnnxModel:
 def _passes(model: OnnxModel, pixels: np.ndarray, number: int) -> Clock:
     def work() -> None:
         for _ in range(number):
-            model.predict_pixels(pixels, None, model.has_opinions)
+            model.predict_pixels(pixels)
 
     return clock(work)
 

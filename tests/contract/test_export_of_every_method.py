@@ -36,13 +36,13 @@ def test_every_method_can_be_traced(form: str) -> None:
     images = torch.from_numpy(pictures)
     with torch.no_grad():
         if not model.has_opinions:
-            expected = model.predict_pixels(squares, None, False).probabilities
+            expected = model.predict_pixels(squares).probabilities
             np.testing.assert_allclose(graph(images).numpy(), expected, atol=2e-5)
             return
         for domain in (None, 0, 2):
             number = torch.tensor(-1 if domain is None else domain)
             for found, expected in zip(
-                graph(images, number), model.predict_pixels(squares, domain, True), strict=True
+                graph(images, number), model.predict_pixels(squares, domain), strict=True
             ):
                 assert expected is not None
                 np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
