@@ -4,7 +4,8 @@ what else is switched on, each a function of the image's key.
 Random convolutions are those of RandConv (Xu et al., Robust and Generalizable Visual Representation
 Learning via Random Convolutions, ICLR 2021), the variant that mixes: each image is filtered by a
 random k × k filter of its own, k out of 1, 3, 5 and 7, with weights of variance 1 / 3k² (so that
-values keep their size), and mixed: α I + (1 − α) (I * Θ), α ~ U(0, 1).
+values keep their size), and mixed: α I + (1 − α) (I * Θ), α ~ U(0, 1). The authors draw one filter
+and one α for a whole batch, filter pixels that were divided by their deviation, and clamp nothing.
 """
 
 import math

@@ -1,6 +1,5 @@
-"""Prepared images on disk: complete or absent, and checked whenever they are opened."""
+"""The cache on disk: its folders are complete or absent, and checked whenever they are opened."""
 
-import io
 import os
 import re
 import shutil
@@ -8,23 +7,15 @@ import socket
 import time
 import uuid
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from PIL import Image
+from typing import Any
 
 from unseen.atomic import read_json, write_json
 from unseen.errors import DataError, UnseenError
 
-Form = Literal["decoded", "encoded"]
-
 PREPARATION_VERSION = 2
 """Raised whenever the same image would be prepared to other pixels; old caches are then unused."""
-IMAGES = "images.bin"
-OFFSETS = "offsets.npy"
 MANIFEST = "manifest.json"
 BUILDING = ".building-"
 GIVEN_UP_AFTER = 24 * 3600  # seconds without a write; for builders on other machines
@@ -44,109 +35,48 @@ def read_if_whole(file: Path) -> dict[str, Any]:
         return {}
 
 
-def encode(pixels: np.ndarray, form: Form) -> bytes:
-    """Turn one image into what is stored: raw, or JPEG of hardly visible loss (benchmarks/)."""
-    if form == "decoded":
-        return pixels.tobytes()
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=95, subsampling=0)
-    return buffer.getvalue()
+@contextmanager
+def building(folder: Path) -> Generator[Path]:
+    """A folder to write to, which becomes this one when everything is in it."""
+    mark = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    temporary = folder.parent / f"{BUILDING}{mark}"
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        _install(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-class StoredImages:
-    """A cache that was opened and checked: uint8 [n, size, size, 3] by row."""
-
-    def __init__(self, folder: Path, form: Form, size: int, count: int, left_out: dict[str, str]):
-        self.form, self.size = form, size
-        self.left_out = left_out
-        """Unreadable images by name, with the reason."""
-        self._bytes = np.memmap(folder / IMAGES, np.uint8, "r")
-        if form == "decoded":
-            self._pixels = np.asarray(self._bytes).reshape(count, size, size, 3)
-        else:  # decoded on all cores; the bytes stay on disk and in the system's page cache
-            self._offsets = np.load(folder / OFFSETS)
-            self._pool = ThreadPoolExecutor(os.cpu_count())
-
-    def read(self, rows: np.ndarray) -> np.ndarray:
-        """Return the pixels of these rows."""
-        if self.form == "decoded":
-            return self._pixels[rows]
-        pixels = np.empty((len(rows), self.size, self.size, 3), dtype=np.uint8)
-
-        def decode(place: int) -> None:
-            start, end = self._offsets[rows[place]], self._offsets[rows[place] + 1]
-            pixels[place] = np.asarray(Image.open(io.BytesIO(self._bytes[start:end].tobytes())))
-
-        list(self._pool.map(decode, range(len(rows))))
-        return pixels
+def complete(folder: Path, about: dict[str, Any]) -> None:
+    """Note what the folder holds, and how many bytes each file has: `read_manifest` checks them."""
+    sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    write_json(folder / MANIFEST, {"version": PREPARATION_VERSION, **about, "bytes": sizes})
 
 
-class Builder:
-    """Collects prepared images in a folder of its own, which enters the cache once complete."""
-
-    def __init__(self, folder: Path, form: Form, size: int) -> None:
-        self.final, self.size = folder, size
-        self.form: Form = form
-        self.offsets = [0]
-        mark = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.folder = folder.parent / f"{BUILDING}{mark}"
-
-    def __enter__(self) -> "Builder":
-        self.folder.mkdir(parents=True)
-        self._stream = (self.folder / IMAGES).open("wb")
-        return self
-
-    def add(self, data: bytes) -> None:
-        self._stream.write(data)
-        self.offsets.append(self.offsets[-1] + len(data))
-
-    def finish(self, left_out: dict[str, str]) -> None:
-        """Bring everything to the disk, then the manifest, then the final name."""
-        _sync(self._stream)
-        self._stream.close()
-        if self.form == "encoded":
-            with (self.folder / OFFSETS).open("wb") as stream:
-                np.save(stream, np.array(self.offsets, dtype=np.int64))
-                _sync(stream)
-        manifest = {
-            "version": PREPARATION_VERSION,
-            "form": self.form,
-            "size": self.size,
-            "count": len(self.offsets) - 1,
-            "left_out": left_out,
-            "bytes": {file.name: file.stat().st_size for file in self.folder.iterdir()},
-        }
-        write_json(self.folder / MANIFEST, manifest)
-        self._install()
-
-    def _install(self) -> None:
-        """Take the final name, unless another process was faster; a damaged cache is removed."""
-        while not open_stored(self.final):
-            try:
-                self.folder.rename(self.final)
-            except OSError:
-                if not self.final.exists():
-                    raise
-                if not open_stored(self.final):
-                    aside = self.folder.with_name(f"{self.folder.name}-damaged")
-                    self.final.rename(aside)
-                    shutil.rmtree(aside, ignore_errors=True)
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def open_stored(folder: Path) -> StoredImages | None:
-    """Open the cache in this folder; None when there is none, or when it is incomplete."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what a folder was noted to hold; nothing where there is none, or it is incomplete."""
     about = read_if_whole(folder / MANIFEST)
     try:
         sizes = {name: (folder / name).stat().st_size for name in about["bytes"]}
-        if about["version"] != PREPARATION_VERSION or sizes != about["bytes"]:
-            return None
-        return StoredImages(folder, about["form"], about["size"], about["count"], about["left_out"])
     except (KeyError, OSError):
-        return None
+        return {}
+    whole = about.get("version") == PREPARATION_VERSION and sizes == about["bytes"]
+    return about if whole else {}
+
+
+def _install(temporary: Path, folder: Path) -> None:
+    """Take the final name, unless another process was faster; a damaged folder is removed."""
+    while not read_manifest(folder):
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            if not read_manifest(folder):
+                aside = temporary.with_name(f"{temporary.name}-damaged")
+                folder.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove_leftovers(parent: Path) -> None:
@@ -178,11 +108,6 @@ def writing_to(
         yield
     except OSError as error:
         raise DataError(f"{folder} cannot be written ({error}); {otherwise}") from error
-
-
-def _sync(stream: Any) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 def _is_running(process: int) -> bool:

@@ -91,11 +91,14 @@ class Index:
     def __len__(self) -> int:
         return len(self.names)
 
-    def keep(self, rows: np.ndarray) -> "Index":
-        """Return the index of these rows alone (a boolean mask)."""
+    def without(self, names: Collection[str]) -> "Index":
+        """Return the index of all other images."""
+        if not names:
+            return self
+        rows = np.array([name not in names for name in self.names])
         return replace(
             self,
-            names=tuple(name for name, wanted in zip(self.names, rows, strict=True) if wanted),
+            names=tuple(name for name in self.names if name not in names),
             labels=self.labels[rows],
             domain_of=self.domain_of[rows],
             splits=self.splits[rows],

@@ -1,7 +1,7 @@
 """Features from the frozen part of a network that stand in for images: plain ones, which measure
 and train, and those of augmented copies, which only train."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -27,10 +27,6 @@ Parts = Callable[[], Iterable[np.ndarray]]
 FULL = ("float32",)
 COMPACT = ("float16", "float32")
 """Half precision; full where a feature is too large for it (beyond 65,504)."""
-
-
-class TooLarge(Exception):
-    """A feature does not fit into half precision."""
 
 
 class FeatureFile(NamedTuple):
@@ -66,7 +62,7 @@ class FeatureFile(NamedTuple):
         for number_format in self.formats:
             try:
                 return self._write(parts(), np.dtype(number_format))
-            except TooLarge:
+            except OverflowError:  # too large for half precision
                 continue
 
     def _write(self, parts: Iterable[np.ndarray], number_format: np.dtype) -> None:
@@ -78,7 +74,7 @@ class FeatureFile(NamedTuple):
                 with np.errstate(over="ignore"):
                     numbers = part.astype(number_format)
                 if not np.isfinite(numbers).all() and np.isfinite(part).all():
-                    raise TooLarge
+                    raise OverflowError
                 stream.write(np.ascontiguousarray(numbers).data)
 
     @contextmanager
@@ -114,26 +110,25 @@ def room_for(needed: int) -> AbstractContextManager[None]:
     return writing_to(features_folder(), needed, "the cache", larger)
 
 
-class StoredViews(NamedTuple):
-    """Features of augmented copies of images, one copy of each image in an array."""
-
-    rows: np.ndarray
-    """The images that are copied, in the order of the arrays."""
-    values: tuple[np.ndarray, ...]
-
-
 class StoredFeatures:
     """Stands in for prepared images: the same rows, as float32 features.
 
     Where they are maps, channels come last in memory, which networks on a CPU are quicker with.
     """
 
-    def __init__(self, index: Index, values: np.ndarray, views: StoredViews | None = None) -> None:
-        """`values` has a row for each image; maps have their channels last."""
-        self.index, self.values, self.views = index, values, views
+    def __init__(
+        self,
+        index: Index,
+        values: np.ndarray,
+        copied_rows: np.ndarray | None = None,
+        copies: Sequence[np.ndarray] = (),
+    ) -> None:
+        """`values` has a row for each image; maps have their channels last. Each of `copies` has a
+        row for each of `copied_rows`: the features of an augmented copy of that image."""
+        self.index, self.values, self.copies = index, values, copies
         self._places = np.full(len(index), -1)
-        if views is not None:
-            self._places[views.rows] = np.arange(len(views.rows))
+        if copied_rows is not None:
+            self._places[copied_rows] = np.arange(len(copied_rows))
 
     def batch(self, positions: np.ndarray) -> Tensor:
         """Return the features of the images as they are."""
@@ -142,12 +137,11 @@ class StoredFeatures:
     def training_batch(self, positions: np.ndarray, keys: Tensor) -> Tensor:
         """Return the features of a version of each image that its key chooses: the image as it is,
         or one of its augmented copies, all equally likely."""
-        if self.views is None:
+        if not self.copies:
             return self.batch(positions)
-        copies = self.views.values
-        chosen = chosen_versions(keys, len(copies)).numpy()
+        chosen = chosen_versions(keys, len(self.copies)).numpy()
         features = np.empty((len(positions), *self.values.shape[1:]), dtype=np.float32)
-        for version, values in enumerate((self.values, *copies)):
+        for version, values in enumerate((self.values, *self.copies)):
             here = chosen == version
             rows = positions[here]
             features[here] = values[self._places[rows] if version else rows]

@@ -1,24 +1,26 @@
 """Images are decoded and resized once; training then reads prepared pixels."""
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 
-from unseen.atomic import write_json
+from unseen.atomic import atomic_file, write_json
 from unseen.data.cache import (
     PREPARATION_VERSION,
-    Builder,
-    StoredImages,
+    building,
     cache_folder,
-    encode,
-    open_stored,
+    complete,
     read_if_whole,
+    read_manifest,
     remove_leftovers,
     writing_to,
 )
@@ -28,8 +30,11 @@ from unseen.errors import DataError
 
 ProgressCallback = Callable[[str, int, int], None]
 """Gets what is being done, how many images are done, and how many there are."""
+Form = Literal["decoded", "encoded"]
 
 CHUNK = 256
+IMAGES = "images.bin"
+OFFSETS = "offsets.npy"
 
 Result = TypeVar("Result")
 
@@ -37,24 +42,42 @@ Result = TypeVar("Result")
 class PreparedImages:
     """All images of a dataset at one size, ready to be read in any order."""
 
-    def __init__(self, index: Index, content: str, stored: StoredImages) -> None:
-        self.index = index
-        """Without the images that were left out; positions refer to this index."""
+    def __init__(self, index: Index, content: str, folder: Path, about: dict[str, Any]) -> None:
+        self.left_out = tuple(about["left_out"])
+        """Names of unreadable images."""
+        self.index = index.without(set(self.left_out))
+        """Positions refer to this index."""
         self.content = content
         """A digest of all names and image contents."""
-        self.size, self.form, self.left_out = stored.size, stored.form, tuple(stored.left_out)
-        self._read = stored.read
+        self.size, self.form = int(about["size"]), str(about["form"])
+        self._bytes = np.memmap(folder / IMAGES, np.uint8, "r")
+        if self.form == "decoded":
+            self._pixels = np.asarray(self._bytes).reshape(-1, self.size, self.size, 3)
+        else:  # decoded on all cores; the bytes stay on disk and in the system's page cache
+            self._offsets = np.load(folder / OFFSETS)
+            self._pool = ThreadPoolExecutor(os.cpu_count())
 
     def batch(self, positions: np.ndarray) -> torch.Tensor:
         """Return uint8 [n, 3, size, size], channels last in memory."""
-        return torch.as_tensor(self._read(positions)).permute(0, 3, 1, 2)
+        pixels = self._pixels[positions] if self.form == "decoded" else self._decoded(positions)
+        return torch.as_tensor(pixels).permute(0, 3, 1, 2)
+
+    def _decoded(self, positions: np.ndarray) -> np.ndarray:
+        pixels = np.empty((len(positions), self.size, self.size, 3), dtype=np.uint8)
+
+        def decode(place: int) -> None:
+            start, end = self._offsets[positions[place]], self._offsets[positions[place] + 1]
+            pixels[place] = np.asarray(Image.open(io.BytesIO(self._bytes[start:end].tobytes())))
+
+        list(self._pool.map(decode, range(len(positions))))
+        return pixels
 
 
 def prepare(
     dataset: Dataset, size: int, progress: ProgressCallback | None = None
 ) -> PreparedImages:
     """Return the dataset's prepared images, from the cache or made now."""
-    report = progress or (lambda *_: None)
+    report = progress or _report_nothing
     index = dataset.index()
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
@@ -66,16 +89,18 @@ def prepare(
     folder = cache_folder() / "images" / key[:32]
     if folder.parent.is_dir():
         remove_leftovers(folder.parent)
-    stored = open_stored(folder)
-    if stored is None:
-        _build(dataset, index, Builder(folder, form, size), report)
-        stored = open_stored(folder)
-    if stored is None:
+    about = read_manifest(folder)
+    if not about:
+        _build(dataset, index, folder, form, size, report)
+        about = read_manifest(folder)
+    if not about:
         raise DataError(f"the cache {folder} changed while it was read; try again")
-    _check_left_out(dataset, stored.left_out)
-    if stored.left_out:
-        index = index.keep(np.array([name not in stored.left_out for name in index.names]))
-    return PreparedImages(index, content, stored)
+    _check_left_out(dataset, about["left_out"])
+    return PreparedImages(index, content, folder, about)
+
+
+def _report_nothing(doing: str, done: int, number: int) -> None:
+    pass
 
 
 def _memory() -> int:
@@ -117,29 +142,48 @@ def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) ->
     return digest
 
 
-def _build(dataset: Dataset, index: Index, builder: Builder, report: ProgressCallback) -> None:
+def _build(
+    dataset: Dataset, index: Index, folder: Path, form: Form, size: int, report: ProgressCallback
+) -> None:
     """Decode, resize and store every image; bad ones are left out, or stop it if so set."""
 
     def make(position: int) -> bytes | str:
         try:
-            return encode(to_square(dataset.read(position), builder.size), builder.form)
+            return encode(to_square(dataset.read(position), size), form)
         except DataError as error:
             return str(error)
 
-    bytes_each = builder.size**2 * 3 if builder.form == "decoded" else builder.size**2 // 4
+    bytes_each = size**2 * 3 if form == "decoded" else size**2 // 4
     left_out: dict[str, str] = {}
-    with writing_to(builder.final.parent, len(index) * bytes_each), builder:
-        made = _in_threads(make, len(index), "decoding", report)
-        for name, image in zip(index.names, made, strict=True):
-            if isinstance(image, bytes):
-                builder.add(image)
-            else:
-                left_out[name] = image
-        _check_left_out(dataset, left_out)
-        if len(left_out) == len(index):
-            first = next(iter(left_out.values()))
-            raise DataError(f"not one of {len(index)} images is readable; the first: {first}")
-        builder.finish(left_out)
+    ends = [0]
+    with writing_to(folder.parent, len(index) * bytes_each), building(folder) as temporary:
+        with (temporary / IMAGES).open("wb") as stream:
+            made = _in_threads(make, len(index), "decoding", report)
+            for name, image in zip(index.names, made, strict=True):
+                if isinstance(image, bytes):
+                    stream.write(image)
+                    ends.append(ends[-1] + len(image))
+                else:
+                    left_out[name] = image
+            _check_left_out(dataset, left_out)
+            if len(left_out) == len(index):
+                first = next(iter(left_out.values()))
+                raise DataError(f"not one of {len(index)} images is readable; the first: {first}")
+            stream.flush()
+            os.fsync(stream.fileno())
+        if form == "encoded":
+            with atomic_file(temporary / OFFSETS) as file, file.open("wb") as stream:
+                np.save(stream, np.array(ends, dtype=np.int64))
+        complete(temporary, {"form": form, "size": size, "left_out": left_out})
+
+
+def encode(pixels: np.ndarray, form: Form) -> bytes:
+    """Turn one image into what is stored: raw, or JPEG of hardly visible loss (benchmarks/)."""
+    if form == "decoded":
+        return pixels.tobytes()
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=95, subsampling=0)
+    return buffer.getvalue()
 
 
 def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:

@@ -7,7 +7,8 @@ found from the image's key: whichever process makes the batch, it is the same on
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,57 +32,40 @@ _EPSILON = 1e-6
 def style_changes(
     settings: AugmentSettings, batch: DomainBatch, gather: Gather
 ) -> dict[str, Change]:
-    """Return what happens to the input of each stage that the settings name, in one step."""
+    """Return what happens to the input of each stage that the settings name, in one step: MixStyle.
+
+    Each image has the chance of its own; in Dassl, the authors' code, a whole batch has it or not.
+    """
     if settings.mixstyle == 0:
         return {}
-    everywhere = gather(batch.keys), gather(batch.domains)
-    return {
-        stage: StyleMix(settings, batch.keys, batch.domains, gather, *everywhere, stream)
-        for stream, stage in enumerate(settings.mixstyle_stages, randomness.FIRST_MIXSTYLE)
-    }
+    all_keys, all_domains = gather(batch.keys), gather(batch.domains)
+    order = all_keys.argsort()
 
-
-@dataclass(frozen=True)
-class StyleMix:
-    """MixStyle (Zhou et al., ICLR 2021) at the input of one stage."""
-
-    settings: AugmentSettings
-    keys: Tensor
-    domains: Tensor
-    gather: Gather
-    all_keys: Tensor
-    """Those of the batch on all devices together."""
-    all_domains: Tensor
-    stream: int
-
-    def __call__(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    def mix(stream: int, x: Tensor, rows: Tensor | None) -> Tensor:
         """Mix the statistics of activations. Rows beyond those of the batch, which are of
         unlabelled target images, stay."""
-        places = torch.arange(len(self.keys), device=x.device)
+        places = torch.arange(len(batch.keys), device=x.device)
         places = places if rows is None else places[rows]
         labelled, others = x[: len(places)], x[len(places) :]
+        present = batch.keys.new_zeros(len(batch.keys))
+        present[places] = 1
+        present = gather(present).bool()
+        draws = uniform(batch.keys[places], 2 + 2 * _TRIES, stream)
+        share = symmetric_beta(draws[:, 2:], settings.mixstyle_alpha)
+        share = torch.where(draws[:, 0] < settings.mixstyle, share, 1.0)
+        allowed = present & (batch.domains[places][:, None] != all_domains)
+        partners = order[nth_allowed(allowed[:, order], present[order], draws[:, 1])]
         before = statistics(labelled)
-        share, partners = self._draw(places)
-        table = before.new_zeros(len(self.keys), *before.shape[1:])
+        table = before.new_zeros(len(batch.keys), *before.shape[1:])
         table[places] = before
-        mixed = torch.lerp(self.gather(table)[partners], before, share[:, None, None].to(before))
+        mixed = torch.lerp(gather(table)[partners], before, share[:, None, None].to(before))
         scale = mixed[:, 1] / before[:, 1]
         shift = mixed[:, 0] - before[:, 0] * scale
         changed = labelled * scale[:, :, None, None].to(x) + shift[:, :, None, None].to(x)
         return changed if len(others) == 0 else torch.cat([changed, others])
 
-    def _draw(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw λ (one where an image is left alone) and the partner in the whole batch."""
-        here = self.keys.new_zeros(len(self.keys))
-        here[places] = 1
-        present = self.gather(here).bool()
-        keys, domains = self.keys[places], self.domains[places]
-        draws = uniform(keys, 2 + 2 * _TRIES, self.stream)
-        share = symmetric_beta(draws[:, 2:], self.settings.mixstyle_alpha)
-        share = torch.where(draws[:, 0] < self.settings.mixstyle, share, 1.0)
-        order = self.all_keys.argsort()
-        allowed = present & (domains[:, None] != self.all_domains)
-        return share, order[nth_allowed(allowed[:, order], present[order], draws[:, 1])]
+    streams = enumerate(settings.mixstyle_stages, randomness.FIRST_MIXSTYLE)
+    return {stage: partial(mix, stream) for stream, stage in streams}
 
 
 def statistics(x: Tensor) -> Tensor:
@@ -109,14 +93,11 @@ def symmetric_beta(draws: Tensor, alpha: float) -> Tensor:
 def amplitude_mix(pixels: Tensor, partners: Tensor, keys: Tensor, strength: float) -> Tensor:
     """Mix amplitudes of pixels from 0 to 255, which stay in that range."""
     share = strength * uniform(keys, 1, randomness.AMPLITUDE_MIX)[:, :, None, None]
-    spectrum, other = (
-        torch.fft.rfft2(each)  # pyright: ignore
-        for each in (pixels, partners.to(pixels.dtype))
-    )
+    fourier: Any = torch.fft
+    spectrum, other = fourier.rfft2(pixels), fourier.rfft2(partners.to(pixels.dtype))
     factor = 1 + share * (other.abs() / spectrum.abs().clamp_min(1e-6) - 1)
-    size = pixels.shape[2:]
-    mixed: Tensor = torch.fft.irfft2(spectrum * factor, s=size)  # pyright: ignore
-    return mixed.clamp_(0, 255)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    mixed: Tensor = fourier.irfft2(spectrum * factor, s=pixels.shape[2:])
+    return mixed.clamp_(0, 255)
 
 
 def partner_rows(

@@ -18,7 +18,6 @@ from unseen.data.features import (
     FULL,
     FeatureFile,
     StoredFeatures,
-    StoredViews,
     as_stored,
     room_for,
 )
@@ -99,9 +98,7 @@ def stored_features(
     feed = Feed(prepared, PixelScale(network.mean, network.std), Process(device))
     versions = _versions(feed, images.roles, network, experiment)
     plain, *views = complete(versions, display)
-    if not views:
-        return StoredFeatures(prepared.index, plain)
-    return StoredFeatures(prepared.index, plain, StoredViews(versions[-1].rows, tuple(views)))
+    return StoredFeatures(prepared.index, plain, versions[-1].rows, views)
 
 
 Inputs = Callable[[np.ndarray], Iterator[Tensor]]

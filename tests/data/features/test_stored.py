@@ -12,7 +12,6 @@ from unseen.data.features import (
     FULL,
     FeatureFile,
     StoredFeatures,
-    StoredViews,
     as_stored,
     chosen_versions,
 )
@@ -40,7 +39,7 @@ def test_versions_are_equally_likely_and_depend_on_the_key_alone() -> None:
 def test_a_batch_takes_every_row_from_the_version_that_its_key_chose() -> None:
     values = np.array([[0], [10], [20], [30], [40]], dtype=np.float32)
     views = tuple(np.array([[v], [20 + v], [40 + v]], dtype=np.float16) for v in (1, 2))
-    stored = StoredFeatures(index(), values, StoredViews(np.array([0, 2, 4]), views))
+    stored = StoredFeatures(index(), values, np.array([0, 2, 4]), views)
     positions = np.array([4, 0, 2, 2, 0, 4, 0, 0])
     keys = image_keys(1, 0, torch.arange(8))
     expected = torch.as_tensor(positions * 10) + chosen_versions(keys, 2)
@@ -65,7 +64,7 @@ def test_maps_keep_their_shape_and_have_channels_last_in_memory() -> None:
     on_disk = as_stored(maps)
     assert on_disk.shape == (5, 3, 4, 2)
     view = on_disk[[0, 2, 4]].astype(np.float16)
-    stored = StoredFeatures(index(), on_disk, StoredViews(np.array([0, 2, 4]), (view,)))
+    stored = StoredFeatures(index(), on_disk, np.array([0, 2, 4]), (view,))
     rows = np.array([4, 0, 2])
     for found in (
         stored.batch(rows),
