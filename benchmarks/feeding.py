@@ -15,8 +15,7 @@ from torchvision import transforms
 
 from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
-from unseen.data.dataset import open_dataset
-from unseen.data.files import FileDataset
+from unseen.data.dataset import FileDataset, open_dataset
 from unseen.training.state import RunState
 
 IMAGE_SIZE = 128

@@ -1,7 +1,7 @@
 """Errors that a user can act on: what was found, what was expected, and how to fix it."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _FEW = 8
 
@@ -34,3 +34,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = ""
     if listed_by:
         return f"{message} ('{listed_by}' shows all)"
     return f"{message} (known: {', '.join(known[:_FEW])} and {len(known) - _FEW} more)"
+
+
+def first_few(items: Sequence[str], limit: int = 5) -> str:
+    """Write `a, b, c, ... (12 in all)`."""
+    shown = ", ".join(items[:limit])
+    return shown if len(items) <= limit else f"{shown}, ... ({len(items)} in all)"

@@ -16,7 +16,8 @@ from PIL import Image
 
 from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
-from unseen.errors import DataError
+from unseen.data.images import file_state, open_image, read_bytes
+from unseen.errors import DataError, first_few
 from unseen.settings import catalog
 from unseen.settings.experiment import DataSettings
 
@@ -127,6 +128,21 @@ class Index:
         without = set(self.domain_of[self.labels == UNLABELLED].tolist())
         return tuple(name for number, name in enumerate(self.domains) if number not in without)
 
+    def missing_classes(self) -> list[str]:
+        """Return a remark for each domain that does not show every class, or has no labels."""
+        counts = self.count_classes()
+        remarks: list[str] = []
+        for domain in self.labelled_domains:
+            absent = [name for name, count in counts[domain].items() if not count]
+            if absent:
+                remarks.append(f"{domain} has no images of: {first_few(absent)}")
+        return remarks + [
+            f"{domain} has no labels: it can be the target of setting=adaptation, and nothing is "
+            "measured on it"
+            for domain in self.domains
+            if domain not in self.labelled_domains
+        ]
+
     def rows(self, domain: str, split: Split | None = None) -> np.ndarray:
         """Return the positions of a domain's images, or of those in one split."""
         chosen = self.domain_of == self.domains.index(domain)
@@ -231,6 +247,34 @@ class ArrayDataset(Dataset):
     def content(self, position: int) -> bytes:
         pixels = self.pixels(position)
         return f"{pixels.shape} ".encode() + pixels.tobytes()
+
+
+class FileDataset(Dataset):
+    """A dataset of image files; a subclass finds them."""
+
+    @abstractmethod
+    def find(self) -> tuple[Index, Path]:
+        """Return the index, and the folder that the images' names are relative to."""
+
+    @cached_property
+    def _index_and_folder(self) -> tuple[Index, Path]:
+        return self.find()
+
+    def build_index(self) -> Index:
+        return self._index_and_folder[0]
+
+    def path(self, position: int) -> Path:
+        """Return where an image lies."""
+        return self._index_and_folder[1] / self.index().names[position]
+
+    def read(self, position: int) -> Image.Image:
+        return open_image(self.content(position), self.index().names[position])
+
+    def signature(self, position: int) -> str:
+        return file_state(self.path(position))
+
+    def content(self, position: int) -> bytes:
+        return read_bytes(self.path(position), self.index().names[position])
 
 
 def held_out(

@@ -93,7 +93,8 @@ class Feed:
         which may be none at all."""
         share = rows[self.process.rank :: self.process.world_size]
         labels = torch.as_tensor(self.source.index.labels[share]).to(self.process.device)
-        yield from zip(self.images(share), labels.split(BATCH), strict=False)
+        for number, images in enumerate(self.images(share)):
+            yield images, labels[number * BATCH : number * BATCH + len(images)]
 
     def images(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Yield images as they are, in order, and nothing else about them."""

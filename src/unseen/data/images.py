@@ -1,4 +1,4 @@
-"""Image files: finding them, and reading any kind of them as upright 8-bit RGB."""
+"""Files and folders of images: finding them, and reading any kind as upright 8-bit RGB."""
 
 import io
 import os
@@ -68,6 +68,42 @@ def _from_deep(image: Image.Image) -> Image.Image:
     expected = (1.0, 255.0) if image.mode == "F" else (65535.0,)
     full = next((limit for limit in expected if highest <= limit), highest)
     return Image.fromarray(np.rint(values.clip(0) * (255 / full)).astype(np.uint8))
+
+
+def file_state(file: Path) -> str:
+    """Return a text that changes when a file may have changed: its size and its time."""
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def read_bytes(file: Path, name: str) -> bytes:
+    """Return what an image's file holds. Raises DataError naming the image."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read from {file}: {error.strerror}") from error
+
+
+def existing_folder(root: Path | None, layout: str) -> Path:
+    """Return `root`, if it is a folder. Raises DataError with the layout that was expected."""
+    if root is None or not root.is_dir():
+        problem = "is a file" if root is not None and root.is_file() else "does not exist"
+        raise DataError(f"the folder {root} {problem}; expected {layout}")
+    return root
+
+
+def folders_in(parent: Path) -> list[str]:
+    """List the names of the visible folders in a folder."""
+    entries = os.scandir(parent)
+    return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+
+
+def images_in(folder: Path) -> list[str]:
+    """List the names of the images that lie directly in a folder."""
+    return sorted(file for file in os.listdir(folder) if is_image_name(file))  # noqa: PTH208, twice as fast
 
 
 def images_below(folder: Path) -> Iterator[Path]:

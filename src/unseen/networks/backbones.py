@@ -171,7 +171,7 @@ def _create_timm(
         config = timm.get_pretrained_cfg(name)
         if settings.image_size and config is not None and config.fixed_input_size:
             options["img_size"] = settings.image_size
-        return quick_cpu.quickened(create(name, **options))
+        return create(name, **options)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise SettingsError(f"timm cannot build '{name}' with {options}: {error}") from error
 

@@ -7,41 +7,35 @@ only without neighbours (1 x 1). Others were slower or not measured and are left
 are the same, so nothing else need know: weights, names and the exported file stay what they were.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional
 
+PART = 3
+"""Width of the kernels that wider depthwise ones are put together from."""
 
-def replace_convolutions(
-    network: nn.Module,
-    fits: Callable[[nn.Module], TypeGuard[nn.Conv2d]],
-    by: Callable[[nn.Conv2d], nn.Module],
-) -> None:
-    """In place, wherever they stand; a replacement takes over the parameters."""
+
+def quicken(network: nn.Module) -> None:
+    """Replace the convolutions that are slow in training, wherever they stand. A replacement keeps
+    the parameters. Plain ones alone: other kinds do something else to their weights."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
-            if fits(module):
-                setattr(parent, name, by(module))
+            if _is_wide_depthwise(module):
+                setattr(parent, name, WideDepthwise(module))
+            elif _may_meet_small_maps(module):
+                setattr(parent, name, SmallMaps(module))
 
 
 def pair(values: Any) -> tuple[int, int]:
-    """Height and width of a kernel, a stride or a border."""
+    """Return height and width of a kernel, a stride or a border."""
     return int(values[0]), int(values[1])
 
 
-PART = 3
-
-
-class WideDepthwise(nn.Conv2d):
-    """Takes the place of `original` and keeps its parameters."""
-
-    def __init__(self, original: nn.Conv2d) -> None:
-        from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
-
+class _Replacement(nn.Conv2d):
+    def __init__(self, original: Any) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             original.in_channels,
             original.out_channels,
@@ -53,7 +47,11 @@ class WideDepthwise(nn.Conv2d):
             device="meta",  # draws no random numbers
         )
         self.weight, self.bias = original.weight, original.bias
-        self.pads_itself = isinstance(original, Conv2dSame)
+        self.pads_itself = _pads_itself(original)
+
+
+class WideDepthwise(_Replacement):
+    """A depthwise convolution wider than 3 x 3: gradients in bfloat16 part by part."""
 
     def forward(self, input: Tensor) -> Tensor:
         if self.pads_itself:
@@ -74,19 +72,17 @@ class WideDepthwise(nn.Conv2d):
         return (torch.get_autocast_dtype("cpu") if mixed else input.dtype) == torch.bfloat16
 
 
-def quickened(network: nn.Module) -> nn.Module:
-    """The network itself; its depthwise convolutions wider than 3 x 3 are replaced."""
-    replace_convolutions(network, _wide_depthwise, WideDepthwise)
-    return network
-
-
-def _wide_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Plain ones alone: other kinds of convolutions do something else to their weights."""
+def _pads_itself(module: nn.Module) -> bool:
     from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
 
-    if type(module) is not nn.Conv2d and type(module) is not Conv2dSame:
+    return type(module) is Conv2dSame
+
+
+def _is_wide_depthwise(module: nn.Module) -> bool:
+    if not isinstance(module, nn.Conv2d):
         return False
-    assert isinstance(module, nn.Conv2d)
+    if type(module) is not nn.Conv2d and not _pads_itself(module):
+        return False
     depthwise = module.groups == module.in_channels == module.out_channels
     plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
     known = not isinstance(module.padding, str)
@@ -94,7 +90,7 @@ def _wide_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def _padded(x: Tensor, widths: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """As TensorFlow pads, so that every pixel of the stride's grid is a centre."""
+    """Pad as TensorFlow does, so that every pixel of the stride's grid is a centre."""
     from timm.layers import padding
 
     pad: Any = padding.pad_same  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -112,18 +108,21 @@ class _Wide(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, weight = ctx.saved_tensors
-        gradient, stride, padding = gradients[0], ctx.stride, ctx.padding
+        (gradient,), (x, weight), stride = gradients, ctx.saved_tensors, ctx.stride
         of_x, of_weight = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # gradients of gradients are wanted: the kernel that has them
-            both = _gradients(gradient, x, weight, stride, padding, (of_x, of_weight))
-            return both[0], both[1], None, None
-        return (
-            _of_images(gradient, x, weight, stride, padding) if of_x else None,
-            _of_weight(gradient, x, weight, stride, padding) if of_weight else None,
-            None,
-            None,
-        )
+            tensors = (gradient, x, weight)
+            return *_gradients(*tensors, stride, ctx.padding, (of_x, of_weight)), None, None
+        x_gradient = None
+        if of_x:
+            tensors = (gradient, x, weight)
+            if stride != (1, 1):
+                tensors = (gradient.float(), x.float(), weight.float())
+            x_gradient = _gradients(*tensors, stride, ctx.padding, (True, False))[0].to(x.dtype)
+        weight_gradient = None
+        if of_weight:
+            weight_gradient = _of_weight(gradient, x, weight, stride, ctx.padding)
+        return x_gradient, weight_gradient, None, None
 
 
 def _gradients(
@@ -138,15 +137,6 @@ def _gradients(
         gradient, x, weight, None, stride, padding, (1, 1), False, (0, 0), x.shape[1],
         (*wanted, False),
     )[:2]  # fmt: skip
-
-
-def _of_images(
-    gradient: Tensor, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
-) -> Tensor:
-    if stride == (1, 1):
-        return _gradients(gradient, x, weight, stride, padding, (True, False))[0]
-    wide = (gradient.float(), x.float(), weight.float())
-    return _gradients(*wide, stride, padding, (True, False))[0].to(x.dtype)
 
 
 def _of_weight(
@@ -183,19 +173,8 @@ _PADDING = {(1, 1): (0, 0), (3, 3): (1, 1)}
 """By width of the kernel: the output is as large as the input."""
 
 
-class SmallMaps(nn.Conv2d):
-    """Takes the place of `original` and keeps its parameters."""
-
-    def __init__(self, original: nn.Conv2d) -> None:
-        super().__init__(  # pyright: ignore[reportUnknownMemberType]
-            original.in_channels,
-            original.out_channels,
-            pair(original.kernel_size),
-            padding=pair(original.padding),
-            bias=original.bias is not None,
-            device="meta",  # draws no random numbers
-        )
-        self.weight, self.bias = original.weight, original.bias
+class SmallMaps(_Replacement):
+    """A convolution that is a matrix product where the map is small."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not (self._learns_here(input) and self._is_quicker()):
@@ -228,13 +207,7 @@ def neighbourhoods(pixels: Tensor) -> Tensor:
     return padded.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3).flatten(3)
 
 
-def quicken(network: nn.Module) -> None:
-    """Replace the convolutions that may meet small maps."""
-    replace_convolutions(network, _replaceable, SmallMaps)
-
-
-def _replaceable(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Plain ones alone: other kinds of convolutions do something else to their weights."""
+def _may_meet_small_maps(module: nn.Module) -> bool:
     if type(module) is not nn.Conv2d or module.padding_mode != "zeros":
         return False
     same_size = module.padding == _PADDING.get(pair(module.kernel_size))

@@ -86,7 +86,7 @@ DATASETS = _in_files(
         "iwildcam": ("wilds:IWildCam", "203,029 images of 323 camera traps, 182 animals (WILDS)"),
         "fmow": ("wilds:FMoW", "land use from satellites, 6 regions, 62 classes (WILDS 2021)"),
         "folder": ("Folder", "your own images as root/domain/class/*"),
-        "manifest": ("Manifest", "your own images, listed in a CSV or JSON-lines file"),
+        "manifest": ("folder:Manifest", "your own images, listed in a CSV or JSON-lines file"),
         "hub": ("Hub", "a dataset of the Hugging Face Hub, or your own Parquet files"),
         "hdf5": ("HDF5", "HDF5 files <domain>_<split> with arrays 'images' and 'labels'"),
     },

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from unseen.data.dataset import UNLABELLED, Split
-from unseen.data.datasets.manifest import Manifest
+from unseen.data.datasets.folder import Manifest
 from unseen.errors import DataError
 
 

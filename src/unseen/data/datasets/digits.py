@@ -75,7 +75,8 @@ def _render(drawings: np.ndarray, domain_of: np.ndarray) -> np.ndarray:
 def _enlarge(drawing: np.ndarray) -> np.ndarray:
     """Turn 8 x 8 strengths of 0..16 into a smooth stroke of 0..1, [32, 32, 1]."""
     small = Image.fromarray((drawing / 16).astype(np.float32))
-    smooth = small.resize((SIZE - 2 * MARGIN,) * 2, Image.Resampling.BICUBIC)
+    side = SIZE - 2 * MARGIN
+    smooth = small.resize((side, side), Image.Resampling.BICUBIC)
     strength = np.asarray(smooth, dtype=np.float64).clip(0, 1)
     stroke = np.tanh(5 * (strength - 0.45))
     lowest, highest = np.tanh(5 * np.array([-0.45, 0.55]))

@@ -24,7 +24,7 @@ from unseen.data.datasets.mnist import (
     photographs_folder,
     read_mnist,
 )
-from unseen.data.files import existing_folder
+from unseen.data.images import existing_folder
 from unseen.errors import DataError, unknown_name
 from unseen.settings.experiment import Names
 

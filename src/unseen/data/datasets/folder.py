@@ -1,21 +1,57 @@
-"""Your own pictures, as root/domain/class/*; without labels as root/domain/*."""
+"""Your own pictures: folders root/domain/class/*, or a CSV or JSON-lines file with a line for each
+image: path, class, domain[, split].
 
+Pictures in root/domain/*, and domains whose images all have an empty class, have no labels.
+"""
+
+import csv
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from unseen.data.dataset import Index, LabelledImage
-from unseen.data.files import (
-    OwnImages,
-    existing_folder,
-    first_few,
-    folders_in,
-    images_in,
-    missing_classes,
-)
-from unseen.data.images import images_below
-from unseen.errors import DataError
+import numpy as np
+
+from unseen.data.dataset import Dataset, FileDataset, Index, LabelledImage, Split
+from unseen.data.images import existing_folder, folders_in, images_below, images_in
+from unseen.errors import DataError, first_few, nearest
 
 LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
+SPLITS = {
+    "": None,
+    "train": Split.TRAIN,
+    "val": Split.VALIDATION,
+    "validation": Split.VALIDATION,
+    "test": Split.TEST,
+}
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+LISTED = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
+
+
+class OwnImages(FileDataset):
+    """A user's own images, whose classes may get other names."""
+
+    class Config(Dataset.Config):
+        classes: dict[str, str | None] | None = None
+        """New class names, `{source: class}`. Several sources may become one class, an empty name
+        leaves a class out, and names that are not mentioned stay as they are."""
+
+    config: Config
+
+    def new_names(self, sources: Iterable[str], where: Path) -> dict[str, str]:
+        """Return the class of each source, without those left out; no label stays no label."""
+        known = sorted(set(sources) - {""})
+        mapping = self.config.classes or {}
+        unknown = [f"'{name}'{nearest(name, known)}" for name in mapping if name not in known]
+        if unknown:
+            raise DataError(
+                f"data.classes maps names that are not in {where}: {', '.join(unknown)} "
+                f"(found: {', '.join(known)})"
+            )
+        wanted = {source: mapping.get(source, source) for source in known}
+        return {"": ""} | {source: name for source, name in wanted.items() if name}
 
 
 class Folder(OwnImages):
@@ -50,7 +86,7 @@ class Folder(OwnImages):
                 f"expected {LAYOUT}. Fill or remove these folders"
             )
         index = Index.of(images, self.draw_splits(image.name for image in images))
-        remarks = missing_classes(index)
+        remarks = index.missing_classes()
         unused = sorted(set(new_names.values()) - {"", *index.classes})
         if unused:
             remarks.insert(0, f"class folders without images in any domain: {first_few(unused)}")
@@ -73,3 +109,112 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
             f"{LAYOUT}. With a single domain, put these folders into one: root/DOMAIN/class/*"
         )
     return folders
+
+
+class Manifest(OwnImages):
+    """The root is the manifest itself. Rows without a split are split by name.
+
+    A kind of split that the manifest gives (test, validation) is not also drawn by name.
+    """
+
+    def find(self) -> tuple[Index, Path]:
+        file = self.root
+        if file is None or not file.is_file():
+            problem = "is a folder" if file is not None and file.is_dir() else "does not exist"
+            raise DataError(f"the manifest {file} {problem}; expected {LISTED}")
+        listed = _checked_images(file)
+        new_names = self.new_names({image.class_name for image in listed}, file)
+        given = {
+            image._replace(class_name=new_names[image.class_name]): split
+            for image, split in listed.items()
+            if image.class_name in new_names
+        }
+        if not given:
+            raise DataError(f"{file} lists no images; expected {LISTED}")
+        drawn = self.draw_splits((image.name for image in given), set(given.values()))
+        pairs = zip(given.values(), drawn, strict=True)
+        splits = np.array([draw if split is None else split for split, draw in pairs])
+        index = Index.of(list(given), splits, official_test=Split.TEST in given.values())
+        return replace(index, remarks=tuple(index.missing_classes())), file.parent
+
+
+def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
+    """Return all images, by their path as written (but tidied), with the split that is given.
+    All mistakes are reported at once, with their lines."""
+    images: dict[LabelledImage, Split | None] = {}
+    problems: list[str] = []
+    first_line: dict[str, int] = {}
+    for number, row in _rows(file):
+        fields = {key: "" if value is None else str(value).strip() for key, value in row.items()}
+        path = posixpath.normpath(fields.get("path", "").replace("\\", "/"))
+        absent = [column for column in ("path", "domain") if not fields.get(column)]
+        split = fields.get("split", "").lower()
+        problem = ""
+        if fields.keys() == {"problem"}:
+            problem = fields["problem"]
+        elif absent:
+            problem = f"no {', '.join(absent)}"
+        elif split not in SPLITS:
+            hint = nearest(split, SPLITS) or "; expected train, val or test"
+            problem = f"unknown split '{split}'{hint}"
+        elif path in first_line:
+            problem = f"{path} is on line {first_line[path]} already"
+        elif not (file.parent / path).is_file():
+            problem = f"no file {file.parent / path}"
+        else:
+            first_line[path] = number
+            image = LabelledImage(path, fields.get("class", ""), fields["domain"])
+            images[image] = SPLITS[split]
+        if problem:
+            problems.append(f"line {number}: {problem}")
+    problems += _missing_labels(images, first_line)
+    if problems:
+        more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
+        listed = "".join(f"\n  {problem}" for problem in problems[:10])
+        raise DataError(f"{file} cannot be used; expected {LISTED}:{listed}{more}")
+    return images
+
+
+def _missing_labels(
+    images: Mapping[LabelledImage, Split | None], lines: Mapping[str, int]
+) -> list[str]:
+    """Name the images without a class, in domains where others have one."""
+    labelled = {image.domain for image in images if image.class_name}
+    return [
+        f"line {lines[image.name]}: no class, unlike other images of {image.domain}"
+        for image in images
+        if not image.class_name and image.domain in labelled
+    ]
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the line number and the fields of each row, from either format."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as UTF-8 text: {error}") from error
+    if file.suffix.lower() not in JSON_SUFFIXES:
+        yield from _csv_rows(file, lines)
+        return
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            fields = {"problem": f"not JSON ({error.msg})"}
+        yield number, fields if isinstance(fields, dict) else {"problem": "not a JSON object"}
+
+
+def _csv_rows(file: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(lines, skipinitialspace=True)
+    header = [name.strip() for name in reader.fieldnames or ()]
+    absent = [column for column in ("path", "class", "domain") if column not in header]
+    if absent:
+        raise DataError(
+            f"{file} has no column {', '.join(absent)} in its header "
+            f"'{','.join(header)}'; expected {LISTED}"
+        )
+    reader.fieldnames = header
+    for fields in reader:
+        yield reader.line_num, fields

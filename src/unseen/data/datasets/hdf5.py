@@ -15,8 +15,8 @@ from unseen.data.dataset import (
     Split,
     place_in_parts,
 )
-from unseen.data.files import existing_folder, file_state, first_few
-from unseen.errors import DataError
+from unseen.data.images import existing_folder, file_state
+from unseen.errors import DataError, first_few
 from unseen.optional import require
 
 SPLITS = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.TEST}

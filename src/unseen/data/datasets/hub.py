@@ -23,9 +23,8 @@ from pydantic import BeforeValidator
 from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.dataset import Dataset, Index, LabelledImage, Split, place_in_parts
-from unseen.data.files import file_state, first_few, missing_classes, read_bytes
-from unseen.data.images import open_image
-from unseen.errors import DataError, nearest
+from unseen.data.images import file_state, open_image, read_bytes
+from unseen.errors import DataError, first_few, nearest
 from unseen.optional import require
 
 BATCH = 32
@@ -57,7 +56,8 @@ class Shard:
         self.count = int(metadata.num_rows)
         self.columns = [str(column) for column in schema.names]
         try:
-            noted = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+            note: bytes = (schema.metadata or {})[b"huggingface"]
+            noted = json.loads(note)["info"]["features"]
             self._noted = {name: dict(feature) for name, feature in noted.items()}
         except (KeyError, TypeError, ValueError, AttributeError):
             self._noted = {}  # another program wrote the file
@@ -250,7 +250,7 @@ class Hub(Dataset):
         used = set(labels)
         splits, official = self._splits(names)
         index = Index.of(images, splits, [n for n in classes if n in used], official)
-        return replace(index, remarks=tuple(missing_classes(index)))
+        return replace(index, remarks=tuple(index.missing_classes()))
 
     def read(self, position: int) -> Image.Image:
         return open_image(self.content(position), self.index().names[position])

@@ -21,8 +21,7 @@ import numpy as np
 from PIL import Image
 
 from unseen.data.dataset import ArrayDataset, Index, Published, Split, draw, place_in_parts
-from unseen.data.files import existing_folder, file_state
-from unseen.data.images import open_image
+from unseen.data.images import existing_folder, file_state, open_image
 from unseen.errors import DataError
 
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -314,7 +313,7 @@ class RotatedMNIST(_Environments):
     domains = ("0", "15", "30", "45", "60", "75")
 
     def pixels(self, position: int) -> np.ndarray:
-        angle = int(self.domains[self._dealt[position]])
+        angle = int(self.domains[int(self._dealt[position])])
         digit = Image.fromarray(self._digits.pixels(position))
         return np.asarray(digit.rotate(angle, Image.Resampling.BILINEAR))
 

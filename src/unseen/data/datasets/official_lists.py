@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from unseen.data.dataset import Index, LabelledImage, Published, Split
-from unseen.data.files import FileDataset, existing_folder, first_few, images_in
-from unseen.errors import DataError, nearest
+from unseen.data.dataset import FileDataset, Index, LabelledImage, Published, Split
+from unseen.data.images import existing_folder, images_in
+from unseen.errors import DataError, first_few, nearest
 
 Labels = dict[LabelledImage, int]
 

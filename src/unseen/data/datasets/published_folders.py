@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from unseen.data.dataset import Index, LabelledImage, Published, Split
-from unseen.data.files import FileDataset, existing_folder, first_few, folders_in, images_in
-from unseen.errors import DataError, nearest
+from unseen.data.dataset import FileDataset, Index, LabelledImage, Published, Split
+from unseen.data.images import existing_folder, folders_in, images_in
+from unseen.errors import DataError, first_few, nearest
 
 PARTS = {"train": Split.TRAIN, "crossval": Split.VALIDATION, "test": Split.TEST}
 

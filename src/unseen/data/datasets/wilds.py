@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from unseen.data.dataset import Dataset, Index, LabelledImage, Split
-from unseen.data.files import FileDataset, existing_folder, first_few
-from unseen.errors import DataError, nearest
+from unseen.data.dataset import Dataset, FileDataset, Index, LabelledImage, Split
+from unseen.data.images import existing_folder
+from unseen.errors import DataError, first_few, nearest
 
 IN_DOMAIN = {"train": Split.TRAIN, "id_val": Split.VALIDATION, "id_test": Split.TEST}
 
