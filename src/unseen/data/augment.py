@@ -27,6 +27,8 @@ ERASED_AREAS = (0.02, 0.33)
 NARROWEST_ERASED = 0.3
 """The smallest ratio of an erased rectangle's sides; the other way round it is the widest."""
 FILTER_SIZES = (1, 3, 5, 7)
+ON_ITS_OWN = ("cpu",)
+"""Devices that filter images quicker one by one, and so spare those that were not chosen."""
 
 
 class PixelScale(NamedTuple):
@@ -199,10 +201,9 @@ def random_filters(keys: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _each_by_its_own(images: Tensor, filters: Tensor, sizes: Tensor, chosen: Tensor) -> Tensor:
-    """Filter image by image on a CPU, which is faster and spares those that were not chosen;
-    elsewhere all as groups of one convolution, which waits for nothing."""
+    """Filter images one by one, or all as groups of one convolution, which waits for nothing."""
     middle = FILTER_SIZES[-1] // 2
-    if images.device.type != "cpu":
+    if images.device.type not in ON_ITS_OWN:
         n, channels, *size = images.shape
         together = images.reshape(1, n * channels, *size)
         filtered = functional.conv2d(together, filters.flatten(0, 1), padding=middle, groups=n)

@@ -3,9 +3,19 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from unseen.data.augment import PixelScale, augment, to_input
-from unseen.data.randomness import image_keys, uniform
+from unseen.data.augment import (
+    ERASED_AREAS,
+    FILTER_SIZES,
+    PixelScale,
+    augment,
+    erase,
+    random_convolution,
+    random_filters,
+    to_input,
+)
+from unseen.data.randomness import RANDOM_CONVOLUTION, image_keys, normal, uniform
 from unseen.settings.experiment import AugmentSettings
 
 PLAIN = PixelScale((0.0,) * 3, (1 / 255,) * 3)  # leaves 0..255 as it is
@@ -22,84 +32,149 @@ def keys(n: int = 8, step: int = 0) -> Tensor:
     return image_keys(0, step, torch.arange(n))
 
 
+def augmented(x: Tensor, **switched_on: float) -> Tensor:
+    return augment(x, keys(len(x)), AugmentSettings(**(OFF | switched_on)), PLAIN)
+
+
 def test_nothing_switched_on_changes_nothing() -> None:
-    x = images()
-    result = augment(x, keys(), AugmentSettings(**OFF), PLAIN)
-    torch.testing.assert_close(result, x.float())
+    torch.testing.assert_close(augmented(images()), images().float())
 
 
 def test_scaling_is_what_the_network_asks_for() -> None:
     x = torch.full((1, 3, 2, 2), 51, dtype=torch.uint8)
     result = to_input(x, PixelScale((0.1, 0.2, 0.3), (0.5, 1.0, 2.0)))
-    torch.testing.assert_close(
-        result[0, :, 0, 0], torch.tensor([0.2, 0.0, -0.05]), atol=1e-6, rtol=0
-    )
+    expected = torch.tensor([0.2, 0.0, -0.05])
+    torch.testing.assert_close(result[0, :, 0, 0], expected, atol=1e-6, rtol=0)
 
 
-def test_a_flip_mirrors() -> None:
-    x = images()
-    result = augment(x, keys(), AugmentSettings(**(OFF | {"flip": 1.0})), PLAIN)
-    torch.testing.assert_close(result, x.flip(3).float(), atol=1e-2, rtol=0)
-
-
-def test_half_of_the_images_flip_at_one_half() -> None:
+def test_a_flip_mirrors_as_many_images_as_its_chance_says() -> None:
     x = images(400, 4)
-    result = augment(x, keys(400), AugmentSettings(**(OFF | {"flip": 0.5})), PLAIN)
-    flipped = (result - x.flip(3).float()).abs().amax(dim=(1, 2, 3)) < 0.1
+    torch.testing.assert_close(augmented(x, flip=1.0), x.flip(3).float(), atol=1e-2, rtol=0)
+    flipped = (augmented(x, flip=0.5) - x.flip(3).float()).abs().amax(dim=(1, 2, 3)) < 0.1
     assert 0.4 < flipped.float().mean() < 0.6
 
 
 def test_a_crop_shows_a_part_of_the_image_at_full_size() -> None:
     """On a ramp, a crop's corners lie inside the ramp, and its slope is flatter."""
-    ramp = torch.arange(0, 240, 8, dtype=torch.uint8)
-    x = ramp.expand(200, 3, 30, 30)
-    settings = AugmentSettings(**(OFF | {"crop_scale": 0.5}))
-    result = augment(x, keys(200), settings, PLAIN)[:, 0]
+    x = torch.arange(0, 240, 8, dtype=torch.uint8).expand(200, 3, 30, 30)
+    result = augmented(x, crop_scale=0.5)[:, 0]
     span = (result[:, 15, -2] - result[:, 15, 1]) / (x[0, 0, 0, -2] - x[0, 0, 0, 1]).float()
     assert span.max() <= 1.01
     assert 0.6 < span.min() < 0.75  # sqrt(0.5 × 3/4) = 0.61
-    assert result.min() >= 0
-    assert result.max() <= 232
+    assert 0 <= result.min() <= result.max() <= 232
 
 
 def test_grayscale_has_equal_channels_with_the_right_weights() -> None:
     x = images()
-    result = augment(x, keys(), AugmentSettings(**(OFF | {"grayscale": 1.0})), PLAIN)
     grey = 0.299 * x[:, 0].float() + 0.587 * x[:, 1].float() + 0.114 * x[:, 2].float()
-    for channel in range(3):
-        torch.testing.assert_close(result[:, channel], grey, atol=0.05, rtol=0)
+    expected = grey[:, None].expand(-1, 3, -1, -1)
+    torch.testing.assert_close(augmented(x, grayscale=1.0), expected, atol=0.05, rtol=0)
 
 
 def test_jitter_leaves_grey_images_grey_and_stays_in_range() -> None:
-    grey = images(64)[:, :1].expand(-1, 3, -1, -1)
-    result = augment(grey, keys(64), AugmentSettings(**(OFF | {"jitter": 0.3})), PLAIN)
+    result = augmented(images(64)[:, :1].expand(-1, 3, -1, -1), jitter=0.3)
     torch.testing.assert_close(result[:, 0], result[:, 1], atol=0.3, rtol=0)
-    assert result.min() >= 0
-    assert result.max() <= 255
-    coloured = augment(images(64), keys(64), AugmentSettings(**(OFF | {"jitter": 0.3})), PLAIN)
-    assert (coloured - images(64).float()).abs().mean() > 5
+    assert 0 <= result.min() <= result.max() <= 255
+    assert (augmented(images(64), jitter=0.3) - images(64).float()).abs().mean() > 5
 
 
 def test_brightness_has_the_strength_it_was_given() -> None:
     """A flat grey has no contrast or colour to change, so only brightness acts on it."""
     x = torch.full((500, 3, 4, 4), 100, dtype=torch.uint8)
-    result = augment(x, keys(500), AugmentSettings(**(OFF | {"jitter": 0.3})), PLAIN)[:, 0, 0, 0]
+    result = augmented(x, jitter=0.3)[:, 0, 0, 0]
     assert 70 <= result.min() < 73
     assert 127 < result.max() <= 130.01
 
 
-def test_an_image_is_augmented_alike_wherever_it_lies_in_a_batch() -> None:
-    x, k = images(), keys()
-    whole = augment(x, k, AugmentSettings(), PLAIN)
-    part = augment(x[1::2], k[1::2], AugmentSettings(), PLAIN)
-    torch.testing.assert_close(whole[1::2], part, atol=1e-3, rtol=0)
+def noise(n: int, size: int) -> Tensor:
+    return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0)) * 255
 
 
-def test_steps_differ() -> None:
-    assert not torch.equal(
-        augment(images(), keys(), AugmentSettings(), PLAIN),
-        augment(images(), keys(step=1), AugmentSettings(), PLAIN),
-    )
+def test_erasing_one_rectangle_becomes_the_mean_and_the_rest_stays() -> None:
+    x = noise(200, 40)
+    result = erase(x, keys(200), 1.0)
+    inside = (result != x).any(dim=1)
+    rows, columns = inside.any(dim=2), inside.any(dim=1)
+    assert (inside == (rows[:, :, None] & columns[:, None, :])).all()
+    for span in (rows, columns):  # without a gap
+        assert (span.int().diff(dim=1).abs().sum(dim=1) <= 2).all()
+    for i in range(0, 200, 20):
+        erased = result[i][:, inside[i]]
+        torch.testing.assert_close(erased, x[i].mean(dim=(1, 2))[:, None].expand_as(erased))
+    areas = inside.float().mean(dim=(1, 2))
+    assert ERASED_AREAS[0] * 0.7 < areas.min() < 0.06
+    assert 0.25 < areas.max() < ERASED_AREAS[1] * 1.1
+
+
+def test_erasing_chance_and_places_vary() -> None:
+    x = noise(300, 16)
+    inside = (erase(x, keys(300), 0.25) != x).any(dim=1)
+    assert 0.18 < inside.flatten(1).any(dim=1).float().mean() < 0.32
+    assert inside.any(dim=0).float().mean() > 0.95  # everywhere, the corners included
+
+
+MEAN = torch.tensor([120.0, 110.0, 100.0])[:, None, None]
+
+
+def test_random_filters_have_their_size_and_keep_the_scale_of_values() -> None:
+    sizes = torch.arange(4).repeat(200)
+    filters = random_filters(keys(800), sizes)
+    for number, size in enumerate(FILTER_SIZES):
+        own = filters[sizes == number]
+        assert (own.abs().sum(dim=(0, 1, 2)) > 0).sum() == size**2
+        middle = slice(3 - size // 2, 4 + size // 2)
+        deviation = own[..., middle, middle].std()
+        assert deviation == pytest.approx((3 * size**2) ** -0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_an_image_is_mixed_with_itself_under_one_filter(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is cut off at 0 and 255: a share of (filtered − itself) is added. A CPU goes
+    image by image; other devices take all at once."""
+    x = noise(6, 9) * 0.01 + 110  # far from both ends
+    draws = uniform(keys(6), 3, RANDOM_CONVOLUTION)
+    filters = random_filters(keys(6), (draws[:, 1] * 4).long())
+    expected = []
+    for i in range(6):
+        filtered = functional.conv2d(x[i : i + 1] - MEAN, filters[i], padding=3)[0] + MEAN
+        expected.append(draws[i, 2] * x[i] + (1 - draws[i, 2]) * filtered)
+    if device == "other":
+        looped = []
+        conv2d = functional.conv2d
+
+        def grouped(*arguments: object, groups: int = 1, **options: object) -> Tensor:
+            looped.append(groups)
+            return conv2d(*arguments, groups=groups, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(functional, "conv2d", grouped)
+        monkeypatch.setattr("unseen.data.augment.ON_ITS_OWN", ())
+    result = random_convolution(x, keys(6), 1.0, MEAN)
+    torch.testing.assert_close(result, torch.stack(expected).clamp(0, 255), atol=1e-3, rtol=1e-4)
+    assert device == "cpu" or looped == [6]
+
+
+def test_random_convolutions_chance_is_that_of_an_image_and_values_stay_in_range() -> None:
+    x = noise(300, 9)
+    result = random_convolution(x, keys(300), 0.3, MEAN)
+    changed = (result != x).flatten(1).any(dim=1)
+    assert 0.2 < changed.float().mean() < 0.4
+    assert 0 <= result.min() <= result.max() <= 255
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"random_convolution": 1.0}, {"randaugment": 1.0, "randaugment_operations": 4}],
+)
+def test_an_image_is_augmented_alike_wherever_it_lies_in_a_batch(changed: dict[str, float]) -> None:
+    x, settings = images(), AugmentSettings(**changed)
+    whole = augment(x, keys(), settings, PLAIN)
+    part = augment(x[1::2], keys()[1::2], settings, PLAIN)
+    torch.testing.assert_close(whole[1::2], part, atol=1e-3, rtol=1e-5)
+    assert not torch.equal(whole, augment(x, keys(step=1), settings, PLAIN))
+    if changed:
+        assert not torch.allclose(whole, augment(x, keys(), AugmentSettings(), PLAIN))
 
 
 @pytest.mark.parametrize("stream", [0, 1, 7])
@@ -121,3 +196,11 @@ def test_draws_are_the_same_for_ever() -> None:
     assert keys.tolist() == [-5443507386912043379, 7508655366694536270]
     expected = [[0.6006012558937073, 0.7213506102561951], [0.4042736291885376, 0.9766281843185425]]
     assert uniform(keys, 2, stream=1).tolist() == expected
+
+
+def test_normal_numbers_have_mean_zero_and_deviation_one() -> None:
+    numbers = normal(image_keys(0, 0, torch.arange(400)), 100, stream=5)
+    assert numbers.isfinite().all()
+    assert abs(numbers.mean()) < 0.02
+    assert abs(numbers.std() - 1) < 0.02
+    assert abs((numbers.abs() < 1).float().mean() - 0.6827) < 0.01

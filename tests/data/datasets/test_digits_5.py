@@ -106,7 +106,7 @@ def test_the_original_files(original: Path) -> None:
     assert usps.shape == (16, 16, 3)
     assert usps[0, :4, 0].tolist() == [0, 191, 0, 191]
     signatures = {dataset.signature(row) for row in range(len(index))}
-    assert len(signatures) == 4  # MNIST, MNIST-M, both files of USPS
+    assert len(signatures) == 6  # of MNIST, MNIST-M and USPS, both files each
 
 
 def test_usps_of_libsvm_is_the_same(original: Path) -> None:

@@ -1,135 +1,334 @@
+"""MNIST, and what is made of it: MNIST-M, RotatedMNIST and ColoredMNIST."""
+
 import gzip
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.datasets.idx_files import idx
+from PIL import Image
+from tests.data.conftest import real_data
+from tests.data.datasets.idx_files import idx, write_mnist
+from torchvision.transforms.functional import InterpolationMode, rotate
 
-from unseen.data.dataset import Split, open_dataset
-from unseen.data.datasets.mnist import MNIST
+from unseen.data.dataset import Dataset, Split, open_dataset
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 from unseen.settings.experiment import DataSettings
 
-TRAIN, TEST = 40, 10
-LABELS = np.arange(TRAIN + TEST, dtype=np.uint8) % 10
-PIXELS = np.random.default_rng(0).integers(0, 256, (TRAIN + TEST, 6, 6), dtype=np.uint8)
+TRAIN, TEST, SIDE = 40, 10, 6
+N = TRAIN + TEST
+LABELS = np.arange(N, dtype=np.uint8) % 10
+PIXELS = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE), dtype=np.uint8)
+COLOURS = ((200, 100, 0), (16, 32, 64))
 
 
-def mnist(root: Path, **values: object) -> MNIST:
-    return MNIST(MNIST.Config.model_validate({"name": "mnist", **values}), root)
+def opened(name: str, root: Path, **values: object) -> Dataset:
+    return open_dataset(DataSettings.model_validate({"name": name, "root": root, **values}))
+
+
+def contents(dataset: Dataset) -> list[bytes]:
+    return [dataset.content(position) for position in range(len(dataset.index()))]
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "MNIST"
-    folder.mkdir()
-    for part, rows in (("train", slice(0, TRAIN)), ("t10k", slice(TRAIN, None))):
-        for kind, values in (("images-idx3", PIXELS[rows]), ("labels-idx1", LABELS[rows])):
-            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx(values)))
-    return folder
+    """A few digits, and two photographs, each of a colour that JPEG keeps nearly as it is."""
+    write_mnist(tmp_path / "data" / "MNIST", PIXELS, LABELS, TRAIN, zipped=True)
+    photographs = tmp_path / "data" / "BSDS500"
+    photographs.mkdir()
+    for number, colour in enumerate(COLOURS):
+        Image.new("RGB", (11, 8), colour).save(photographs / f"{number}.jpg", quality=100)
+    return tmp_path / "data"
 
 
 def test_files_decide_and_validation_is_taken_from_train(root: Path) -> None:
-    dataset = mnist(root, validation_share=0.3)
+    dataset = opened("mnist", root / "MNIST", validation_share=0.3)
     index = dataset.index()
     assert index.classes == tuple("0123456789")
     assert index.domains == ("mnist",)
-    assert index.names[:1] == ("train/00000",)
-    assert index.names[TRAIN] == "test/00000"
+    assert (index.names[0], index.names[TRAIN]) == ("train/00000", "test/00000")
     assert index.labels.tolist() == LABELS.tolist()
     assert index.official_test
     assert set(index.splits[:TRAIN].tolist()) == {Split.TRAIN, Split.VALIDATION}
     assert set(index.splits[TRAIN:].tolist()) == {Split.TEST}
-    more = mnist(root, validation_share=0.6, test_share=0.3).index()
-    was_validation = index.splits == Split.VALIDATION
-    assert np.all(more.splits[was_validation] == Split.VALIDATION)
+    more = opened("mnist", root / "MNIST", validation_share=0.6, test_share=0.3).index()
+    assert np.all(more.splits[index.splits == Split.VALIDATION] == Split.VALIDATION)
     assert np.sum(more.splits == Split.TEST) == TEST
     roles = choose_roles(index, dataset.config)
-    assert roles.in_domain["mnist"].tolist() == list(range(TRAIN, TRAIN + TEST))
+    assert roles.in_domain["mnist"].tolist() == list(range(TRAIN, N))
 
 
 def test_images_are_the_digits_in_three_equal_channels(root: Path) -> None:
-    for position in (0, TRAIN - 1, TRAIN, TRAIN + TEST - 1):
-        image = mnist(root).read(position)
+    dataset = opened("mnist", root / "MNIST")
+    for position in (0, TRAIN - 1, TRAIN, N - 1):
+        image = dataset.read(position)
         assert image.mode == "RGB"
         assert np.array_equal(np.asarray(image), np.stack([PIXELS[position]] * 3, axis=2))
-    prepared = prepare(mnist(root), 6)
-    assert np.array_equal(prepared.batch(np.array([41]))[0, 1].numpy(), PIXELS[41])
+    assert np.array_equal(prepare(dataset, SIDE).batch(np.array([41]))[0, 1].numpy(), PIXELS[41])
 
 
 def test_plain_files_and_the_folder_raw(root: Path) -> None:
-    zipped = mnist(root)
-    contents = [zipped.content(position) for position in range(TRAIN + TEST)]
-    (root / "raw").mkdir()
-    for file in list(root.glob("*.gz")):
-        (root / "raw" / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    folder = root / "MNIST"
+    zipped = opened("mnist", folder)
+    expected = contents(zipped)
+    for file in list(folder.glob("*.gz")):
         file.unlink()
-    plain = mnist(root)
-    assert plain.index().names == zipped.index().names
-    assert [plain.content(position) for position in range(TRAIN + TEST)] == contents
+    write_mnist(folder / "raw", PIXELS, LABELS, TRAIN)
+    assert contents(opened("mnist", folder)) == expected
+    assert len(set(expected)) == N
 
 
 def test_a_changed_file_is_noticed(root: Path) -> None:
-    before = mnist(root)
-    train, test = before.signature(0), before.signature(TRAIN)
-    os.utime(root / "t10k-images-idx3-ubyte.gz", (1, 1))
-    after = mnist(root)
-    assert after.signature(TRAIN) != test
-    assert after.signature(0) == train
-    assert len({before.content(position) for position in range(TRAIN + TEST)}) == TRAIN + TEST
+    before = [opened("mnist", root / "MNIST").signature(row) for row in (0, TRAIN)]
+    os.utime(root / "MNIST" / "t10k-images-idx3-ubyte.gz", (1, 1))
+    after = [opened("mnist", root / "MNIST").signature(row) for row in (0, TRAIN)]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
-def test_files_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
-    images, labels = (root / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
-    good = labels.read_bytes()
-    for damaged, message in (
-        (good[:-12], "cannot be read .*download it again"),
-        (good[:20] + b"\xff" * 8 + good[28:], "cannot be read .*download it again"),
+def zipped(values: np.ndarray) -> bytes:
+    return gzip.compress(idx(values))
+
+
+GOOD = zipped(LABELS[:TRAIN])
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (GOOD[:-12], "cannot be read .*download it again"),
+        (GOOD[:20] + b"\xff" * 8 + GOOD[28:], "cannot be read .*download it again"),
         (b"<html>", "cannot be read .*download it again"),
         (gzip.compress(idx(LABELS[:TRAIN])[:-3]), "announces 40 values and holds 37: .*cut short"),
         (gzip.compress(bytes([0, 0, 8, 1, 0, 0])), "announces .* and holds 0: .*download it again"),
-        (gzip.compress(idx(PIXELS)), "begins with the bytes 00000803; .* begins with 00000801"),
+        (zipped(PIXELS), "begins with the bytes 00000803; .* begins with 00000801"),
         (gzip.compress(b""), "begins with the bytes of an empty file"),
-        (gzip.compress(idx(LABELS[:7])), "holds 40 images but .*labels-idx1-ubyte.gz 7 labels"),
-        (gzip.compress(idx(LABELS[:TRAIN] + 5)), "holds the label 14; expected 0..9"),
-    ):
-        labels.write_bytes(damaged)
-        with pytest.raises(DataError, match=message) as caught:
-            mnist(root).index()
-        assert str(labels) in str(caught.value)
-    images.unlink()
+        (zipped(LABELS[:7]), "holds 40 images but .*labels-idx1-ubyte.gz 7 labels"),
+        (zipped(LABELS[:TRAIN] + 5), "holds the label 14; expected 0..9"),
+    ],
+)
+@pytest.mark.parametrize("name", ["mnist", "rotated_mnist", "colored_mnist"])
+def test_labels_that_cannot_be_used(name: str, root: Path, damaged: bytes, message: str) -> None:
+    labels = root / "MNIST" / "train-labels-idx1-ubyte.gz"
+    labels.write_bytes(damaged)
+    with pytest.raises(DataError, match=message) as caught:
+        opened(name, root / "MNIST").index()
+    assert str(labels) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mnist", "rotated_mnist", "colored_mnist"])
+def test_missing_files(name: str, root: Path, tmp_path: Path) -> None:
+    (root / "MNIST" / "train-images-idx3-ubyte.gz").unlink()
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte \(or .*\.gz\) is not in"):
-        mnist(root).index()
+        opened(name, root / "MNIST").index()
     with pytest.raises(DataError, match="does not exist; expected the four files"):
-        mnist(tmp_path / "none").index()
+        opened(name, tmp_path / "none").index()
 
 
-def test_it_is_found_below_the_data_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSEEN_DATA", str(root.parent))
-    assert len(open_dataset(DataSettings(name="mnist")).index()) == TRAIN + TEST
+@pytest.mark.parametrize("name", ["mnist", "mnist_m"])
+def test_it_is_found_below_the_data_folder(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSEEN_DATA", str(root))
+    dataset = open_dataset(DataSettings(name=name))
+    assert dataset.root == (root if name == "mnist_m" else root / "MNIST")
+    assert len(dataset.index()) == (2 * N if name == "mnist_m" else N)
+
+
+# MNIST-M
+
+
+def pictures(dataset: Dataset) -> np.ndarray:
+    return np.stack([np.asarray(dataset.read(position)) for position in range(2 * N)]).astype(int)
+
+
+def test_every_digit_is_in_both_domains_and_held_out_of_both(root: Path) -> None:
+    dataset = opened("mnist_m", root, validation_share=0.3, unseen_domain="mnist_m")
+    index = dataset.index()
+    assert index.domains == ("mnist", "mnist_m")
+    assert (index.names[0], index.names[N + TRAIN]) == ("mnist/train/00000", "mnist_m/test/00000")
+    assert index.labels.tolist() == LABELS.tolist() * 2
+    assert index.domain_of.tolist() == [0] * N + [1] * N
+    assert np.array_equal(index.splits[:N], index.splits[N:])
+    assert np.sum(index.splits == Split.VALIDATION) > 0
+    assert index.remarks == ("mnist_m is made of 2 photographs, not 200",)
+    roles = choose_roles(index, dataset.config)
+    assert roles.out_of_domain["mnist_m"].tolist() == list(range(N + TRAIN, 2 * N))
+
+
+def test_a_blended_digit_is_the_distance_between_photograph_and_digit(root: Path) -> None:
+    made = pictures(opened("mnist_m", root))
+    digits = np.stack([PIXELS] * 3, axis=3).astype(int)
+    assert np.array_equal(made[:N], digits)
+    used = set()
+    for blended, digit in zip(made[N:], digits, strict=True):
+        fits = [np.abs(np.abs(np.array(c) - digit) - blended).max() <= 3 for c in COLOURS]
+        assert sum(fits) == 1
+        used.add(fits.index(True))
+    assert used == {0, 1}
+
+
+def test_patches_are_cut_from_all_over_a_photograph(root: Path) -> None:
+    """Digits without ink show the patch alone; rows and columns of the photograph are numbered."""
+    write_mnist(root / "MNIST", np.zeros_like(PIXELS), LABELS, TRAIN, zipped=True)
+    for file in (root / "BSDS500").iterdir():
+        file.unlink()
+    picture = np.full((32, 48, 3), 128, dtype=np.uint8)
+    picture[:, :, 0] = (np.arange(48) * 5)[None]
+    picture[:, :, 1] = (np.arange(32) * 8)[:, None]
+    Image.fromarray(picture).save(root / "BSDS500" / "0.jpg", quality=100, subsampling=0)
+    made = pictures(opened("mnist_m", root))[N : N + TRAIN]
+    lefts, tops = (made[:, 0, 0, 0] / 5).round(), (made[:, 0, 0, 1] / 8).round()
+    assert lefts.min() < 12
+    assert 31 < lefts.max() <= 48 - SIDE
+    assert tops.min() < 8
+    assert 18 < tops.max() <= 32 - SIDE
+    assert np.allclose(made[:, :, -1, 0] - made[:, :, 0, 0], 5 * (SIDE - 1), atol=4)
+
+
+def test_a_blended_digit_follows_from_its_name_alone(root: Path) -> None:
+    """Not from the seed of the split, the order of reading, or the digits after it."""
+    one, two = (
+        opened("mnist_m", root, **v) for v in ({}, {"split_seed": 1, "validation_share": 0.5})
+    )
+    backwards = {position: two.content(position) for position in reversed(range(2 * N))}
+    assert contents(one) == [backwards[position] for position in range(2 * N)]
+    assert one.signature(N) == two.signature(N)
+    more, labels = np.concatenate([PIXELS, PIXELS[:3]]), np.append(LABELS, [0, 0, 0])
+    write_mnist(root / "MNIST", more, labels, TRAIN, zipped=True)
+    longer = opened("mnist_m", root)
+    assert longer.content(longer.index().names.index("mnist_m/test/00009")) == backwards[2 * N - 1]
+
+
+def test_another_photograph_changes_the_blended_images_only(root: Path) -> None:
+    before = opened("mnist_m", root)
+    signatures, expected = [before.signature(0), before.signature(N)], contents(before)
+    Image.new("RGB", (11, 8), (0, 250, 0)).save(root / "BSDS500" / "1.jpg")
+    after = opened("mnist_m", root)
+    assert after.signature(0) == signatures[0]
+    assert after.signature(N) != signatures[1]
+    changed = [old != new for old, new in zip(expected, contents(after), strict=True)]
+    assert not any(changed[:N])
+    assert 0 < sum(changed[N:]) < N
+
+
+def test_the_layout_of_the_original_archive(root: Path) -> None:
+    expected = opened("mnist_m", root).content(N)
+    train = root / "BSDS500" / "data" / "images" / "train"
+    train.mkdir(parents=True)
+    for file in list((root / "BSDS500").glob("*.jpg")):
+        file.rename(train / file.name)
+    assert opened("mnist_m", root).content(N) == expected
+
+
+def test_photographs_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
+    photograph = root / "BSDS500" / "1.jpg"
+    Image.new("RGB", (9, SIDE - 1)).save(photograph)
+    with pytest.raises(DataError, match=r"1\.jpg is smaller than a digit; remove it"):
+        pictures(opened("mnist_m", root))
+    photograph.write_bytes(b"no photograph")
+    with pytest.raises(DataError, match=r"images cannot be used:\n.*1\.jpg is not a readable"):
+        prepare(opened("mnist_m", root), SIDE)
+    for file in (root / "BSDS500").iterdir():
+        file.unlink()
+    with pytest.raises(DataError, match=r"no photographs \*\.jpg in .*BSDS500; expected a folder"):
+        opened("mnist_m", root).index()
+    (root / "BSDS500").rmdir()
+    with pytest.raises(DataError, match="BSDS500 does not exist; expected a folder with MNIST/"):
+        opened("mnist_m", root).index()
+    with pytest.raises(DataError, match="MNIST does not exist; expected a folder with MNIST/"):
+        opened("mnist_m", tmp_path).index()
+
+
+# RotatedMNIST and ColoredMNIST, against DomainBed's own words: rotate, flip a quarter, colour
+
+MANY = 6000
+MANY_LABELS = np.random.default_rng(1).integers(0, 10, MANY, dtype=np.uint8)
+MANY_PIXELS = np.random.default_rng(0).integers(1, 256, (MANY, 12, 12), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mnist(tmp_path_factory.mktemp("mnist"), MANY_PIXELS, MANY_LABELS, 4000)
+
+
+@pytest.mark.parametrize(("name", "n_domains"), [("rotated_mnist", 6), ("colored_mnist", 3)])
+def test_each_digit_is_in_one_domain_and_all_are_used(
+    name: str, n_domains: int, many: Path
+) -> None:
+    index = opened(name, many).index()
+    assert len(index) == MANY
+    assert np.bincount(index.domain_of).tolist() == [MANY // n_domains] * n_domains
+    assert len({digit.partition("/")[2] for digit in index.names}) == MANY
+    shares = [np.mean(index.domain_of[:4000] == domain) for domain in range(n_domains)]
+    assert np.allclose(shares, 1 / n_domains, atol=0.03)  # shuffled over both files
+    repeats = np.mean(index.domain_of[n_domains:] == index.domain_of[:-n_domains])
+    assert repeats < 1.5 / n_domains  # and not dealt out in the order of the files
+    other = opened(name, many, split_seed=1).index()
+    assert np.array_equal(other.domain_of, index.domain_of)
+    assert np.array_equal(other.labels, index.labels)
+    assert not np.array_equal(other.splits, index.splits)
+
+
+def test_rotation_is_torchvisions(many: Path) -> None:
+    dataset = opened("rotated_mnist", many)
+    index = dataset.index()
+    assert index.domains == ("0", "15", "30", "45", "60", "75")
+    assert np.array_equal(index.labels, MANY_LABELS)
+    for row in range(60):
+        angle = int(index.domains[index.domain_of[row]])
+        digit = Image.fromarray(MANY_PIXELS[row])
+        turned = rotate(digit, angle, InterpolationMode.BILINEAR, fill=[0])
+        assert np.array_equal(np.asarray(dataset.read(row))[..., 0], np.asarray(turned))
+    assert {int(domain) for domain in index.domain_of[:60]} == set(range(6))
+
+
+def test_colours_and_labels_have_the_published_chances(many: Path) -> None:
+    dataset = opened("colored_mnist", many)
+    index = dataset.index()
+    assert index.domains == ("+90%", "+80%", "-90%")
+    assert index.classes[1] == "digits 0-4"
+    flipped = index.labels != (MANY_LABELS < 5)
+    assert np.mean(flipped) == pytest.approx(0.25, abs=0.02)
+    colours = np.array([np.asarray(dataset.read(row))[0, 0, :2].argmax() for row in range(MANY)])
+    for domain, chance in enumerate((0.1, 0.2, 0.9)):
+        rows = index.domain_of == domain
+        assert np.mean(colours[rows] != index.labels[rows]) == pytest.approx(chance, abs=0.03)
+        assert np.mean(flipped[rows]) == pytest.approx(0.25, abs=0.04)
+    independent = np.mean(flipped & (colours != index.labels) & (index.domain_of == 1)) * 3
+    assert independent == pytest.approx(0.25 * 0.2, abs=0.02)
+
+
+def test_a_digit_is_in_one_channel_and_preparing_keeps_its_pixels(root: Path) -> None:
+    dataset = opened("colored_mnist", root / "MNIST")
+    prepared = prepare(dataset, SIDE).batch(np.arange(N)).permute(0, 2, 3, 1).numpy()
+    for row in range(N):
+        picture = np.asarray(dataset.read(row))
+        channel = int(picture.sum(axis=(0, 1)).argmax())
+        assert channel < 2
+        assert np.array_equal(picture[..., channel], PIXELS[row])
+        assert np.delete(picture, channel, axis=2).max() == 0
+        assert np.array_equal(prepared[row], picture)
 
 
 def test_the_real_files() -> None:
-    folder = real_mnist()
-    dataset = mnist(folder)
-    index = dataset.index()
+    """A digit is bright on black; blended, it is seen on light ground as well as on dark."""
+    root = real_data("MNIST").parent
+    plain = opened("mnist", root / "MNIST")
+    index = plain.index()
     assert np.bincount(index.splits)[Split.TEST] == 10_000
-    assert np.bincount(index.labels[:60_000]).tolist() == [
-        *(5923, 6742, 5958, 6131, 5842),
-        *(5421, 5918, 6265, 5851, 5949),
-    ]
+    of_train = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(index.labels[:60_000]).tolist() == of_train
     assert index.labels[:5].tolist() == [5, 0, 4, 1, 9]
-    assert dataset.read(0).size == (28, 28)
-
-
-REAL_DATA = os.environ.get("UNSEEN_DATA")
-
-
-def real_mnist() -> Path:
-    """Read when this file is imported: a fixture hides the variable from the tests."""
-    if REAL_DATA is None or not (Path(REAL_DATA) / "MNIST").is_dir():
-        pytest.skip("needs the folder MNIST below $UNSEEN_DATA")
-    return Path(REAL_DATA) / "MNIST"
+    assert plain.read(0).size == (28, 28)
+    rotated = opened("rotated_mnist", root / "MNIST").index()
+    assert np.bincount(rotated.domain_of).tolist() == [11667] * 4 + [11666] * 2
+    real_data("BSDS500")
+    blended = opened("mnist_m", root)
+    assert len(blended.index()) == 140_000
+    assert blended.index().remarks == ()
+    corners = np.stack([np.asarray(blended.read(70_000 + n))[0, 0] for n in range(0, 2000, 10)])
+    assert corners.mean(axis=1).min() < 30
+    assert corners.mean(axis=1).max() > 200
+    assert np.ptp(corners.astype(int), axis=1).max() > 40

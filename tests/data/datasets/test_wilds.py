@@ -123,7 +123,7 @@ def test_camelyon17(tmp_path: Path, write_image: Writer) -> None:
     assert index.domains == tuple(f"hospital_{n}" for n in range(5))
     assert index.classes == ("normal", "tumor")
     assert splits_of(dataset, "hospital_3") == [Split.TRAIN] * 3 + [Split.VALIDATION]
-    parts = opened("camelyon17", dataset._found[1], domains="parts").index()
+    parts = opened("camelyon17", dataset.path(0).parents[2], domains="parts").index()
     assert {d: sum(c.values()) for d, c in parts.count_splits().items()} == {
         "train": 12,
         "val": 4,

@@ -56,8 +56,8 @@ class Shard:
         self.count = int(metadata.num_rows)
         self.columns = [str(column) for column in schema.names]
         try:
-            note: bytes = (schema.metadata or {})[b"huggingface"]
-            noted = json.loads(note)["info"]["features"]
+            notes: Any = schema.metadata or {}
+            noted = json.loads(notes[b"huggingface"])["info"]["features"]
             self._noted = {name: dict(feature) for name, feature in noted.items()}
         except (KeyError, TypeError, ValueError, AttributeError):
             self._noted = {}  # another program wrote the file
