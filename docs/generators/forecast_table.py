@@ -74,7 +74,7 @@ def read_cases(dataset: str, models: Path, references: Path) -> Iterable[Case]:
         [domain] = result.unseen_domains
         known = Known(result.method, result.backbone, result.classes, result.training_domains)
         candidates = list(find_candidates(references, known))
-        calibrated = [measured(each.folder.path, each.domain) for each in candidates]
+        calibrated = [measured(run.path, left_out) for run, _, left_out in candidates]
         own = measured(folder.path, domain)
         combined = combine(own.source_accuracy, own.gaps, calibrated, 500)
         label = _label(result.method, folder.read_settings())

@@ -170,7 +170,7 @@ def test_a_run_carries_its_temperature(run: unseen.Run, files: list[Path]) -> No
     card = run.folder.card.read_text(encoding="utf-8")
     assert f"divided by the temperature {chosen.temperature:.4g}" in card
     after = chosen.views["out_of_domain"]["outlines"].calibrated_error
-    assert f"{after:.1%} |" in card.partition("## Calibrated")[2].partition("##")[0]
+    assert f"{after:.1%} |" in card
 
 
 def test_raw_probabilities_at_the_command_line(

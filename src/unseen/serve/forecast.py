@@ -140,14 +140,6 @@ def known_of(model: Predictor) -> Known:
     return Known(*model.kind, tuple(model.classes), tuple(model.domains))
 
 
-class Candidate(NamedTuple):
-    """A run, and a domain that it left out."""
-
-    folder: RunFolder
-    result: RunResult
-    domain: str
-
-
 def read_references(
     runs: Path, known: Known, on_status: OnStatus, device: str = "auto"
 ) -> list[Reference]:
@@ -175,9 +167,9 @@ def read_references(
     return found
 
 
-def find_candidates(runs: Path, known: Known) -> Iterator[Candidate]:
-    """Runs of the same kind of model that were trained on some of its training domains, and each of
-    these that they left out.
+def find_candidates(runs: Path, known: Known) -> Iterator[tuple[RunFolder, RunResult, str]]:
+    """Yields runs of the same kind of model that were trained on some of its training domains, with
+    their results, and each of these domains that they left out.
 
     A run that was trained on anything else, or a domain that the model was not trained on, is none:
     it may know labels of the very images that are asked about.
@@ -193,7 +185,7 @@ def find_candidates(runs: Path, known: Known) -> Iterator[Candidate]:
         measured = result.view(result.selection, "out_of_domain")
         for domain in result.unseen_domains:
             if domain in known.domains and domain in measured:
-                yield Candidate(folder, result, domain)
+                yield folder, result, domain
 
 
 def _finished(runs: Path) -> Iterator[tuple[RunFolder, RunResult]]:

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import hmac
 import ipaddress
-import json
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ from typing import Any
 import h11
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -76,7 +76,10 @@ class Guard:
             if refused is None:
                 await self._app(scope, exchange.receive, exchange.send)
             else:
-                await exchange.refuse(*refused)
+                status, problem = refused
+                login = {"www-authenticate": "Bearer"} if status == 401 else None
+                answer = JSONResponse({"problem": problem}, status, login)
+                await answer(scope, exchange.receive, exchange.send)
         except Exception:  # the application has already answered with 500
             _logger.exception("a request failed")
         path = scope["path"] if scope["path"] in self._paths else "other"
@@ -128,17 +131,6 @@ class _Exchange:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)
-
-    async def refuse(self, status: int, problem: str) -> None:
-        body = json.dumps({"problem": problem}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        if status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
     async def _discard(self) -> None:
         """Read what is left of a refused request, within bounds: a client that is still sending
