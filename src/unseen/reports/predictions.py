@@ -1,10 +1,10 @@
 """Predictions as text, row by row: any number of them passes through in little memory. No torch."""
 
 import csv
+import io
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
@@ -19,6 +19,11 @@ class Row(NamedTuple):
     """By training domain; empty where the model has none, or the domain was known."""
     disagreement: float | None
 
+    @property
+    def guesses(self) -> list[Guess]:
+        """The classes that come first, and the first class in each domain's opinion."""
+        return [*self.top, *(opinion[0] for opinion in self.opinions.values())]
+
 
 class Columns(NamedTuple):
     """What all rows have in common."""
@@ -31,91 +36,64 @@ class Columns(NamedTuple):
     """Of the longest name, as those of the images."""
 
 
-class Writer(ABC):
-    def __init__(self, file: TextIO, columns: Columns) -> None:
-        self._file = file
-        self._columns = columns
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Before the first row."""
-
-    @abstractmethod
-    def write(self, row: Row) -> None:
-        """One row, at once."""
-
-    def end(self) -> None:
-        """After the last row."""
-        self._file.flush()
-
-
-class CsvWriter(Writer):
-    """One line an image; of each domain's opinion the first class."""
-
-    def begin(self) -> None:
-        self._csv = csv.writer(self._file, lineterminator="\n")
-        ranks = range(1, self._columns.top + 1)
-        top = [name for rank in ranks for name in (f"class_{rank}", f"probability_{rank}")]
-        domains = self._columns.domains
-        own = [name for d in domains for name in (f"{d}_class", f"{d}_probability")]
-        self._csv.writerow(["image", *top, *own, *(["disagreement"] if domains else [])])
-
-    def write(self, row: Row) -> None:
-        guesses = [*row.top, *(opinion[0] for opinion in row.opinions.values())]
-        cells = [cell for name, share in guesses for cell in (name, f"{share:.6f}")]
+def to_csv(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
+    """One line an image."""
+    ranks, pair = range(1, columns.top + 1), ("class", "probability")
+    top = [f"{what}_{rank}" for rank in ranks for what in pair]
+    own = [f"{domain}_{what}" for domain in columns.domains for what in pair]
+    yield _csv_line("image", *top, *own, *(["disagreement"] if columns.domains else []))
+    for row in rows:
+        cells = [cell for name, share in row.guesses for cell in (name, f"{share:.6f}")]
         if row.disagreement is not None:
             cells.append(f"{row.disagreement:.6f}")
-        self._csv.writerow([row.image, *cells])
+        yield _csv_line(row.image, *cells)
 
 
-class JsonWriter(Writer):
-    """One array, an object a line, written as it grows."""
+def _csv_line(*cells: str) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()
 
-    def begin(self) -> None:
-        self._file.write("[")
-        self._separator = "\n"
 
-    def write(self, row: Row) -> None:
+def to_json(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
+    """One array, an object a line."""
+    separator = "[\n"
+    for row in rows:
         content: dict[str, object] = {"image": row.image, "top": _objects(row.top)}
         if row.disagreement is not None:
             content["opinions"] = {name: _objects(top) for name, top in row.opinions.items()}
             content["disagreement"] = round(row.disagreement, 6)
-        self._file.write(self._separator + json.dumps(content, ensure_ascii=False))
-        self._separator = ",\n"
-
-    def end(self) -> None:
-        self._file.write("\n]\n")
-        super().end()
-
-
-class TableWriter(Writer):
-    """For people: aligned columns; of each domain's opinion the first class."""
-
-    def begin(self) -> None:
-        guesses = ["most likely", *(f"then {rank}" for rank in range(2, self._columns.top + 1))]
-        domains = self._columns.domains
-        self._line("image", [*guesses, *domains], "disagreement" if domains else "")
-
-    def write(self, row: Row) -> None:
-        guesses = [*row.top, *(opinion[0] for opinion in row.opinions.values())]
-        cells = [f"{name} {share:.1%}" for name, share in guesses]
-        last = "" if row.disagreement is None else f"{row.disagreement:.3f}"
-        self._line(row.image, cells, last)
-
-    def _line(self, image: str, cells: Sequence[str], last: str) -> None:
-        width = self._columns.image_width
-        shown = image if cell_len(image) <= width else "…" + image[1 - width :]
-        wide = max(
-            self._columns.class_width + len(" 100.0%"),
-            len("most likely"),
-            *map(cell_len, self._columns.domains),
-        )
-        columns = [set_cell_size(shown, width), *(set_cell_size(cell, wide) for cell in cells)]
-        self._file.write("  ".join([*columns, last]).rstrip() + "\n")
-
-
-WRITERS: dict[str, type[Writer]] = {"table": TableWriter, "csv": CsvWriter, "json": JsonWriter}
+        yield separator + json.dumps(content, ensure_ascii=False)
+        separator = ",\n"
+    yield "[\n]\n" if separator == "[\n" else "\n]\n"
 
 
 def _objects(guesses: Sequence[Guess]) -> list[dict[str, object]]:
     return [{"class": name, "probability": round(share, 6)} for name, share in guesses]
+
+
+def to_table(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
+    """Aligned columns, for people."""
+    first = ["most likely", *(f"then {rank}" for rank in range(2, columns.top + 1))]
+    widest = (columns.class_width + len(" 100.0%"), len("most likely"))
+    width = max(*widest, *map(cell_len, columns.domains))
+
+    def line(image: str, cells: Sequence[str], last: str) -> str:
+        if cell_len(image) > columns.image_width:
+            image = "…" + image[1 - columns.image_width :]
+        texts = [set_cell_size(image, columns.image_width)]
+        texts += [set_cell_size(cell, width) for cell in cells]
+        return "  ".join([*texts, last]).rstrip() + "\n"
+
+    yield line("image", [*first, *columns.domains], "disagreement" if columns.domains else "")
+    for row in rows:
+        last = "" if row.disagreement is None else f"{row.disagreement:.3f}"
+        yield line(row.image, [f"{name} {share:.1%}" for name, share in row.guesses], last)
+
+
+FORMATS: dict[str, Callable[[Iterable[Row], Columns], Iterator[str]]] = {
+    "table": to_table,
+    "csv": to_csv,
+    "json": to_json,
+}
+"""Each gives the text piece by piece, as rows arrive."""

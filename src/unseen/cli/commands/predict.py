@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     from unseen.data.images import find_images
-    from unseen.reports.predictions import WRITERS
+    from unseen.reports.predictions import FORMATS
     from unseen.serve.predictor import load
 
     for name in ("top", "batch"):
@@ -58,18 +58,20 @@ def run(chosen: argparse.Namespace) -> int:
     console = Console(stderr=True)
     bad = 0
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    with _output(chosen.output) as file, bar:
-        task = bar.add_task("images", total=number)
-        writer = WRITERS[chosen.format](file, columns)
-        writer.begin()
-        for prediction in predictions:
+
+    def rows() -> "Iterator[Row]":
+        nonlocal bad
+        for prediction in bar.track(predictions, total=number, description="images"):
             if prediction.problem is None:
-                writer.write(_row(model, prediction, columns.top))
+                yield _row(model, prediction, columns.top)
             else:
                 bad += 1
                 console.print(prediction.problem, markup=False, highlight=False, soft_wrap=True)
-            bar.advance(task)
-        writer.end()
+
+    with _output(chosen.output) as file, bar:
+        for text in FORMATS[chosen.format](rows(), columns):
+            file.write(text)
+        file.flush()
     if bad:
         console.print(f"{bad} of {number} images were left out", highlight=False)
     return 1 if bad else 0
