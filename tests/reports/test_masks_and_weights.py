@@ -9,7 +9,7 @@ import pytest
 from unseen.reports.figures.axes import Scale, apart
 from unseen.reports.figures.grids import CirclePanel, sorted_units
 from unseen.reports.figures.svg import fitted
-from unseen.reports.page.methods.importance import end_of_phase_1
+from unseen.reports.page.importance import end_of_phase_1
 from unseen.reports.page.pictures import feature_map
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.write import write_report

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from unseen.reports.confusions import shares
-from unseen.reports.page.calibration import pooled_bins, reliability
-from unseen.reports.page.classes import pool
+from unseen.reports.page.classes import pool, reliabilities
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
 from unseen.reports.page.write import write_report
@@ -138,17 +137,16 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, t
     (pooled,) = pool(study, "source")
     assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
     assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
-    (found,) = pooled_bins(study, "source", after=False)
+    (found,) = reliabilities(study, "source", scaled=False)
     assert found.ece == pytest.approx((0.08 + 0.3) / 2)
-    assert not list(pooled_bins(study, "source", after=True))
-    bins = list(reliability(found.bins))
-    assert bins == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
+    assert not list(reliabilities(study, "source", scaled=True))
+    assert list(found.points) == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
     tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
     assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
 
 
 def test_calibration_before_and_after_in_and_out_of_domain(make_run, tmp_path) -> None:
-    """Of a run with a temperature, and of one of an earlier version."""
+    """Of a run with a temperature, and of one without."""
 
     def domain(before: float, after: float | None) -> DomainResult:
         bins = [
@@ -173,8 +171,6 @@ def test_calibration_before_and_after_in_and_out_of_domain(make_run, tmp_path) -
     assert before[:2] == [["method", "sketch", "in domain"], ["aggregate", "30.0", "15.0"]]
     after = tables.found["Expected calibration error after temperature scaling", "source"]
     assert after[:2] == [["method", "sketch", "in domain"], ["aggregate", "20.0", "3.0"]]
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "1 run of an earlier version has no temperature: left out." in page
 
 
 def test_a_class_without_images_has_no_share() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.reports.page.published import published_section
+from unseen.reports.page.accuracy import published_section
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.write import write_report

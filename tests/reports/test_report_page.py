@@ -12,15 +12,13 @@ from tests.work import counted
 
 from unseen.errors import SettingsError, UnseenError
 from unseen.reports.figures.axes import Axis
-from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel
+from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel, thinned
 from unseen.reports.figures.figure import Figure, Key, write_figures
 from unseen.reports.figures.grids import CirclePanel, HeatPanel, Picture, SheetPanel, StripPanel
 from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
-from unseen.reports.page.look import thinned
 from unseen.reports.page.runs import load_runs
 from unseen.reports.page.studies import make_studies
-from unseen.reports.page.watch import watch
-from unseen.reports.page.write import write_report
+from unseen.reports.page.write import watch, write_report
 
 HOSTILE = "<script>alert('domain')</script>"
 LOG = [{"step": s, "loss": 2 / s, "accuracy": 0.5, "lr": 0.1} for s in range(1, 200)]

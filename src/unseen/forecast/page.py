@@ -13,8 +13,16 @@ from unseen.reports.figures.axes import Axis
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import HeatPanel, Picture, SheetPanel
 from unseen.reports.figures.rows import DotPanel, DotRow, Mark
-from unseen.reports.page.look import page_cells
-from unseen.reports.page.parts import Fold, Note, PageCell, PageRow, PageTable, Part, Section
+from unseen.reports.page.parts import (
+    Fold,
+    Note,
+    PageCell,
+    PageRow,
+    PageTable,
+    Part,
+    Section,
+    page_cells,
+)
 from unseen.reports.rendering import render_page, write_whole
 
 _TEMPLATE = Path(__file__).with_name("forecast.html")

@@ -41,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from unseen.reports.page.watch import watch
-    from unseen.reports.page.write import write_report
+    from unseen.reports.page.write import watch, write_report
 
     console = Console()
     folder = chosen.output or chosen.runs / "report"

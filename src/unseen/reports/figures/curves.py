@@ -1,6 +1,7 @@
 """Curves over training steps, and clouds of points."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from unseen.reports.figures import svg
-from unseen.reports.figures.axes import Axis, Scale, short
+from unseen.reports.figures.axes import Axis, Scale, short, spanning
 from unseen.reports.figures.figure import Key
 from unseen.reports.figures.svg import WIDTH, Drawing
 
@@ -16,15 +17,38 @@ _HEIGHT = 196
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, WIDTH - 10, 8, _HEIGHT - 34
 _TOLD = 12  # lines that the description of a panel names
 
+Points = tuple[tuple[float, float], ...]
+
 
 class Line(NamedTuple):
     label: str
     color: int
-    points: tuple[tuple[float, float], ...]
+    points: Points
     dashed: bool = False
     tags: tuple[str, ...] = ()
     half_widths: tuple[float | None, ...] = ()
     """Of the points' intervals, one for each; empty: none has one."""
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
+    """Evenly spaced records, the first and the last among them; more cannot be seen."""
+    if len(points) <= most:
+        return tuple(points)
+    last = len(points) - 1
+    return tuple(points[round(i * last / (most - 1))] for i in range(most))
+
+
+def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
+    """One pair for all panels; a loss that explodes does not press the others flat."""
+    points = [point for line in lines for point in line.points]
+    if not points:
+        return Axis(0, 1, "step"), Axis(0, 1)
+    values = sorted(value for _, value in points)
+    shares = values[0] >= 0 and values[-1] <= 1
+    trimmed = values[: max(1, math.ceil(0.98 * len(values)))]
+    high = values if values[-1] < 4 * max(trimmed[-1], 1e-9) else trimmed
+    y = spanning(high, floor=0.0 if values[0] >= 0 and not shares else None)
+    return Axis(0, max(max(step for step, _ in points), 1), "step"), y
 
 
 @dataclass(frozen=True)

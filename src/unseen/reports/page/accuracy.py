@@ -1,17 +1,31 @@
 """The tables, and the results at a glance: accuracy by domain, differences, worst domain, gap."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from unseen.reports.figures.axes import Axis, spanning
-from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.figure import Figure, Panel
 from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
-from unseen.reports.formats import cell_text, estimate_text
+from unseen.reports.formats import MISSING, cell_text, estimate_text, to_csv, to_latex, to_markdown
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.conclusion import Ranked, over_domains, ranking
-from unseen.reports.page.look import capital, method_row, number, percent
-from unseen.reports.page.parts import Note, PageCell, PageTable, Part, Section, result_table
+from unseen.reports.page.parts import (
+    Download,
+    Fold,
+    Note,
+    PageCell,
+    PageRow,
+    PageTable,
+    Part,
+    Section,
+    capital,
+    number,
+    page_cells,
+)
 from unseen.reports.page.studies import Study
-from unseen.reports.tables import Cell, Column, Table, overall_by_seed
+from unseen.reports.published import CAUTION, by_source, published_on
+from unseen.reports.tables import Cell, Column, Row, Table, overall_by_seed
+from unseen.results.result import VIEWS
 from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
 Gaps = Mapping[MethodKey, Estimate | None]
@@ -21,7 +35,7 @@ Differences = dict[str, list[tuple[MethodKey, Estimate]]]
 
 def tables_section(study: Study) -> Section:
     tables = [table for rule in study.rules for table in study.tables(rule)]
-    parts: list[Part] = [result_table(table, _looks(study, table)) for table in tables]
+    parts: list[Part] = [_result_table(study, table) for table in tables]
     return Section(
         "tables",
         "Results",
@@ -31,12 +45,71 @@ def tables_section(study: Study) -> Section:
     )
 
 
+def _result_table(study: Study, table: Table) -> PageTable:
+    keys = [(row.method, row.backbone) for row in table.rows]
+    rows = [
+        PageRow(_cells(table, row), study.tags(key), study.color(key))
+        for row, key in zip(table.rows, keys, strict=True)
+    ]
+    foot = () if table.always_largest is None else (PageRow(_cells(table, table.always_largest)),)
+    stem = f"{table.view}_{table.rule}"
+    downloads = tuple(
+        Download(label, stem + suffix, f"data:{kind};charset=utf-8,{quote(render(table))}")
+        for label, suffix, kind, render in (
+            ("CSV", ".csv", "text/csv", to_csv),
+            ("Markdown", ".md", "text/markdown", to_markdown),
+            ("LaTeX", ".tex", "application/x-tex", to_latex),
+        )
+    )
+    title = VIEWS[table.view].table_title(table.metric)
+    header = ("method", *(column.name for column in table.columns))
+    return PageTable(title, header, tuple(rows), table.notes, table.rule, downloads, foot)
+
+
+def _cells(table: Table, row: Row) -> tuple[PageCell, ...]:
+    cells = [PageCell(row.name, row.name)]
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        if cell is None or cell.estimate is None:
+            cells.append(PageCell("" if cell is None else MISSING))
+            continue
+        tip = f"{row.name}, {column.name}"
+        if row is not table.always_largest:
+            tip += f": n = {cell.estimate.n} of {cell.planned}"
+        text = cell_text(cell, column).replace("-", "−")
+        cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
+    return tuple(cells)
+
+
+def published_section(study: Study) -> Section | None:
+    """What others have published on the same dataset; only beside results with one domain held out
+    and nothing of it seen, which these are."""
+    if study.setting != "generalization" or study.number_unseen != 1:
+        return None
+    tables = []
+    for (source, rule), numbers in by_source(published_on(study.dataset)).items():
+        rows = tuple(
+            PageRow(page_cells(each.method, each.backbone, PageCell(each.text, each.accuracy)))
+            for each in numbers
+        )
+        chosen = f"chosen by rule {rule}" if rule else "selection rule not said"
+        header = ("method", "backbone", "out of domain, published")
+        tables.append(PageTable(f"Published: {chosen}", header, rows, (source,)))
+    if not tables:
+        return None
+    return Section(
+        "published",
+        "Published numbers",
+        "What papers and other toolkits report on this dataset.",
+        (Note(CAUTION), Fold("Tables, by source and selection rule", tuple(tables))),
+    )
+
+
 def comparison_section(study: Study) -> Section | None:
     parts: list[Part] = []
     for rule in study.rules:
-        tables = [table for table in study.tables(rule) if table.view == "out_of_domain"]
-        if tables:
-            parts.append(_bars(study, rule, tables[0]))
+        table = next((each for each in study.tables(rule) if each.view == "out_of_domain"), None)
+        if table is not None:
+            parts.append(_bars(study, rule, table))
             parts += _differences(study, rule)
             parts += _gaps(study, rule)
     if not parts:
@@ -49,11 +122,6 @@ def comparison_section(study: Study) -> Section | None:
     )
 
 
-def _looks(study: Study, table: Table) -> list[tuple[int, tuple[str, ...]]]:
-    rows = [(row.method, row.backbone) for row in table.rows]
-    return [(study.color(row), study.tags(row)) for row in rows]
-
-
 def _bars(study: Study, rule: str, table: Table) -> Figure:
     numbers = study.numbers(rule, "out_of_domain")
     panels = []
@@ -62,18 +130,18 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
             continue
         bars = []
         for row in table.rows:
-            key, cell = (row.method, row.backbone), row.cells[place]
-            by_column = numbers[key]
+            key = (row.method, row.backbone)
             overall = column.quantity == "overall"
-            seeds = overall_by_seed(by_column, study.seeds) if overall else by_column[column.name]
-            bars.append(_bar(study, key, cell, column, tuple(seeds.values())))
-        panels.append(BarPanel(column.name, tuple(bars), percent(study)))
+            seeds = overall_by_seed(numbers[key], study.seeds) if overall else None
+            points = tuple((numbers[key][column.name] if seeds is None else seeds).values())
+            bars.append(_bar(study, key, row.cells[place], column, points))
+        panels.append(BarPanel(column.name, tuple(bars), study.percent))
     measure = capital(study.measure)
     about = f"{measure} on the domain that was held out, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
     title = f"{measure} by held-out domain"
-    return Figure(f"accuracy_{rule}", title, about, tuple(panels), (), rule)
+    return Figure(f"accuracy_{rule}", title, about, tuple(panels), rule=rule)
 
 
 def _bar(
@@ -136,7 +204,8 @@ def _difference_figure(study: Study, rule: str, panels: Differences) -> Figure:
         DotPanel(name, tuple(_difference_row(study, *each) for each in rows), axis, zero=True)
         for name, rows in panels.items()
     )
-    return Figure(f"differences_{rule}", "Difference to the baseline", about, drawn, (), rule)
+    name = f"differences_{rule}"
+    return Figure(name, "Difference to the baseline", about, drawn, rule=rule)
 
 
 def _difference_row(study: Study, row: MethodKey, value: Estimate) -> DotRow:
@@ -163,17 +232,16 @@ def _gap_table(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Pag
     for each in ranked:
         domain, worst = worst_domain(each.by_column)
         gap = gaps[each.row]
-        inside = None if gap is None else each.overall.mean + gap.mean
         numbers = (
             _cell(each.overall),
             PageCell(f"{worst:.1f} ({domain})", worst),
-            number(inside, ".1f"),
+            number(None if gap is None else each.overall.mean + gap.mean, ".1f"),
             None if gap is None else _cell(gap),
         )
-        rows.append(method_row(study, each.row, each.name, *numbers))
+        rows.append(study.table_row(each.row, each.name, *numbers))
     header = ("method", "out of domain", "worst unseen domain", "in domain", "gap (in − out)")
     note = "Percent; over the seeds that all methods have; the gap is paired by seed."
-    return PageTable("Worst domain and gap", header, tuple(rows), (note,), (), rule)
+    return PageTable("Worst domain and gap", header, tuple(rows), (note,), rule)
 
 
 def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Figure:
@@ -189,19 +257,16 @@ def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Fi
         domain, worst = worst_domain(each.by_column)
         worst_bars.append(Bar(*look, worst, None, (), f"{worst:.1f} {domain}", tags))
         dots.append(DotRow(*look, tuple(marks), "", tags))
-    values = [mark.value for row in dots for mark in row.marks]
-    measured = spanning(values, percent(study).label)
-    panels: list[BarPanel | DotPanel] = [
-        DotPanel("in domain and out of domain", tuple(dots), measured),
-    ]
+    measured = spanning((mark.value for row in dots for mark in row.marks), study.percent.label)
+    panels: list[Panel] = [DotPanel("in domain and out of domain", tuple(dots), measured)]
     if gap_bars:
         most = max(max((bar.value or 0) + (bar.half_width or 0) for bar in gap_bars), 1.0)
         axis = Axis(0, most * 1.05, "percentage points")
         panels.append(BarPanel("gap: in minus out", tuple(gap_bars), axis))
-    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), percent(study)))
+    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), study.percent))
     about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
     about += "between them is the price of a domain that was not trained on."
-    return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), (), rule)
+    return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), rule=rule)
 
 
 def _cell(value: Estimate) -> PageCell:

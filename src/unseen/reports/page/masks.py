@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from unseen.reports.figures.axes import Axis, apart, spanning
-from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.curves import CurvePanel, Line, thinned
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import HeatPanel, StripPanel, number_texts
 from unseen.reports.gather import MethodKey
-from unseen.reports.page.look import domain_color, domain_legend, thinned
 from unseen.reports.page.parts import Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
-from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import safe_name
 
 _SITE = "mask."
@@ -59,7 +57,7 @@ def _strips(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
             f"{run.column} unseen, {name.removeprefix(_SITE)}", run.training_domains, probs > 0.5
         )
         for run in study.first_runs(runs)
-        for name, probs in read_arrays_if_whole(run.folder.arrays).items()
+        for name, probs in run.arrays().items()
         if name.startswith(_SITE)
     )
     return Figure(
@@ -115,7 +113,7 @@ def _kept(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
         "Share of a site's units that a domain keeps. Solid: mean probability (soft); dashed: "
         f"share above one half (hard). {_which(study)}",
         drawn,
-        domain_legend(study),
+        tuple(Key(domain, study.domain_color(domain), "line") for domain in study.domains),
     )
 
 
@@ -128,7 +126,7 @@ def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
     lines = tuple(
         Line(
             f"{domain}, {kind}",
-            domain_color(study, domain),
+            study.domain_color(domain),
             thinned([(step, kept[domain][kind]) for step, kept in logged]),
             dashed=kind == "hard",
         )

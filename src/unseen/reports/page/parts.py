@@ -1,14 +1,10 @@
 """What sections of the page are made of; the templates know how each part looks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import quote
 
 from unseen.reports.figures.figure import Figure
-from unseen.reports.formats import MISSING, cell_text, to_csv, to_latex, to_markdown
-from unseen.reports.tables import Row, Table
-from unseen.results.result import VIEWS
+from unseen.reports.formats import MISSING
 
 
 class PageCell(NamedTuple):
@@ -20,6 +16,8 @@ class PageCell(NamedTuple):
 
 
 class PageRow(NamedTuple):
+    """A row is hidden with any of its `tags`; `color` is a place in the palette."""
+
     cells: tuple[PageCell, ...]
     tags: tuple[str, ...] = ()
     color: int | None = None
@@ -37,8 +35,8 @@ class PageTable:
     header: tuple[str, ...]
     rows: tuple[PageRow, ...]
     notes: tuple[str, ...] = ()
-    downloads: tuple[Download, ...] = ()
     rule: str | None = None
+    downloads: tuple[Download, ...] = ()
     foot: tuple[PageRow, ...] = ()
     """Rows that stay below the others however these are sorted."""
 
@@ -46,7 +44,6 @@ class PageTable:
 @dataclass(frozen=True)
 class Note:
     text: str
-    rule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,6 @@ class Fold:
     title: str
     parts: "tuple[Part, ...]"
     open: bool = False
-    rule: str | None = None
 
 
 Part = Figure | PageTable | Note | Code | Fold
@@ -78,46 +74,19 @@ class Section:
     parts: tuple[Part, ...]
 
 
-def result_table(table: Table, colors: Sequence[tuple[int, tuple[str, ...]]]) -> PageTable:
-    """A table of results with its downloads; `colors` are colour and tags of each row."""
-    rows = [
-        PageRow(_cells(table, row), tags, color)
-        for row, (color, tags) in zip(table.rows, colors, strict=True)
-    ]
-    foot = () if table.always_largest is None else (table.always_largest,)
-    return PageTable(
-        VIEWS[table.view].table_title(table.metric),
-        ("method", *(column.name for column in table.columns)),
-        tuple(rows),
-        table.notes,
-        _downloads(table),
-        table.rule,
-        tuple(PageRow(_cells(table, row)) for row in foot),
-    )
-
-
-def _cells(table: Table, row: Row) -> tuple[PageCell, ...]:
-    cells = [PageCell(row.name, row.name)]
-    for column, cell in zip(table.columns, row.cells, strict=True):
-        if cell is None or cell.estimate is None:
-            cells.append(PageCell("" if cell is None else MISSING))
-            continue
-        tip = f"{row.name}, {column.name}"
-        if row is not table.always_largest:
-            tip += f": n = {cell.estimate.n} of {cell.planned}"
-        text = cell_text(cell, column).replace("-", "−")
-        cells.append(PageCell(text, cell.estimate.mean, cell.best, tip))
-    return tuple(cells)
-
-
-def _downloads(table: Table) -> tuple[Download, ...]:
-    stem = f"{table.view}_{table.rule}"
-    kinds = {
-        "CSV": (".csv", "text/csv", to_csv),
-        "Markdown": (".md", "text/markdown", to_markdown),
-        "LaTeX": (".tex", "application/x-tex", to_latex),
-    }
+def page_cells(*values: PageCell | str | int | None) -> tuple[PageCell, ...]:
     return tuple(
-        Download(label, stem + suffix, f"data:{kind};charset=utf-8,{quote(render(table))}")
-        for label, (suffix, kind, render) in kinds.items()
-    )
+        value if isinstance(value, PageCell) else
+        PageCell(MISSING) if value is None else PageCell(str(value), value)
+        for value in values
+    )  # fmt: skip
+
+
+def number(value: float | None, text: str) -> PageCell | None:
+    """`number(0.5, ".1f")`; None stays None."""
+    return None if value is None else PageCell(format(value, text), value)
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[0].upper() + text[1:]

@@ -2,13 +2,13 @@
 its features. Of several seeds the lowest is shown."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
 from unseen.reports.figures.curves import Cloud, ScatterPanel
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import Picture, SheetPanel
-from unseen.reports.page.look import domain_color
 from unseen.reports.page.parts import Fold, Note, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
@@ -25,10 +25,10 @@ Arrays = Mapping[str, np.ndarray]
 def mistake_sheets(study: Study) -> list[Part]:
     """One sheet for each method and held-out domain."""
     runs = study.first_runs([run for run in study.runs if run.result is not None])
-    sheets: list[Part] = []
-    for run in runs[:MOST_SHEETS]:
-        for figure in _sheets(study, run):
-            sheets.append(Fold(figure.title, (figure,), open=not sheets))
+    figures = (figure for run in runs[:MOST_SHEETS] for figure in _sheets(study, run))
+    sheets: list[Part] = [
+        Fold(figure.title, (figure,), open=place == 0) for place, figure in enumerate(figures)
+    ]
     if len(runs) > MOST_SHEETS:
         sheets.append(Note(f"Mistakes of {len(runs) - MOST_SHEETS} more runs are not shown."))
     return sheets
@@ -38,16 +38,15 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
     arrays = read_arrays_if_whole(run.folder.pictures)
     if "mistakes/images" not in arrays or run.result is None:
         return
-    domains = [str(name) for name in arrays["domains"]]
     for number in np.unique(arrays["mistakes/domain"]):
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
         classes = (*run.result.classes, OTHER_CLASSES)
         pictures = tuple(_picture(arrays, int(row), classes) for row in chosen)
-        domain = domains[number]
+        domain = str(arrays["domains"][number])
         yield Figure(
             f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
             f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}",
-            f"True class → the model's answer and its confidence. Rule: {run.rule}.",
+            f"True class → the model's prediction and its confidence. Rule: {run.rule}.",
             (SheetPanel("", pictures),),
             wide=True,
         )
@@ -55,21 +54,18 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
 
 def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
     true = classes[arrays["mistakes/true"][row]]
-    called = classes[arrays["mistakes/predicted"][row]]
+    predicted = classes[arrays["mistakes/predicted"][row]]
     confidence = float(arrays["mistakes/confidence"][row])
-    caption = f"{true} → {called} {100 * confidence:.0f}\N{NO-BREAK SPACE}%"
+    caption = f"{true} → {predicted} {100 * confidence:.0f}\N{NO-BREAK SPACE}%"
     name = arrays["mistakes/name"][row]
-    told = f"{name}: {true}, called {called} with {confidence:.1%} confidence"
-    return Picture(arrays["mistakes/images"][row], caption, told)
+    description = f"{name}: {true}, predicted as {predicted} with {confidence:.1%} confidence"
+    return Picture(arrays["mistakes/images"][row], caption, description)
 
 
 def features_section(study: Study) -> Section | None:
-    parts: list[Part] = []
-    for run in study.first_runs(study.runs):
-        figure = _map(study, run) if len(parts) < MOST_MAPS else None
-        if figure is not None:
-            parts.append(Fold(figure.title, (figure,), open=not parts))
-    if not parts:
+    figures = (_map(study, run) for run in study.first_runs(study.runs))
+    drawn = list(islice((figure for figure in figures if figure is not None), MOST_MAPS))
+    if not drawn:
         return None
     return Section(
         "features",
@@ -77,7 +73,7 @@ def features_section(study: Study) -> Section | None:
         "Inputs of the last layer, by their two main axes (PCA). Hollow: images of the unseen "
         "domain. A method that generalises puts an unseen image next to its class, not next to its "
         "domain.",
-        tuple(parts),
+        tuple(Fold(each.title, (each,), open=place == 0) for place, each in enumerate(drawn)),
     )
 
 
@@ -91,23 +87,22 @@ def _map(study: Study, run: Run) -> Figure | None:
     labels = max(len(run.result.classes), int(arrays["features/label"].max()) + 1)
     classes = (*run.result.classes, OTHER_CLASSES)[:labels]
     named = tuple(Key(name, c % 12, "dot") for c, name in enumerate(classes))
-    by_class = ScatterPanel(
-        "coloured by class",
-        _by_class(run, arrays, places, classes),
-        named if len(named) <= _LEGIBLE else (),
-    )
+    by_class = _by_class(run, arrays, places, classes)
     return Figure(
         f"features_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(run.column)}",
         f"{study.row_name(run.row)}, {run.column} unseen, seed {run.seed}",
         "",
-        (ScatterPanel("coloured by domain", by_domain, domains), by_class),
+        (
+            ScatterPanel("coloured by domain", by_domain, domains),
+            ScatterPanel("coloured by class", by_class, named if len(named) <= _LEGIBLE else ()),
+        ),
     )
 
 
 def _by_domain(study: Study, run: Run, arrays: Arrays, places: np.ndarray) -> tuple[Cloud, ...]:
     own = arrays["features/domain"]
     return tuple(
-        Cloud(name, domain_color(study, name), places[own == d], name in run.unseen_domains)
+        Cloud(name, study.domain_color(name), places[own == d], name in run.unseen_domains)
         for d, name in enumerate(map(str, arrays["domains"]))
         if name in study.domains and (own == d).any()
     )

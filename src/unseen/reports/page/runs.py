@@ -2,35 +2,40 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from unseen.atomic import read_json
 from unseen.errors import UnseenError
 from unseen.reports.gather import MethodKey, column_name
+from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import RunFolder, find_runs, read_run_list
-from unseen.results.result import Merged, RunResult, labelled_bound
+from unseen.results.result import RunResult, labelled_bound
 from unseen.settings.experiment import Metric
 from unseen.settings.recipes import flattened
 
-_ONE_STUDY = ("seed", "data.unseen_domain", "data.training_domains", "data.root", "data.cache")
+_ONE_STUDY = ("seed", "recipe", "data.unseen_domain", "data.training_domains", "data.root")
+_ONE_STUDY += ("data.cache",)
 """Settings in which the runs of one method may differ and still fill one row of a table."""
+_MOST_NAMED = 2  # settings in a row's name; forms that differ in more are numbered
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder; `label` is its method's name, or tells apart two forms of one method."""
+    """One run folder; `label` is its recipe's name, or tells apart two forms of one recipe."""
 
     folder: RunFolder
     settings: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
     result: RunResult | None
     label: str
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    timing: Mapping[str, Any] = field(default_factory=dict)
-    images: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any]
+    timing: Mapping[str, Any]
+    images: Mapping[str, Any]
     place: int = 0
     """Of its row, where a list of runs names the rows."""
 
@@ -56,22 +61,19 @@ class Run:
 
     @property
     def unseen_domains(self) -> tuple[str, ...]:
-        known = self.result.unseen_domains if self.result else self.images.get("unseen_domains")
-        return tuple(known or self.settings["data"]["unseen_domain"])
+        return self._domains("unseen_domains", "unseen_domain")
 
     @property
     def training_domains(self) -> tuple[str, ...]:
-        known = self.result.training_domains if self.result else self.images.get("training_domains")
-        return tuple(known or self.settings["data"]["training_domains"])
+        return self._domains("training_domains", "training_domains")
+
+    def _domains(self, name: str, setting: str) -> tuple[str, ...]:
+        known = getattr(self.result, name) if self.result else self.images.get(name)
+        return tuple(known or self.settings["data"][setting])
 
     @property
     def column(self) -> str:
         return column_name(self.unseen_domains)
-
-    @property
-    def merged(self) -> Merged | None:
-        """What it was merged from, if it was not trained."""
-        return self.result.merged if self.result else None
 
     @property
     def upper_bound(self) -> bool:
@@ -103,6 +105,10 @@ class Run:
         chosen = [record for record in self.evaluations if record["step"] == step]
         return (chosen or self.evaluations)[-1].get("statistics") or {}
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What its method handed over; empty without a whole file."""
+        return read_arrays_if_whole(self.folder.arrays)
+
 
 class Problem(NamedTuple):
     """A run that cannot be read, and why."""
@@ -114,7 +120,8 @@ class Problem(NamedTuple):
 def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
     """Every run below a folder; one that is damaged is named, and does not hide the others."""
     runs, problems = [], []
-    rows = _rows(folder)
+    listed = read_run_list(folder)
+    rows = dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
     order = list(dict.fromkeys(rows.values()))
     for each in find_runs(folder):
         try:
@@ -128,38 +135,23 @@ def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
     return runs, problems
 
 
-def _rows(folder: Path) -> dict[Path, str]:
-    """What a list of runs calls the rows that they belong to; empty where it does not say."""
-    listed = read_run_list(folder)
-    return dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
-
-
 def _load(folder: RunFolder) -> Run:
     settings = folder.read_settings()
-    result = folder.read_result() if folder.finished else None
-    run = Run(
-        folder,
-        settings,
-        folder.read_metrics(),
-        result,
-        result.label if result else _planned_label(settings),
-        environment=_if_there(folder.environment),
-        timing=_if_there(folder.timing),
-        images=_if_there(folder.data),
+    if folder.finished:
+        result = folder.read_result()
+        label = result.label
+    else:
+        result, label = None, settings.get("recipe") or settings["method"]["name"]
+        if settings["data"].get("train_on_unseen"):
+            label = labelled_bound(label)
+    environment, timing, images = (
+        read_json(path) if path.is_file() else {}
+        for path in (folder.environment, folder.timing, folder.data)
     )
+    run = Run(folder, settings, folder.read_metrics(), result, label, environment, timing, images)
     if not all((run.backbone, run.rule)) or run.column is None or run.seed is None:
         raise UnseenError(f"{folder.settings} lacks a setting")
     return run
-
-
-def _planned_label(settings: Mapping[str, Any]) -> str:
-    """Of a run without a result yet."""
-    method = settings["method"]["name"]
-    return labelled_bound(method) if settings["data"].get("train_on_unseen") else method
-
-
-def _if_there(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
 
 
 def with_labels(runs: Iterable[Run]) -> list[Run]:
@@ -171,21 +163,24 @@ def with_labels(runs: Iterable[Run]) -> list[Run]:
 
 
 def _name_apart(runs: list[Run]) -> list[Run]:
+    """`dmg overlap_weight=0.1`; by number where forms differ in more than a line has room for."""
     if not _clash(runs):
         return runs
-    flat = {run.name: flattened(run.settings) for run in runs}
-    keys = sorted({key for settings in flat.values() for key in settings} - set(_ONE_STUDY))
-    varying = [
-        key
-        for key in keys
-        if not key.startswith("devices.")
-        and len({str(settings.get(key)) for settings in flat.values()}) > 1
+    flat = [flattened(run.settings) for run in runs]
+    keys = sorted({key for settings in flat for key in settings} - set(_ONE_STUDY))
+    keys = [key for key in keys if not key.startswith("devices.")]
+    varying = [key for key in keys if len({str(settings.get(key)) for settings in flat}) > 1]
+    forms = [
+        " ".join(f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying)
+        for settings in flat
     ]
-    named = []
-    for run in runs:
-        settings = flat[run.name]
-        parts = [f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying]
-        named.append(replace(run, label=" ".join([run.label, *parts])))
+    if len(varying) > _MOST_NAMED:
+        order = list(dict.fromkeys(forms))
+        forms = [str(order.index(form) + 1) for form in forms]
+    named = [
+        replace(run, label=f"{run.label} {form}".strip())
+        for run, form in zip(runs, forms, strict=True)
+    ]
     if _clash(named):
         named = [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
     return named

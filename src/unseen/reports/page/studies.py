@@ -7,7 +7,10 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.figure import Key
 from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
+from unseen.reports.page.parts import PageCell, PageRow, page_cells
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
 from unseen.results.result import RunResult, View
@@ -25,7 +28,7 @@ class Study:
     """In the order of the tables: by method as in the catalog, held-out domain and seed."""
     main_rule: str
     metric: Metric
-    """That is shown. What the checkpoints were chosen by may be another one."""
+    """The metric that is shown; checkpoints may have been chosen by another one."""
 
     @property
     def title(self) -> str:
@@ -44,7 +47,7 @@ class Study:
         return METRICS[self.metric]
 
     def meaning(self, rule: str) -> str:
-        """Of a selection rule."""
+        """What a selection rule does, in words."""
         first = self.runs[0].metric
         alike = all(run.metric == first for run in self.runs)
         return meaning(rule, first if alike else None)
@@ -74,7 +77,7 @@ class Study:
         return tuple(sorted({run.seed for run in self.runs}))
 
     def first_runs(self, runs: Iterable[Run]) -> list[Run]:
-        """Of each held-out domain and row the run with the lowest seed, in the tables' order."""
+        """For each held-out domain and row the run with the lowest seed, in the tables' order."""
         first = {(run.column, run.row): run for run in sorted(runs, key=lambda run: -run.seed)}
         return [first[place] for place in product(self.columns, self.rows) if place in first]
 
@@ -117,6 +120,10 @@ class Study:
     def numbers(self, rule: str, view: View) -> Numbers:
         return gather(self.results, rule, view, self.layout, self.metric)
 
+    @property
+    def percent(self) -> Axis:
+        return Axis(0, 100, f"{self.measure}, %")
+
     def row_name(self, row: MethodKey) -> str:
         several = len({backbone for _, backbone in self.rows}) > 1
         return f"{row[0]} ({row[1]})" if several else row[0]
@@ -128,6 +135,22 @@ class Study:
         """What the run chooser hides it by."""
         own = (f"m{self.rows.index(row)}",)
         return own if seed is None else (*own, f"s{seed}")
+
+    def table_row(
+        self, row: MethodKey, *values: PageCell | str | int | None, seed: int | None = None
+    ) -> PageRow:
+        """A row of a table in the method's colour; it is hidden together with the method."""
+        return PageRow(page_cells(*values), self.tags(row, seed), self.color(row))
+
+    def legend(self, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:
+        """The methods, each by the colour of its lines."""
+        chosen = self.rows if rows is None else rows
+        return tuple(
+            Key(self.row_name(row), self.color(row), "line", self.tags(row)) for row in chosen
+        )
+
+    def domain_color(self, domain: str) -> int:
+        return 1 + self.domains.index(domain) % 11
 
     def _rank(self, column: str) -> tuple[int, str]:
         known = self.domains.index(column) if column in self.domains else len(self.domains)

@@ -1,13 +1,15 @@
-"""Curves of all runs: loss and its parts, accuracy by domain; one panel per held-out domain."""
+"""Curves of all runs: loss and its parts, accuracy by domain; one panel per held-out domain. And
+the weights that sample re-weighting trains with."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.axes import Axis
+from unseen.reports.figures.curves import CurvePanel, Line, Points, curve_axes, thinned
 from unseen.reports.figures.figure import Figure
-from unseen.reports.page.look import Points, capital, curve_axes, method_legend, thinned
-from unseen.reports.page.parts import Fold, Part, Section
+from unseen.reports.figures.rows import Bar, BarPanel
+from unseen.reports.page.parts import Fold, PageTable, Part, Section, capital, number
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
@@ -20,34 +22,33 @@ _BY_DOMAIN = ("validation ", "oracle's look at ")
 
 def training_section(study: Study) -> Section | None:
     curves = {run.name: run_curves(run) for run in study.runs}
-    quantities = _ordered(name for own in curves.values() for name in own)
+    quantities = sorted(dict.fromkeys(name for own in curves.values() for name in own), key=_rank)
     figures = {name: _figure(study, curves, name) for name in quantities}
-    drawn = _folded({name: figure for name, figure in figures.items() if figure.panels})
-    if not drawn:
+    parts: list[Part] = [figure for name, figure in figures.items() if _rank(name) != 2]
+    of_losses = tuple(figure for name, figure in figures.items() if _rank(name) == 2)
+    if of_losses:
+        parts.append(Fold("Parts of the losses, and what else methods log", of_losses))
+    if not parts:
         return None
     return Section(
         "training",
         "Training",
         "One line per run; point at a panel to read its values. Validation images come from the "
         "training domains: the unseen domain plays no part.",
-        drawn,
+        tuple(parts),
     )
 
 
-def _folded(figures: Mapping[str, Figure]) -> tuple[Part, ...]:
-    """Loss and accuracies are open; the parts of losses, which only some methods have, fold up."""
-    common = [figure for name, figure in figures.items() if _rank(name) != 2]
-    parts = tuple(figure for name, figure in figures.items() if _rank(name) == 2)
-    if not parts:
-        return tuple(common)
-    return (*common, Fold("Parts of the losses, and what else methods log", parts))
+def _rank(name: str) -> int:
+    """Loss first, then accuracy; the rest as it comes, what evaluations measured last."""
+    return 3 if name.startswith(_BY_DOMAIN) else {"loss": 0, "accuracy": 1}.get(name, 2)
 
 
 def run_curves(run: Run) -> dict[str, Points]:
     """By quantity: what the method logged, then accuracy on each domain's validation images. A
     merged model was not trained."""
     found: dict[str, list[tuple[float, float]]] = {}
-    if run.merged is not None:
+    if run.result is not None and run.result.merged is not None:
         return {}
     for record in run.metrics:
         for name, value in _values(record):
@@ -59,27 +60,18 @@ def run_curves(run: Run) -> dict[str, Points]:
 def _values(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     if "validation" not in record:
         return [(name, value) for name, value in record.items() if name not in _NOT_CURVES]
-    looks = {"validation accuracy, ": record["validation"]}
-    looks |= {
+    measured = {"validation accuracy, ": record["validation"]}
+    measured |= {
         f"validation {name}, ": record.get(f"validation_{metric}") or {}
         for metric, name in METRICS.items()
         if metric != "accuracy"
     }
-    looks["oracle's look at unseen "] = record.get("unseen") or {}
+    measured["oracle's look at unseen "] = record.get("unseen") or {}
     return [
         (prefix + domain, value)
-        for prefix, by_domain in looks.items()
+        for prefix, by_domain in measured.items()
         for domain, value in by_domain.items()
     ]
-
-
-def _ordered(names: Iterable[str]) -> Sequence[str]:
-    """Loss first, then accuracy; the rest as it comes, validation last."""
-    return sorted(dict.fromkeys(names), key=_rank)
-
-
-def _rank(name: str) -> int:
-    return 3 if name.startswith(_BY_DOMAIN) else {"loss": 0, "accuracy": 1}.get(name, 2)
 
 
 def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str) -> Figure:
@@ -98,7 +90,52 @@ def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str)
         for column in study.columns
         if column in lines
     )
-    legend = method_legend(study, dict.fromkeys(run.row for run in logging))
+    legend = study.legend(dict.fromkeys(run.row for run in logging))
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
-    stem = f"curve_{safe_name(name)}"
-    return Figure(stem, capital(title), "", panels, legend)
+    return Figure(f"curve_{safe_name(name)}", capital(title), "", panels, legend)
+
+
+def reweighting_section(study: Study) -> Section | None:
+    """How the weights of source images are spread, and how well domains were told apart."""
+    runs = [run for run in study.runs if run.method == "reweighting"]
+    table = _classifier_table(study, runs)
+    parts: list[Part] = [table] if table.rows else []
+    panels = tuple(panel for run in runs if (panel := _histogram(study, run)) is not None)
+    if panels:
+        about = "Share of the source images by weight; in plain training every weight is 1."
+        parts.append(Figure("reweighting", "Weights of source images", about, panels))
+    if not parts:
+        return None
+    return Section(
+        "reweighting",
+        "Sample re-weighting",
+        "Source images that look like the target count more. A high AUC means that the domains are "
+        "easy to tell apart; a small effective sample, that few images do the training.",
+        tuple(parts),
+    )
+
+
+def _classifier_table(study: Study, runs: list[Run]) -> PageTable:
+    rows = []
+    for run in runs:
+        auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
+        if isinstance(auc, int | float) and isinstance(size, int | float):
+            about = (study.row_name(run.row), run.column, run.seed)
+            numbers = (number(auc, ".3f"), number(size, ",.0f"))
+            rows.append(study.table_row(run.row, *about, *numbers, seed=run.seed))
+    header = ("method", "unseen", "seed", "AUC", "effective sample size")
+    return PageTable("Domain classifier and weights", header, tuple(rows))
+
+
+def _histogram(study: Study, run: Run) -> BarPanel | None:
+    arrays = run.arrays()
+    if not {"histogram_counts", "histogram_edges"} <= set(arrays):
+        return None
+    edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]
+    shares = 100 * counts / max(counts.sum(), 1)
+    bars = tuple(
+        Bar(f"{low:.2f} – {high:.2f}", study.color(run.row), share, None, (), f"{share:.1f}")
+        for low, high, share in zip(edges, edges[1:], shares.tolist(), strict=False)
+    )
+    title = f"{run.column} unseen, seed {run.seed}"
+    return BarPanel(title, bars, Axis(0, max(float(shares.max()), 1.0), "images, %"))

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.curves import CurvePanel, Line, curve_axes
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import CirclePanel
 from unseen.reports.figures.rows import Bar, BarPanel
 from unseen.reports.formats import estimate_text
-from unseen.reports.page.look import capital, curve_axes, percent
-from unseen.reports.page.parts import Fold, Note, Part, Section
+from unseen.reports.page.parts import Fold, Note, Part, Section, capital
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.reports.page.training import run_curves
-from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import safe_name
 from unseen.results.result import VIEWS
 from unseen.results.statistics import estimate
@@ -38,26 +36,30 @@ _OF_DOMAIN = {
 
 
 def importance_section(study: Study) -> Section | None:
-    runs = [run for run in study.runs if run.method == "importance"]
+    runs = _importance_runs(study)
     if not runs:
         return None
     figures = (_by_domain(study, runs), _phases(study, runs))
     parts: list[Part] = [figure for figure in figures if figure.panels]
     folds: list[Fold] = []
     for run in study.first_runs(runs):
-        arrays = read_arrays_if_whole(run.folder.arrays)
-        if arrays:
+        if arrays := run.arrays():
             title = f"{run.label}: {run.column} unseen, seed {run.seed}"
             folds.append(Fold(title, tuple(_grids(run, arrays)), open=not folds))
-    if not parts and not folds:
+    parts += folds
+    if not parts:
         return None
     return Section(
         "importance",
         "Importance masks",
         "The importance of a weight is how far training on the domains moved it from its common "
         "start. Stronger colour: larger; for weights, blue is positive and red negative.",
-        (*parts, *folds),
+        tuple(parts),
     )
+
+
+def _importance_runs(study: Study) -> list[Run]:
+    return [run for run in study.runs if run.method == "importance"]
 
 
 def _phases(study: Study, runs: list[Run]) -> Figure:
@@ -89,12 +91,13 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
 
 def end_of_phase_1(run: Run) -> float:
     """The last step of phase 1; of a run under way, the last that was logged in it."""
-    arrays = read_arrays_if_whole(run.folder.arrays)
+    arrays = run.arrays()
     if "phase_steps" in arrays:
         return float(arrays["phase_steps"][1])
-    logged = (each for each in run.evaluations if each["statistics"].get("phase") == 1)
-    second = any(each["statistics"].get("phase") == 2 for each in run.evaluations)
-    return max((each["step"] for each in logged), default=0) if second else run.steps_done
+    logged = [(each["statistics"].get("phase"), each["step"]) for each in run.evaluations]
+    if not any(phase == 2 for phase, _ in logged):
+        return run.steps_done
+    return max((step for phase, step in logged if phase == 1), default=0)
 
 
 def _by_domain(study: Study, runs: list[Run]) -> Figure:
@@ -110,7 +113,7 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
                 look = (value.mean, value.half_width, points, estimate_text(value))
                 bars.append(Bar(f"{column} unseen", study.color(row), *look))
         if bars:
-            panels.append(BarPanel(study.row_name(row), tuple(bars), percent(study)))
+            panels.append(BarPanel(study.row_name(row), tuple(bars), study.percent))
     about = f"{capital(study.measure)} on the domain that was held out, rule {study.main_rule}."
     return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 
@@ -120,21 +123,14 @@ def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
     if any(max(values.shape, default=0) > LARGEST for values in arrays.values()):
         yield Note(f"Layers larger than {LARGEST} × {LARGEST} show their first rows and columns.")
     stem = f"importance_{safe_name(run.label)}_{safe_name(run.column)}"
-    yield from _grid_figure(arrays, f"{stem}_all", "All domains together", _OF_ALL)
+    figures = {("all", "All domains together"): _OF_ALL}
     for domain in run.training_domains:
         own = {f"{what}/{domain}": title for what, title in _OF_DOMAIN.items()}
-        title = f"Trained on {domain} alone"
-        yield from _grid_figure(arrays, f"{stem}_{safe_name(domain)}", title, own)
-
-
-def _grid_figure(
-    arrays: Arrays, name: str, title: str, quantities: Mapping[str, str]
-) -> Iterator[Figure]:
-    panels = tuple(
-        panel for prefix, named in quantities.items() for panel in _panels(arrays, prefix, named)
-    )
-    if panels:
-        yield Figure(name, title, "", panels)
+        figures[safe_name(domain), f"Trained on {domain} alone"] = own
+    for (name, title), quantities in figures.items():
+        panels = tuple(panel for each in quantities.items() for panel in _panels(arrays, *each))
+        if panels:
+            yield Figure(f"{stem}_{name}", title, "", panels)
 
 
 def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
@@ -154,10 +150,8 @@ def summary_text(studies: Iterable[Study]) -> str:
     """The importance runs in words and numbers, for those who read text; empty without any."""
     lines: list[str] = []
     for study in studies:
-        for run in study.runs:
-            own = run.method == "importance"
-            arrays = read_arrays_if_whole(run.folder.arrays) if own else {}
-            if arrays:
+        for run in _importance_runs(study):
+            if arrays := run.arrays():
                 lines += [*_summary(study, run, arrays), ""]
     return "\n".join(lines)
 
@@ -173,10 +167,7 @@ def _summary(study: Study, run: Run, arrays: Arrays) -> Iterator[str]:
         if values.ndim != 2:
             continue
         shape = " × ".join(map(str, values.shape))
+        told = f"mean {values.mean():.4f}, lowest {values.min():.4f}, highest {values.max():.4f}"
         if name.startswith("mask/"):
-            yield f"  {name} ({shape}): {100 * values.mean():.1f} % important"
-        else:
-            yield (
-                f"  {name} ({shape}): mean {values.mean():.4f}, lowest {values.min():.4f}, "
-                f"highest {values.max():.4f}"
-            )
+            told = f"{100 * values.mean():.1f} % important"
+        yield f"  {name} ({shape}): {told}"
