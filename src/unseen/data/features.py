@@ -125,7 +125,8 @@ class StoredFeatures:
     ) -> None:
         """`values` has a row for each image; maps have their channels last. Each of `copies` has a
         row for each of `copied_rows`: the features of an augmented copy of that image."""
-        self.index, self.values, self.copies = index, values, copies
+        self.index, self.values = index, values
+        self.copied_rows, self.copies = copied_rows, copies
         self._places = np.full(len(index), -1)
         if copied_rows is not None:
             self._places[copied_rows] = np.arange(len(copied_rows))

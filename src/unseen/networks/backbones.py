@@ -16,7 +16,7 @@ _ALEXNET_SMALLEST = 63
 
 
 def build_network(settings: NetworkSettings, n_classes: int) -> Network:
-    """The network that the settings name, with a classifier for `n_classes`."""
+    """Build the network that the settings name, with a classifier for `n_classes`."""
     name = settings.name
     if catalog.is_known("backbone", name) and not name.startswith("timm:"):
         network = catalog.load("backbone", name)(settings, n_classes)
@@ -39,8 +39,8 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def _start_near_zero(head: nn.Module) -> None:
-    """A new classifier first finds all classes equally likely. timm's EfficientNets would start at
-    weights of ±1/√classes, and the first steps would spoil the features that they came with."""
+    """Let a new classifier find all classes equally likely at first. timm's EfficientNets would
+    start at weights of ±1/√classes, and the first steps would spoil their features."""
     for layer in head.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.normal_(layer.weight, std=0.01)
@@ -80,9 +80,9 @@ def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
-    """As first published: a block that halves the picture does so in its first convolution, where
-    torchvision's does it in the second. It then reads every second pixel, so the layer before gives
-    no others, and stored features are four times smaller."""
+    """Build it as first published: a block that halves the picture does so in its first
+    convolution, where torchvision's does it in the second. It then reads every second pixel, so the
+    layer before gives no others, and stored features are four times smaller."""
     from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
 
     original: Any = build(num_classes=n_classes)
@@ -114,7 +114,7 @@ def vit_base(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def timm_network(name: str, settings: NetworkSettings, n_classes: int) -> Network:
-    """Any timm network: EfficientNets and ViTs stage by stage, others as features and head."""
+    """Build a timm network: EfficientNets and ViTs stage by stage, others as features and head."""
     original = _create_timm(name, settings, n_classes, imagenet_weights=settings.pretrained is True)
     network = _timm_stages(original, _timm_input(original, settings))
     if settings.pretrained is True and n_classes != original.pretrained_cfg["num_classes"]:
@@ -142,7 +142,7 @@ def _resnet(original: Any, settings: NetworkSettings) -> Network:
 
 
 def _efficientnet_lite(number: int, settings: NetworkSettings, n_classes: int) -> Network:
-    """As published: pixels are scaled as (pixel - 127) / 128."""
+    """Build it as published: pixels are scaled as (pixel - 127) / 128."""
     original = _create_timm(f"tf_efficientnet_lite{number}", settings, n_classes)
     size = _timm_input(original, settings).image_size
     expects = ImageInput(size, (127 / 255,) * 3, (128 / 255,) * 3)
@@ -218,7 +218,7 @@ def _vit(original: Any, expects: ImageInput) -> Network:
 
 
 def _features_and_head(original: Any, expects: ImageInput) -> Network:
-    """All but the classifier, and the classifier: timm tells where it stands in the network."""
+    """Cut off the classifier: timm says where it stands in the network."""
     path = original.pretrained_cfg.get("classifier")
     head = original.get_submodule(path) if isinstance(path, str) else None
     if not isinstance(head, nn.Linear | nn.Conv2d) or hasattr(original, "head_dist"):

@@ -1,4 +1,4 @@
-"""Batch norm whose statistics stay as they are: for good, or during some extra passes."""
+"""Layers that networks and methods are made of, and batch norm whose statistics stay."""
 
 import math
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from torch.autograd.function import Function
 
 
 class Embed(nn.Module):
-    """All of a timm ViT before its first block: patches, class and register tokens, positions."""
+    """A timm ViT before its first block: patches, class and register tokens, positions."""
 
     def __init__(self, vit: Any) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Embed(nn.Module):
 
 
 class NormPool(nn.Module):
-    """All of a timm ViT between its last block and its classifier."""
+    """A timm ViT between its last block and its classifier."""
 
     def __init__(self, vit: Any) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class MeanPool(nn.Module):
 
     @classmethod
     def in_place_of(cls, pool: Any) -> nn.Module:
-        """Of a timm network's pooling, where that is the mean."""
+        """Return the pooling of a timm network, or this one where it is the mean."""
         return cls() if pool.pool_type == "avg" else pool
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class MeanPool(nn.Module):
 
 
 def convolution(n_in: int, n_out: int) -> nn.Sequential:
-    """A convolution that halves the picture; with group norm, domains share no statistics."""
+    """Return layers that halve the picture; with group norm, domains share no statistics."""
     return nn.Sequential(
         nn.Conv2d(n_in, n_out, 3, padding=1),
         nn.GroupNorm(8, n_out),
@@ -94,7 +94,7 @@ def convolution(n_in: int, n_out: int) -> nn.Sequential:
 
 
 def perceptron(n_in: int, n_out: int, hidden: int, depth: int, dropout: float) -> nn.Sequential:
-    """`depth` hidden layers of the same width; without any, one linear layer."""
+    """Return `depth` hidden layers of the same width; without any, one linear layer."""
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(n_in, hidden), nn.ReLU(), nn.Dropout(dropout)]
@@ -103,12 +103,12 @@ def perceptron(n_in: int, n_out: int, hidden: int, depth: int, dropout: float) -
 
 
 def reverse_gradient(x: Tensor, strength: float) -> Tensor:
-    """The same numbers; their gradient comes back times -strength (Ganin & Lempitsky 2015)."""
+    """Pass numbers on; their gradient comes back times -strength (Ganin & Lempitsky 2015)."""
     return _Reversal.apply(x, strength)  # pyright: ignore[reportReturnType]
 
 
 def reversal_strength(ratio: float, steepness: float) -> float:
-    """2 / (1 + exp(-steepness p)) - 1: from 0 at the beginning towards 1, as p goes from 0 to 1."""
+    """Return 2 / (1 + exp(-steepness p)) - 1: it grows from 0 towards 1 as p goes from 0 to 1."""
     return 2 / (1 + math.exp(-steepness * ratio)) - 1
 
 
@@ -135,8 +135,8 @@ def hold_batch_norm(network: nn.Module) -> None:
 
 @contextmanager
 def statistics_kept(*modules: nn.Module) -> Generator[None]:
-    """Inside, batch norm in training mode still normalises by the batch but records nothing; frozen
-    batch norm goes on as it is. So each network's statistics are those of its own images."""
+    """Let batch norm in training mode normalise by the batch and record nothing; frozen batch norm
+    goes on as it is. So each network's statistics are those of its own images."""
     recording = [
         layer
         for module in modules

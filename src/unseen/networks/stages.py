@@ -1,4 +1,4 @@
-"""The linear layer that turns features into scores, in whatever stage a network keeps it."""
+"""A network as named stages, which runs in parts, is cut, copied and frozen at their names."""
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -36,41 +36,31 @@ class Tails(nn.ModuleList):
         self._new = new
 
     def new_layers(self) -> list[nn.Module]:
-        """The copies of the network's `new_stages`."""
+        """Return the copies of the network's `new_stages`."""
         return [tail.get_submodule(key) for tail in self for key in self._new]
 
 
-class Block(NamedTuple):
-    """Where in a network a block stands that is not the first of its stage."""
-
-    stage: str
-    position: int
-
-
-def find(stages: Mapping[str, nn.Module], name: str) -> Block | None:
-    """The block of this name, a stage's and the block's own with a dot between; None: there is
-    none. The last stage, the classifier, stays whole."""
-    outer, _, own = name.rpartition(".")
-    for stage, module in list(stages.items())[:-1] if outer in stages else ():
+def divided(stages: Mapping[str, nn.Module], name: str) -> dict[str, nn.Module]:
+    """Return the stages with another one that begins at a block: `layer4.2` is block 2 of `layer4`,
+    and not its first one. Where there is no such block, nothing changes; the last stage, the
+    classifier, stays whole. Tensors keep their last names."""
+    outer, _, block = name.rpartition(".")
+    if name in stages or outer not in stages:
+        return dict(stages)
+    found: dict[str, nn.Module] = {}
+    *before, head = stages.items()
+    for stage, module in before:
+        found[stage] = module
         blocks = [key for key, _ in module.named_children()]
         of_outer = outer in (stage, stage.rpartition(".")[0])  # the latter: divided before
-        if of_outer and type(module) is nn.Sequential and own in blocks[1:]:
-            return Block(stage, blocks.index(own))
-    return None
-
-
-def divided(stages: Mapping[str, nn.Module], block: Block, name: str) -> dict[str, nn.Module]:
-    """The stages with another one that begins at the block; tensors keep their last names."""
-    whole = stages[block.stage]
-    assert isinstance(whole, nn.Sequential)
-    parts = {block.stage: whole[: block.position], name: whole[block.position :]}
-    names = list(stages)
-    names.insert(names.index(block.stage) + 1, name)
-    return {stage: parts[stage] if stage in parts else stages[stage] for stage in names}
+        if of_outer and type(module) is nn.Sequential and block in blocks[1:]:
+            start = blocks.index(block)
+            found |= {stage: module[:start], name: module[start:]}
+    return found | dict([head])
 
 
 def without_in_place_start(stage: nn.Module) -> nn.Module:
-    """An in-place layer would overwrite the activation at its own site."""
+    """Return the stage without a first layer in place, which would overwrite what enters it."""
     first = stage[0] if type(stage) is nn.Sequential and len(stage) else stage
     if getattr(first, "inplace", False):
         setattr(first, "inplace", False)  # noqa: B010
@@ -130,7 +120,7 @@ class Network(nn.Module):
         return self.run(images)
 
     def run(self, x: Tensor, since: str | None = None, until: str | None = None) -> Tensor:
-        """The stages from `since` on and before `until`, whose input is the result.
+        """Run the stages from `since` on and before `until`, whose input is the result.
 
         Stored features pass for images: they enter where the frozen part ends.
         """
@@ -162,8 +152,8 @@ class Network(nn.Module):
             self._rows = None
 
     def start(self, x: Tensor) -> Tensor:
-        """The frozen part alone: features of images. Features stay, and so do images where nothing
-        is frozen; `run` goes on from either."""
+        """Turn images to features by the frozen part alone. Features stay, and so do images where
+        nothing is frozen; `run` goes on from either."""
         if self.frozen_until is None or self.holds_features(x):
             return x
         return self.run(x, until=self.frozen_until if self.frozen_until in self.names else None)
@@ -173,20 +163,19 @@ class Network(nn.Module):
         return self.frozen_until is not None and x.shape[1:] == self.input_shapes[self.frozen_until]
 
     def divide(self, name: str) -> None:
-        """A block inside a stage, such as `layer4.2`, begins a stage of its own, so that its input
-        is a site, too. Where there is such a stage already, or no such block, nothing happens."""
-        stages = {stage: self.stage(stage) for stage in self.names}
-        block = None if name in stages else find(stages, name)
-        if block is not None:
+        """Let a block inside a stage, such as `layer4.2`, begin a stage of its own, so that its
+        input is a site, too. Where there is no such block, nothing happens."""
+        stages = divided({stage: self.stage(stage) for stage in self.names}, name)
+        if tuple(stages) != self.names:
             tensors, names = self.state_dict(keep_vars=True), self.original_names
-            self._lay_out(divided(stages, block, name))
+            self._lay_out(stages)
             self.original_names = self._names_in(  # without those of stages that were cut off
                 {there: tensors[here] for there, here in names.items() if here in tensors}
             )
             self.input_shapes = self._dry_run()
 
     def freeze(self, until: str) -> None:
-        """The stages before `until` never learn again and always run as in prediction."""
+        """Freeze the stages before `until`: they never learn again and run as in prediction."""
         self.divide(until)
         if until == self.names[0]:
             raise SettingsError(f"network.freeze_until={until} is the first stage: none is frozen")
@@ -203,7 +192,7 @@ class Network(nn.Module):
         self.train(self.training)
 
     def clone(self) -> "Network":
-        """An independent copy of the part that learns; it takes what `start` gives."""
+        """Return an independent copy of the part that learns; it takes what `start` gives."""
         twin = copy.deepcopy(self)
         for name in twin.frozen_stages():
             del twin.stages[module_key(name)]
@@ -212,14 +201,14 @@ class Network(nn.Module):
         return twin
 
     def tail(self, since: str) -> list[str]:
-        """Names of the stages from `since` to the last."""
+        """Return the names of the stages from `since` to the last."""
         return list(self._between(since, None))
 
     def stage(self, name: str) -> nn.Module:
         return self.stages[module_key(self._known(name))]
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named stages, once each, as the network runs them; blocks of stages become such."""
+        """Return the named stages, once each, as the network runs them; blocks become stages."""
         wanted = tuple(names)
         for name in wanted:
             self.divide(name)
@@ -227,7 +216,7 @@ class Network(nn.Module):
         return tuple(name for name in self.names if name in wanted)
 
     def clone_tail(self, since: str) -> Tail:
-        """An independent copy of the stages from `since` on."""
+        """Return an independent copy of the stages from `since` on."""
         self._learning(since)
         stages = {
             module_key(name): copy.deepcopy(self.stages[module_key(name)])
@@ -236,7 +225,7 @@ class Network(nn.Module):
         return Tail(stages, self.batch_norm_frozen)
 
     def clone_tails(self, since: str, number: int) -> Tails:
-        """Several of them, that remember which of their stages are new."""
+        """Return several such copies, that remember which of their stages are new."""
         new = [module_key(name) for name in self.tail(since) if name in self.new_stages]
         return Tails((self.clone_tail(since) for _ in range(number)), new)
 
@@ -252,11 +241,11 @@ class Network(nn.Module):
         self.new_stages = tuple(name for name in self.new_stages if name in self.names)
 
     def channel_axis(self, site: str) -> int:
-        """Axis of the channels in a batch at this site: 1, or the last where there are tokens."""
+        """Return the axis of the channels in a batch: 1, or the last where there are tokens."""
         return -1 if len(self.input_shapes[self._known(site)]) == 2 else 1
 
     def width(self, site: str) -> int:
-        """Number of channels at a site."""
+        """Return the number of channels at a site."""
         axis = self.channel_axis(site)
         return self.input_shapes[site][axis if axis < 0 else axis - 1]
 
@@ -313,7 +302,7 @@ class Network(nn.Module):
         return name
 
     def frozen_stages(self) -> tuple[str, ...]:
-        """Names of the stages that never learn."""
+        """Return the names of the stages that never learn."""
         if self.frozen_until is None:
             return ()
         if self.frozen_until not in self.names:
@@ -330,12 +319,12 @@ class Network(nn.Module):
         return self.names[first:last]
 
     def _names_in(self, original: Mapping[str, Tensor]) -> dict[str, str]:
-        """Name of each tensor in the original -> its name here; the tensors are the same ones."""
+        """Map names in the original to names here; the tensors are the same ones."""
         here = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
         return {name: here[id(tensor)] for name, tensor in original.items()}
 
     def _dry_run(self) -> dict[str, tuple[int, ...]]:
-        """Shape at each site without the batch axis, seen on two empty images."""
+        """Return the shape at each site without the batch axis, seen on two empty images."""
         shapes: dict[str, tuple[int, ...]] = {}
         training = self.training
         self.eval()
@@ -356,12 +345,12 @@ class Network(nn.Module):
 
 
 def module_key(name: str) -> str:
-    """Module names cannot hold dots."""
+    """Return the name of a stage's module, which cannot hold dots."""
     return name.replace(".", "_")
 
 
 def stage_distances(method: nn.Module, network: Network) -> dict[nn.Parameter, int]:
-    """For each parameter, how many stages with weights lie between its own and the last one.
+    """Count for each parameter the stages with weights between its own and the last one.
 
     Copies of stages, of which a method may have some, are as far away as the originals. Parameters
     that belong to no stage are left out.
@@ -380,7 +369,7 @@ def stage_distances(method: nn.Module, network: Network) -> dict[nn.Parameter, i
 
 
 def linear_classifier(network: Network) -> nn.Linear:
-    """The one linear layer of the network's last stage."""
+    """Return the one linear layer of the network's last stage."""
     layers = [m for m in network.stage(network.head).modules() if isinstance(m, nn.Linear)]
     if len(layers) != 1:
         raise SettingsError(
@@ -392,14 +381,12 @@ def linear_classifier(network: Network) -> nn.Linear:
 
 @torch.no_grad()
 def classifier_inputs(network: Network, features: Tensor) -> Tensor:
-    """What reaches the linear layer, `[images, features]`, from features at the last stage."""
+    """Return what reaches the linear layer, `[images, features]`, of features at the last stage."""
     seen: list[Tensor] = []
-
-    def keep(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        seen.append(arguments[0])
-
     head = network.stage(network.head)
-    watched = linear_classifier(network).register_forward_pre_hook(keep)
+    watched = linear_classifier(network).register_forward_pre_hook(
+        lambda _, arguments: seen.append(arguments[0])
+    )
     training = head.training
     try:
         head.eval()(features)

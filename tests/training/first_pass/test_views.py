@@ -73,22 +73,22 @@ def test_without_augmentation_a_view_is_the_image_itself(viewed: Build, cache: P
     plain = {f"augment__{name}": value for name, value in
              {"crop_scale": 1, "flip": 0, "jitter": 0, "grayscale": 0}.items()}  # fmt: skip
     stored = store(viewed(**plain))
-    rows = stored.views.rows
+    rows = stored.copied_rows
     assert 0 < len(rows) < len(stored.index)
-    for view in stored.views.values:
+    for view in stored.copies:
         assert view.dtype == np.float16
         np.testing.assert_allclose(view, stored.values[rows], atol=2e-3, rtol=1e-3)
 
 
 def test_views_differ_from_the_image_and_from_each_other(viewed: Build, cache: Path) -> None:
     stored = store(viewed())
-    rows = stored.views.rows
-    first, second = (view.astype(np.float32) for view in stored.views.values)
+    rows = stored.copied_rows
+    first, second = (view.astype(np.float32) for view in stored.copies)
     plain = stored.values[rows]
     for one, other in ((first, second), (first, plain), (second, plain)):
         assert (np.abs(one - other).max(axis=1) > 0.01).mean() > 0.9
-    (again,) = store(viewed(network__views=1)).views.values
-    assert np.array_equal(again, stored.views.values[0])
+    (again,) = store(viewed(network__views=1)).copies
+    assert np.array_equal(again, stored.copies[0])
 
 
 def test_more_views_add_to_those_that_there_are(
@@ -154,7 +154,7 @@ def test_views_that_mix_images_belong_to_the_training_domains(
     seen = {index.domains[number] for number in index.domain_of[np.concatenate(partners)]}
     assert seen == {"blended", "coloured", "plain"}
     assert set(index.splits[np.concatenate(partners)]) == {0}
-    assert "outlines" not in {index.domains[n] for n in index.domain_of[stored.views.rows]}
+    assert "outlines" not in {index.domains[n] for n in index.domain_of[stored.copied_rows]}
     store(viewed(**mixing, network__views=1, seed=1))
     assert computed == ["features", "view 1 of 1"]
     store(viewed(**mixing, network__views=1, data__unseen_domain="plain"))
@@ -180,7 +180,7 @@ def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> 
     display = SilentDisplay(told.append)
     stored = store(viewed(), display)
     (line,) = display.remarks
-    number = len(stored.views.rows)
+    number = len(stored.copied_rows)
     assert line.startswith(f"features of 2 views of {number:,} images are stored, once for all ")
     assert " MB, about " in line
     assert any(text.startswith("computing view 2 of 2 (") for text in told)
