@@ -136,7 +136,7 @@ def _metrics(result: RunResult) -> list[Metric]:
 
 def _calibrated(result: RunResult) -> Iterator[str]:
     temperature = result.under(result.selection).temperature
-    if temperature is not None:
+    if temperature != 1:
         yield (
             "## Calibrated\n\nProbabilities are calibrated: class scores are divided by the "
             f"temperature {temperature:.4g} before they become probabilities. It was fitted on the "

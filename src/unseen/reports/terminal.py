@@ -126,7 +126,7 @@ def rules_table(result: RunResult) -> RichTable:
             rule,
             str(chosen.step),
             *("" if mean is None else f"{mean:.1%}" for mean in means),
-            "" if chosen.temperature is None else f"{chosen.temperature:.3g}",
+            f"{chosen.temperature:.3g}",
         )
     return table
 

@@ -276,7 +276,7 @@ class DomainResult(_Record):
     calibration: Calibration
     """By the model's own confidence."""
     calibrated: Calibration | None = None
-    """By its confidence at the temperature of the selection rule; None for a model without one."""
+    """By its confidence at the temperature of the selection rule; None where none was fitted."""
     counts: Annotated[Confusion, BeforeValidator(_from_file), PlainSerializer(_to_file)] = Field(
         alias="confusion"
     )
@@ -356,7 +356,7 @@ class RuleResult(_Record):
 
     step: int
     views: Views
-    temperature: float | None = Field(default=None, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
     """Class scores are divided by it before they become probabilities: fitted on the source
     validation images, every domain weighing the same. 1 where they have no wrong answer to fit
     on."""

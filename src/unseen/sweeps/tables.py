@@ -12,7 +12,7 @@ from unseen.reports.tables import Table, build_tables, summarize
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunFolder, RunList, safe_name, write_run_list
 from unseen.results.result import RunResult
-from unseen.results.rules import DRAW_RULES, WITHOUT_LABELS, meaning, rule_note
+from unseen.results.rules import DRAW_RULES, meaning, rule_note
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.merged_rows import MergedRow, with_merged
 from unseen.sweeps.plan import Condition, Plan, PlannedRun
@@ -115,8 +115,6 @@ def _choose(plan: Plan, condition: Condition, runs: Path, rule: str) -> Chosen |
     else:
         folders = [(run.draw, run.folder(runs)) for run in plan.draws[condition]]
         draws = [Draw(number, folder) for number, folder in folders if folder.finished]
-    if rule in WITHOUT_LABELS:  # runs of earlier versions have no records of it
-        draws = [draw for draw in draws if rule in draw.run.read_result().rules]
     if not draws:
         return None
     candidate = choose_draw(rule, draws)
