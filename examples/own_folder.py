@@ -57,7 +57,7 @@ settings = {
 
 # Hold each camera out in turn: how well would the model do on a camera that it has never seen?
 comparison = unseen.compare("folder", methods=["aggregate", "dmg"], runs=chosen.runs, **settings)
-print(*(file for file in comparison.files if file.suffix == ".md"), sep="\n")
+print(*comparison.home.glob("source/*.md"), sep="\n")
 
 # With no unseen domain, a run trains on everything there is: the model for the camera to come.
 run = unseen.fit("folder/aggregate", runs=chosen.runs, **settings)

@@ -9,7 +9,6 @@ and the others is what choosing by test accuracy would pretend to gain.
 """
 
 import argparse
-from pathlib import Path
 
 import unseen
 
@@ -32,7 +31,7 @@ results = unseen.sweep(
 
 print(f"{'rule':8} {'method':10} draw  outlines  settings")
 for found in results.chosen:
-    run = unseen.load_run(found.run.folder(Path(chosen.runs)).path)
+    run = unseen.load_run(found.run.path)
     accuracy = run.accuracy("out_of_domain", found.candidate.recorded)["outlines"]
     print(
         f"{found.rule:8} {found.run.condition.method:10} {found.run.draw:4}  {accuracy:8.1%}  "

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from unseen.serve.model import Model
     from unseen.serve.predictor import load
     from unseen.settings.experiment import Settings
-    from unseen.sweeps.compare import compare
-    from unseen.sweeps.sweep import sweep
+    from unseen.sweeps.compare import compare, sweep
 
 __all__ = [
     "DomainBatch",
@@ -45,7 +44,7 @@ _HOME = {
     "load": "unseen.serve.predictor",
     "load_run": "unseen.api",
     "merge": "unseen.api",
-    "sweep": "unseen.sweeps.sweep",
+    "sweep": "unseen.sweeps.compare",
 }
 
 

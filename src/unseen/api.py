@@ -147,9 +147,10 @@ def finish_run(
     if not folder.finished:
         console = console or Console(stderr=True)
         datasets = OpenDatasets()
-        with Display(console, length(experiment, datasets), folder.path.name) as display:
-            for remark in remarks_before(experiment, datasets) if is_first_process() else ():
-                display.line(remark)
+        steps, remarks = length(experiment, datasets), remarks_before(experiment, datasets)
+        with Display(console, steps, folder.path.name) as display:
+            for line in (f"Run folder: {folder.path}", *remarks) if is_first_process() else ():
+                display.line(line)
             execute(experiment, folder, display, trackers, datasets=datasets)
     return Run(folder.path)
 

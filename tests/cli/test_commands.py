@@ -37,7 +37,7 @@ def test_list_names_all_recipes(unseen) -> None:
 def test_help_names_all_commands(unseen) -> None:
     answer = unseen("--help")
     assert answer.code == 0
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         assert re.search(rf"^ +{name} +{re.escape(summary)}", answer.out, re.MULTILINE)
 
 
@@ -58,16 +58,15 @@ def test_show_an_unfinished_run(unseen, tmp_path: Path) -> None:
     assert yaml.safe_load(answer.out)["seed"] == 4
 
 
-def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> None:
-    answer = unseen("copy", "digits/dmg", "mine.yaml")
-    assert answer.code == 0
-    assert "unseen train mine.yaml" in answer.out
+def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
+    answer = unseen("show", "digits/dmg", "seed=3", "--save", "mine.yaml")
+    assert (answer.code, "unseen train mine.yaml" in answer.out) == (0, True)
     file = tmp_path / "mine.yaml"
     assert file.read_text().startswith("# ")
-    expected = complete_settings(load_experiment("digits/dmg"))
-    assert complete_settings(load_experiment(file)) == expected
+    expected = complete_settings(load_experiment("digits/dmg", {"seed": 3}))
+    assert complete_settings(load_experiment(file)) == {**expected, "recipe": "mine"}
     file.write_text("mine")
-    answer = unseen("copy", "digits/dmg", "mine.yaml")
+    answer = unseen("show", "digits/dmg", "--save", "mine.yaml")
     assert answer.code == 2
     assert "mine.yaml already exists; choose another name" in answer.err
     assert file.read_text() == "mine"
@@ -88,18 +87,23 @@ def test_copy_makes_a_recipe_with_the_same_settings(unseen, tmp_path: Path) -> N
         ("show digits/dgm", "unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?"),
         ("evaluate nowhere", "nowhere is not a run folder"),
         ("evaluate begun", "not finished; resume it with: unseen train begun"),
-        ("compare digit", "unknown dataset with recipes 'digit'; did you mean 'digits'?"),
-        ("compare digits --methods dgm", "unknown method 'dgm'; did you mean 'dmg'?"),
+        ("compare digit", "unknown dataset 'digit'; did you mean 'digits'?"),
+        ("compare digits --methods dgm", "did you mean 'digits/dmg'?"),
+        ("sweep digits methods=dgm", "did you mean 'digits/dmg'?"),
+        (
+            "compare pacs_resnet50 --methods agregate_views",
+            "did you mean 'pacs_resnet50/aggregate_views'?",
+        ),
         ("compare digits --methods ,", "at least one method and one seed"),
         ("compare digits --seeds one", "seeds are numbers such as 0,1,2 or 0-4, got 'one'"),
         ("compare digits --unseen photo", "unknown domain 'photo'"),
         ("compare digits --seeds 0 stps=3", "stps: unknown key; did you mean 'steps'?"),
-        ("copy digits/dmg missing/mine.yaml", "there is no folder missing"),
+        ("show digits/dmg --save missing/mine.yaml", "there is no folder missing"),
         ("prepare pacs --root empty", "empty"),
-        ("frobnicate", "invalid choice: 'frobnicate'"),
+        ("trian", "unknown command 'trian'; did you mean 'train'? ('unseen --help' shows all)"),
         ("list everything", "invalid choice: 'everything'"),
         ("train digits/dmg --unknown 3", "unrecognized arguments: --unknown 3"),
-        ("copy digits/dmg a.yaml seed=3", "unrecognized arguments: seed=3"),
+        ("list methods seed=3", "unrecognized arguments: seed=3"),
         ("", "required: COMMAND"),
     ],
 )

@@ -160,7 +160,7 @@ def test_export_tells_what_it_compared(command, model: Path, tmp_path: Path) -> 
     assert first.startswith("here/small.pt2 (")
     assert first.endswith(" MB), card: here/small.pt2.md")
     assert second.startswith("Largest difference from the model's probabilities: ")
-    assert second.endswith(" (allowed: 0.0001; 96 answers on made-up pictures)")
+    assert second.endswith(" (allowed: 0.0001; 96 predictions on made-up images)")
     assert 0 < float(second.split()[6]) < 2e-5
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"small.pt2", "small.pt2.md"}
     again = command("export", "here/small.pt2", "--to", "onnx")

@@ -16,7 +16,7 @@ from unseen.cli.main import parse
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment, parse_seeds
 from unseen.settings.recipes import load_experiment, merge, parse_overrides, recipe_names
-from unseen.sweeps.draws import load_sweep
+from unseen.sweeps.sweep_file import load_sweep
 
 COMMANDS = [command for command in commands("unseen") if "[" not in " ".join(command.words)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.sweeps.made_records import comparison_plan
 
 import unseen
 from unseen import api
@@ -16,7 +17,6 @@ from unseen.data.datasets.digits import Digits
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import load_experiment
-from unseen.sweeps.compare import plan_comparison
 from unseen.training.display import Display
 from unseen.training.execute import execute
 
@@ -155,13 +155,13 @@ def test_the_union_of_two_targets_is_looked_at_and_each_is_measured(tmp_path: Pa
 def test_targets_one_after_the_other_or_together(tmp_path: Path) -> None:
     """`a,b` are two runs, `a+b` is one that adapts to both."""
     named = {"setting": "adaptation", "data.unseen_domain": "plain,outlines"}
-    each = plan_comparison("digits", "dann", overrides=named)
+    each = comparison_plan("digits", "dann", overrides=named)
     assert [run.experiment.data.unseen_domain for run in each.singles] == [
         ("plain",),
         ("outlines",),
     ]
     words = {"setting": "adaptation", "data.unseen_domain": "plain"}
-    union = plan_comparison("digits", "dann", unseen="outlines+plain,blended", overrides=words)
+    union = comparison_plan("digits", "dann", unseen="outlines+plain,blended", overrides=words)
     held_out = [run.experiment.data.unseen_domain for run in union.singles]
     assert held_out == [("plain", "outlines"), ("blended",)]
     found = unseen.compare(
@@ -172,6 +172,6 @@ def test_targets_one_after_the_other_or_together(tmp_path: Path) -> None:
         console=Console(quiet=True),
         **TINY | {"data.unseen_domain": "plain"},
     )
-    assert [column.name for column in found.tables[0].columns][:2] == ["outlines+plain", "overall"]
+    assert [column.name for column in found.shown[0].columns][:2] == ["outlines+plain", "overall"]
     with pytest.raises(SettingsError, match=r"unseen: unknown domain 'plain\+plain'"):
-        plan_comparison("digits", "dann", unseen="plain+plain", overrides=words)
+        comparison_plan("digits", "dann", unseen="plain+plain", overrides=words)

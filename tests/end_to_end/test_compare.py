@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 from tests.stopping import start
+from tests.sweeps.made_records import comparison_plan
 from tests.sweeps.tiny_sweep import assert_same_run
 
 import unseen
@@ -21,9 +22,8 @@ from unseen.errors import SettingsError
 from unseen.methods.aggregate import Aggregate
 from unseen.results.folder import RunFolder, find_runs
 from unseen.settings import catalog
-from unseen.sweeps import compare as module
-from unseen.sweeps.compare import Comparison, plan_comparison, run_comparison
-from unseen.sweeps.jobs import Resources
+from unseen.sweeps.tables import SweepResults
+from unseen.sweeps.train import resources_for
 
 METHODS = ("aggregate", "dmg")
 DOMAINS = ("plain", "blended", "coloured", "outlines")
@@ -36,7 +36,7 @@ TINY: dict[str, Any] = {
 SETTINGS = "steps=6 images_per_domain=4 network.image_size=16 evaluate_every=3"
 
 
-def compare(runs: Path, **changes: Any) -> Comparison:
+def compare(runs: Path, **changes: Any) -> SweepResults:
     options = {"methods": METHODS, "seeds": (0, 1), "runs": runs, "console": Console(quiet=True)}
     return unseen.compare("digits", **(options | TINY | changes))
 
@@ -51,13 +51,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def comparison(runs: Path, shared_cache: Path) -> Iterator[Comparison]:
+def comparison(runs: Path, shared_cache: Path) -> Iterator[SweepResults]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         yield compare(runs)
 
 
-def test_every_domain_method_and_seed_is_run_once(comparison: Comparison, runs: Path) -> None:
+def test_every_domain_method_and_seed_is_run_once(comparison: SweepResults, runs: Path) -> None:
     assert len(comparison.folders) == len(set(comparison.folders)) == 2 * 2 * 4
     assert sorted(folder.path for folder in find_runs(runs)) == sorted(comparison.folders)
     done = {(r.method, r.seed, *r.unseen_domains) for r in comparison.results}
@@ -69,30 +69,28 @@ def test_every_domain_method_and_seed_is_run_once(comparison: Comparison, runs: 
         assert tuple(result.view("source", "in_domain")) == result.training_domains
 
 
-def test_tables_are_written_in_three_formats(comparison: Comparison, runs: Path) -> None:
-    assert [table.view for table in comparison.tables] == [
-        "out_of_domain",
-        "in_domain",
-        "known_domain",
-    ]
-    folder = comparison.files[0].parent
-    assert folder.parent == runs / "tables"
-    assert folder.name.startswith("digits-small_cnn-")
-    names = {f"{t.view}{suffix}" for t in comparison.tables for suffix in (".csv", ".md", ".tex")}
-    assert {file.name for file in folder.iterdir()} == names | {"runs.json"}
+def test_tables_are_written_in_three_formats(comparison: SweepResults, runs: Path) -> None:
+    views = ["out_of_domain", "in_domain", "known_domain"]
+    assert [table.view for table in comparison.shown] == views
+    assert comparison.home.parent == runs / "tables"
+    assert comparison.home.name.startswith("digits-small_cnn-")
+    names = {f"{view}{suffix}" for view in views for suffix in (".csv", ".md", ".tex")}
+    for rule in ("source", "last", "oracle"):
+        folder = comparison.home / rule
+        assert {file.name for file in folder.iterdir()} == names | {"runs.json"}
+    folder = comparison.home / "source"
     found = [run.path.resolve() for run in find_runs(folder)]
     assert found == [path.resolve() for path in comparison.folders]
-    assert {file.name for file in comparison.files} == names
     assert "dmg" in (folder / "out_of_domain.md").read_text()
     assert r"\begin{tabular}" in (folder / "out_of_domain.tex").read_text()
 
 
 @pytest.mark.parametrize("view", ["out_of_domain", "in_domain", "known_domain"])
 def test_numbers_in_the_table_are_those_of_the_runs(
-    comparison: Comparison, runs: Path, view: str
+    comparison: SweepResults, runs: Path, view: str
 ) -> None:
     """Means over seeds of what the runs' result.json files say, in percent."""
-    with (comparison.files[0].parent / f"{view}.csv").open() as file:
+    with (comparison.home / "source" / f"{view}.csv").open() as file:
         lines = list(csv.DictReader(file))
     found = {
         (line["method"], line["column"]): float(line["mean"])
@@ -111,24 +109,24 @@ def test_numbers_in_the_table_are_those_of_the_runs(
         assert mean == pytest.approx(100 * fmean(by_seed))
 
 
-def test_the_second_time_nothing_is_trained(comparison: Comparison, runs: Path) -> None:
+def test_the_second_time_nothing_is_trained(comparison: SweepResults, runs: Path) -> None:
     before = {path: at for path, at in stamps(runs).items() if "tables" not in path.parts}
     again = compare(runs)
     assert again.results == comparison.results
     assert {p: at for p, at in stamps(runs).items() if "tables" not in p.parts} == before
 
 
-def test_some_domains_only(comparison: Comparison, runs: Path) -> None:
+def test_some_domains_only(comparison: SweepResults, runs: Path) -> None:
     """A part of what is there already: the same runs, a smaller table."""
     part = compare(runs, unseen=("plain", "outlines"), seeds=(1,))
     assert len(part.folders) == 2 * 2
     assert set(part.folders) < set(comparison.folders)
-    shown = {column.name for column in part.tables[0].columns}
+    shown = {column.name for column in part.shown[0].columns}
     assert {"plain", "outlines"} <= shown
     assert not {"blended", "coloured"} & shown
 
 
-def test_names_may_be_text(comparison: Comparison, runs: Path) -> None:
+def test_names_may_be_text(comparison: SweepResults, runs: Path) -> None:
     """One word must not be read letter by letter."""
     one = compare(runs, methods="aggregate", unseen="plain")
     assert {(r.method, *r.unseen_domains) for r in one.results} == {("aggregate", "plain")}
@@ -136,14 +134,14 @@ def test_names_may_be_text(comparison: Comparison, runs: Path) -> None:
 
 def test_training_domains_restrict_what_is_compared(runs: Path) -> None:
     two = {"data": {"training_domains": ["plain", "blended"]}}
-    plan = plan_comparison("digits", "aggregate", overrides=two)
+    plan = comparison_plan("digits", "aggregate", overrides=two)
     data = [run.experiment.data for run in plan.singles]
     chosen = [(each.unseen_domain, each.training_domains) for each in data]
     assert chosen == [(("plain",), ("blended",)), (("blended",), ("plain",))]
 
 
 def test_a_killed_comparison_is_finished_by_the_same_command(
-    comparison: Comparison, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    comparison: SweepResults, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SIGKILL when the second run is about to be finished; then the same words again."""
     words = "compare digits --methods aggregate,dmg --seeds 0 --unseen plain,blended"
@@ -169,7 +167,7 @@ def stamps_of_finished(runs: Path) -> dict[Path, int]:
     return {p: p.stat().st_mtime_ns for p in runs.glob("*/result.json")}
 
 
-def test_runs_of_a_comparison_are_plain_runs(comparison: Comparison) -> None:
+def test_runs_of_a_comparison_are_plain_runs(comparison: SweepResults) -> None:
     run = unseen.load_run(comparison.folders[0])
     assert run.folder.finished
     assert RunFolder(comparison.folders[0]).read_result() == run.result
@@ -177,7 +175,7 @@ def test_runs_of_a_comparison_are_plain_runs(comparison: Comparison) -> None:
 
 def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
     both = {"data": {"training_domains": ["plain"], "unseen_domain": ["outlines"]}}
-    plan = plan_comparison("digits", ["aggregate", "reweighting"], overrides=both)
+    plan = comparison_plan("digits", ["aggregate", "reweighting"], overrides=both)
     experiments = [run.experiment for run in plan.singles]
     sides = [(e.data.training_domains, e.data.unseen_domain) for e in experiments]
     assert sides == [(("plain",), ("outlines",))] * 2
@@ -186,12 +184,12 @@ def test_a_recipe_that_names_both_sides_is_one_task(tmp_path: Path) -> None:
 
 def test_all_is_every_method() -> None:
     """Those that adapt have recipes for it."""
-    plan = plan_comparison("digits", "all")
+    plan = comparison_plan("digits", "all")
     assert {run.experiment.method.name for run in plan.singles} == set(catalog.METHODS)
 
 
 def test_all_methods_on_one_domain_before_the_next() -> None:
-    plan = plan_comparison("digits", METHODS, (0, 1), unseen="plain,blended")
+    plan = comparison_plan("digits", METHODS, (0, 1), unseen="plain,blended")
     order = [
         (*run.condition.unseen, run.condition.seed, run.condition.method) for run in plan.singles
     ]
@@ -236,7 +234,7 @@ class Breaking(Aggregate):
 
 
 def test_a_run_that_fails_does_not_lose_the_others(
-    comparison: Comparison, runs: Path, tmp_path: Path
+    comparison: SweepResults, runs: Path, tmp_path: Path
 ) -> None:
     broken = f"{__name__}:Breaking"
     shown = io.StringIO()
@@ -249,18 +247,19 @@ def test_a_run_that_fails_does_not_lose_the_others(
             console=Console(file=shown),
         )
     assert "ArithmeticError: this method is broken" in str(caught.value)
-    lines = shown.getvalue().splitlines()
-    assert lines[0] == "2 runs planned (0 finished, 0 to resume), 12 steps in all"
-    assert lines[1].startswith(f"1/2 {broken}, unseen plain, seed 0: failed: ArithmeticError: this")
-    assert lines[2].startswith("2/2 dmg, unseen plain, seed 0: out of domain ")
+    first, *lines = shown.getvalue().splitlines()
+    assert first == "2 runs planned (0 finished, 0 to resume), 12 steps in all"
+    assert lines[0].startswith("1/2 dmg, unseen plain, seed 0: out of domain ")  # one more try
+    failure = "failed: ArithmeticError: this method is broken (tried 2 times; "
+    assert lines[1].startswith(f"2/2 {broken}, unseen plain, seed 0: {failure}")
     (finished,) = [folder for folder in find_runs(tmp_path) if folder.finished]
     assert_same_run(finished.path, runs / finished.path.name)
-    (table,) = tmp_path.rglob("out_of_domain.md")
+    (table,) = tmp_path.rglob("source/out_of_domain.md")
     assert "1 of 1 result is missing" in table.read_text() or "missing" in table.read_text()
 
 
 def test_workers_write_what_this_process_would(
-    comparison: Comparison, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    comparison: SweepResults, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Byte for byte, but for the time; the tables are the same, too."""
     words = "compare digits --methods aggregate,dmg --seeds 0-1 --unseen plain --workers 2"
@@ -273,11 +272,11 @@ def test_workers_write_what_this_process_would(
     assert len(list(find_runs(tmp_path))) == 4
     for folder in find_runs(tmp_path):
         assert_same_run(folder.path, runs / folder.path.name)
-    here = compare(runs, unseen="plain")
-    there = tmp_path / "tables" / here.files[0].parent.name
-    assert {f.name: f.read_text() for f in here.files} == {
-        f.name: f.read_text() for f in there.glob("*.*") if f.suffix != ".json"
-    }
+    here = compare(runs, unseen="plain").home
+    there = tmp_path / "tables" / here.name
+    for file in here.rglob("*.*"):
+        if file.suffix != ".json":
+            assert (there / file.relative_to(here)).read_text() == file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -285,19 +284,11 @@ def test_workers_write_what_this_process_would(
     [(1, False, None, None), (2, False, None, 0), (2, False, 1, 1), (1, True, 3, 0)],
 )
 def test_several_devices_are_driven_from_this_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number, launched, asked, expected
+    monkeypatch: pytest.MonkeyPatch, number, launched, asked, expected
 ) -> None:
     """Also where torchrun or SLURM has started a process for each of them."""
-    seen: list[Resources] = []
-    monkeypatch.setattr(module, "is_launched", lambda: launched)
-    monkeypatch.setattr(
-        "unseen.sweeps.train_plan.run_jobs",
-        lambda jobs, resources, watcher: seen.append(resources) or [],
-    )
+    monkeypatch.setattr("unseen.sweeps.train.is_launched", lambda: launched)
     devices = {"devices.number": number, "images_per_domain": 4}
-    plan = plan_comparison("digits", "aggregate", unseen="plain", overrides=devices)
-    missing = run_comparison(
-        plan, tmp_path, Resources(workers=asked), console=Console(quiet=True)
-    ).missing
-    assert [each.workers for each in seen] == [expected]
-    assert [each.state for each in missing] == ["to train"]
+    plan = comparison_plan("digits", "aggregate", unseen="plain", overrides=devices)
+    experiments = [run.experiment for run in plan.singles]
+    assert resources_for(plan.sweep, experiments, {"workers": asked}).workers == expected

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.sweeps.made_records import comparison_plan
 
 import unseen
 from unseen.cli.main import parse
@@ -15,11 +16,11 @@ from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables
 from unseen.results.folder import RunFolder
 from unseen.results.result import UPPER_BOUND
-from unseen.sweeps.compare import Comparison, plan_comparison
-from unseen.sweeps.draws import load_sweep
-from unseen.sweeps.jobs import Resources
 from unseen.sweeps.plan import plan_sweep
-from unseen.sweeps.train_plan import run_plan
+from unseen.sweeps.resources import Resources
+from unseen.sweeps.sweep_file import load_sweep
+from unseen.sweeps.tables import SweepResults
+from unseen.sweeps.train import run_plan
 
 TINY = {
     "steps": 40,
@@ -31,7 +32,7 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Comparison:
+def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> SweepResults:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         return unseen.compare(
@@ -45,12 +46,12 @@ def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> 
         )
 
 
-def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: Comparison) -> None:
+def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: SweepResults) -> None:
     *_, bound = comparison.results
     assert bound.trained_on_unseen
     assert bound.training_domains == ("plain", "blended", "coloured", "outlines")
     assert bound.unseen_domains == ("outlines",)
-    for table in comparison.tables:
+    for table in comparison.shown:
         assert [row.name for row in table.rows] == ["dmg", UPPER_BOUND]
         note = next(each for each in table.notes if each.startswith(UPPER_BOUND))
         assert "held-out images of that domain only (outlines 99 of 445)" in note
@@ -59,8 +60,8 @@ def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: Compari
     assert set(inside) == {"plain", "blended", "coloured"}  # as for the other rows
 
 
-def test_every_format_says_so_and_never_in_bold(comparison: Comparison) -> None:
-    for file in comparison.files:
+def test_every_format_says_so_and_never_in_bold(comparison: SweepResults) -> None:
+    for file in comparison.home.glob("source/*_domain.*"):
         text = file.read_text(encoding="utf-8")
         assert UPPER_BOUND in text, file
         rows = [line for line in text.splitlines() if UPPER_BOUND in line and "&" in line]
@@ -88,7 +89,7 @@ def _all_right(result):
     return {"source": result.rules["source"].model_copy(update={"views": right})}
 
 
-def test_the_report_never_ranks_it(comparison: Comparison, tmp_path: Path) -> None:
+def test_the_report_never_ranks_it(comparison: SweepResults, tmp_path: Path) -> None:
     runs = comparison.folders[0].parent
     (study,) = make_studies(load_runs(runs)[0], None)
     assert study.rows[-1][0] == f"aggregate, {UPPER_BOUND}"  # never what others are compared to
@@ -97,11 +98,11 @@ def test_the_report_never_ranks_it(comparison: Comparison, tmp_path: Path) -> No
     assert told.headline.startswith("dmg")
     assert any(f"{UPPER_BOUND}: " in each and "not ranked" in each for each in told.sentences)
     assert not any("for lack of results" in each for each in told.sentences)
-    page = write_report(comparison.files[0].parent, tmp_path).read_text(encoding="utf-8")
+    page = write_report(comparison.home / "source", tmp_path).read_text(encoding="utf-8")
     assert UPPER_BOUND.replace("'", "&#39;") in page
 
 
-def test_the_card_says_so(comparison: Comparison) -> None:
+def test_the_card_says_so(comparison: SweepResults) -> None:
     *_, path = comparison.folders
     card = RunFolder(path).card.read_text(encoding="utf-8")
     assert f"# aggregate, {UPPER_BOUND} on digits" in card
@@ -116,7 +117,7 @@ def test_the_card_says_so(comparison: Comparison) -> None:
 
 
 def test_a_variant_of_ones_own_is_called_a_bound_too() -> None:
-    plan = plan_comparison(
+    plan = comparison_plan(
         "digits", "aggregate", unseen="plain", overrides={"data.train_on_unseen": True}
     )
     assert [each.method for each in plan.draws] == [f"aggregate, {UPPER_BOUND}"]
@@ -138,12 +139,11 @@ def test_bounds_are_trained_together_as_they_are_one_by_one(tmp_path: Path) -> N
         settings = {"network": {"image_size": 16, "freeze_until": "fc1"}, "steps": 4}
         settings |= {"evaluate_every": 2, "images_per_domain": 4}
         sweep = load_sweep(file, {"settings": settings, "by_method": {"bound": bound}})
-        plan = plan_sweep(sweep, "both")
-        runs = tmp_path / str(together)
+        plan = plan_sweep(sweep, "both", tmp_path / str(together))
         resources = Resources(workers=0, gpus=0, retries=0)
-        outcomes = run_plan(plan, runs, resources, Console(quiet=True), together=together)
+        outcomes = run_plan(plan, resources, Console(quiet=True), together=together)
         assert {outcome.state for outcome in outcomes} == {"finished"}
-        found.append({run.folder(runs).path.name: run.read_result(runs) for run in plan.singles})
+        found.append({run.path.name: run.result for run in plan.singles})
     for name, stacked in found[0].items():
         alone = found[1][name]
         assert stacked.training_domains == alone.training_domains

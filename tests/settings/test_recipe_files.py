@@ -19,7 +19,7 @@ from unseen.settings.recipes import (
     read_recipe,
     recipe_names,
 )
-from unseen.sweeps.draws import Sweep
+from unseen.sweeps.sweep_file import Sweep
 
 VALID: dict[str, Any] = {
     "data": {"name": "digits"},

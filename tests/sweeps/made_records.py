@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.made_results import made_result
@@ -9,9 +10,9 @@ from tests.made_results import made_result
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
-from unseen.sweeps.draws import load_sweep
 from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.plan import Plan, plan_sweep
+from unseen.sweeps.plan import Plan, outline_sweep, plan_sweep
+from unseen.sweeps.sweep_file import load_sweep, make_comparison
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 TINY: dict[str, Any] = {
@@ -27,10 +28,16 @@ Score = Callable[[Experiment, int], float]
 Unseen = Callable[[Experiment, str], float]
 
 
-def small_plan(**changes: Any) -> Plan:
-    """The shipped sweep on digits with aggregate alone, and tiny runs; `a__b` is the key `a.b`."""
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return plan_sweep(load_sweep("digits", TINY | {"methods": "aggregate"} | dotted), "digits")
+def small_plan(runs: Path = Path("runs"), **changes: Any) -> Plan:
+    """The shipped sweep on digits with aggregate alone, and tiny runs."""
+    return plan_sweep(
+        load_sweep("digits", TINY | {"methods": "aggregate"} | changes), "digits", runs
+    )
+
+
+def comparison_plan(*words: Any, runs: Path = Path("runs"), **named: Any) -> Plan:
+    """The plan of a comparison; arguments are those of `make_comparison`."""
+    return outline_sweep(make_comparison(*words, **named), "").plan(runs)
 
 
 class Pretender:

@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 
-from unseen.sweeps.workers import _end_with_the_command
+from unseen.sweeps.workers import end_with_the_command
 
 
 def idle(platform: str) -> None:
     sys.platform = platform
     if platform == "linux":  # the kernel alone
         threading.Thread.start = lambda self: None
-    _end_with_the_command()
+    end_with_the_command()
     assert "torch" not in sys.modules
     print(os.getpid(), flush=True)
     time.sleep(3600)

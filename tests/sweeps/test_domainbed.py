@@ -20,9 +20,9 @@ from unseen.reports.gather import Expected
 from unseen.reports.tables import standard_error, summarize
 from unseen.results.result import RunResult
 from unseen.settings.experiment import identity
-from unseen.sweeps.draws import load_sweep
-from unseen.sweeps.large_plans import Part, estimate_parts, outline, run_seconds
-from unseen.sweeps.plan import Plan, plan_sweep
+from unseen.sweeps.cost import estimate_outline, run_seconds
+from unseen.sweeps.plan import outline_sweep, plan_sweep
+from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import SweepResults
 from unseen.training.timing import ImageTimes, time_method
 
@@ -117,13 +117,12 @@ def test_the_summary_has_datasets_as_columns_and_the_average_last(done: SweepRes
 
 def _trial(done: SweepResults, chosen: list[Any], dataset: str, method: str, seed: int) -> float:
     """Percent, the mean over the held-out domains of the draws that were chosen."""
-    runs = done.home.parent.parent
     own = [
         each
         for each in chosen
         if each.run.condition[:2] == (dataset, method) and each.run.condition.seed == seed
     ]
-    results = [each.run.folder(runs).read_result() for each in own]
+    results = [each.run.result for each in own]
     return 100 * fmean(each.mean("source", "out_of_domain") or 0 for each in results)
 
 
@@ -185,7 +184,7 @@ def test_what_does_not_fit_is_named(small: Path) -> None:
     changes = {"settings.data.split_seed": 3, "by_dataset": {"nowhere": {"settings": {}}}}
     with pytest.raises(SettingsError) as caught:
         plan_sweep(load_sweep(small, changes), "small")
-    assert "by_dataset: unknown dataset with recipes 'nowhere'" in str(caught.value)
+    assert "by_dataset: unknown dataset 'nowhere'" in str(caught.value)
     assert "settings.data.split_seed: is chosen by 'split_by_seed'" in str(caught.value)
     with pytest.raises(SettingsError, match="settings: batch: unknown key"):
         plan_sweep(load_sweep(small, {"by_dataset.digits.settings.batch": 3}), "small")
@@ -196,25 +195,24 @@ def everything(experiment: Any, n_domains: int, n_classes: int) -> ImageTimes:
 
 
 def test_an_outline_counts_what_a_plan_has(small: Path) -> None:
-    plan: Plan = plan_sweep(load_sweep(small), "small")
-    found = outline(load_sweep(small), "small")
-    assert found.runs == len(plan.singles) + len(plan.pairs)
+    plan = plan_sweep(load_sweep(small), "small")
+    found = outline_sweep(load_sweep(small), "small")
+    assert found.size == len(plan.singles) + len(plan.pairs)
     assert not found.absent
     nested = {"pairs": "nested", "selection": "leave-one-domain-out"}
     with pytest.raises(SettingsError, match="nested serves every dataset"):
         load_sweep(small, nested)
     sweep = load_sweep(small, nested | {"datasets": "digits", "unseen": "plain"})
-    assert outline(sweep, "small").runs == plan_sweep(sweep, "small").size
+    assert outline_sweep(sweep, "small").size == plan_sweep(sweep, "small").size
 
 
 def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(small: Path) -> None:
-    parts = outline(load_sweep(small), "small").parts
-    part: Part = next(each for each in parts if each.base.name == "folder/aggregate")
+    found = outline_sweep(load_sweep(small), "small")
+    part = next(each for each in found.parts if each.base.name == "folder/aggregate")
     assert part.size == (3, 2, 72)
     # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
-    assert part.batch == 1.0
-    assert run_seconds(part, everything(None, 2, 2)) == pytest.approx(64 + 19.2 + 67.2)
-    rows = estimate_parts(parts, everything)
+    assert run_seconds(found, part, everything(None, 2, 2)) == pytest.approx(64 + 19.2 + 67.2)
+    rows = estimate_outline(found, everything)
     assert [(row.kind, row.planned) for row in rows] == [
         (("digits", "2 methods", "small_cnn"), 32),
         (("folder", "2 methods", "small_cnn"), 16),
@@ -264,10 +262,10 @@ def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     sweep = load_sweep("domainbed")
     assert len(sweep.methods) == 22
     assert sweep.rules == ("source", "last", "leave-one-domain-out", "oracle")
-    found = outline(sweep, "domainbed")
+    found = outline_sweep(sweep, "domainbed")
     assert len(found.absent) == 7
     six, four, three = 6 + 15, 4 + 6, 3
-    assert found.runs == 22 * 20 * 3 * (2 * six + 4 * four + three)
+    assert found.size == 22 * 20 * 3 * (2 * six + 4 * four + three)
     for part in found.parts:
         experiment = part.base.experiment
         mnist = part.base.dataset.endswith("mnist")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment
-from unseen.sweeps.jobs import Job, Outcome, train_runs
+from unseen.sweeps.jobs import Job, Outcome, train_job
 from unseen.sweeps.plan import Plan
-from unseen.sweeps.rules import Halving, kept, rounds, rungs, state_of, survivors
-from unseen.sweeps.tables import write_results
-from unseen.sweeps.train_plan import train_plan
+from unseen.sweeps.rules import kept, rounds, rungs, state_of, survivors
+from unseen.sweeps.sweep_file import Halving
+from unseen.sweeps.tables import apply_rules
+from unseen.sweeps.train import train_plan
 from unseen.training.display import SilentDisplay
 
 
@@ -92,53 +94,53 @@ def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
 
 
 def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
-    plan = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
+    plan = small_plan(tmp_path, unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
     order = [t.draw for t in sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)]
     names = [run_name(run.experiment) for run in plan.singles]
     pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
-    train_plan(plan, tmp_path, pretender, together=True)
+    train_plan(plan, pretender, together=True)
     asked = [[(names.index(name), until) for name, until in each] for each in pretender.asked]
     assert asked == [
         [(0, 2), (1, 2), (2, 2), (3, 2)],
         [(draw, 4) for draw in sorted(order[:2])],
         [(order[0], None)],
     ]
-    stopped = {t.draw for t in plan.singles if is_stopped(t.folder(tmp_path))}
+    stopped = {t.draw for t in plan.singles if is_stopped(t.folder)}
     assert stopped == set(order[1:])
-    mark = read_json(plan.singles[order[1]].folder(tmp_path).path / "stopped.json")
+    mark = read_json(plan.singles[order[1]].folder.path / "stopped.json")
     score = pytest.approx(100 * plan.singles[order[1]].experiment.optimizer.lr)
     assert mark == {"step": 4, "validation": score, "better": 1, "compared": 2}
-    results = write_results(plan, tmp_path)
+    results = apply_rules(plan)
     assert {each.state for each in results.missing} == {"stopped"}
     assert any("3 stopped" in note for note in results.tables["source"][0].notes)
     assert next(each.compared for each in results.chosen) == (order[0],)
 
 
 def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
-    plan = small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 3})
+    plan = small_plan(tmp_path, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 3})
     pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
     best, second = sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)[:2]
     pretender.broken = {run_name(best.experiment)}
-    train_plan(plan, tmp_path, pretender, together=True)
+    train_plan(plan, pretender, together=True)
     assert pretender.asked[-1] == [(run_name(second.experiment), None)]
-    assert not is_stopped(best.folder(tmp_path))
+    assert not is_stopped(best.folder)
 
 
 def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> None:
     """Under a milder rule; the sweep is killed before its second round."""
     pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
     strict, mild = (
-        small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": number})
+        small_plan(tmp_path, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": number})
         for number in (3, 2)
     )
     _, second, third = sorted(strict.singles, key=lambda t: -t.experiment.optimizer.lr)
-    train_plan(strict, tmp_path, pretender, together=True)
-    assert is_stopped(second.folder(tmp_path))
-    made = rounds(mild, tmp_path)
+    train_plan(strict, pretender, together=True)
+    assert is_stopped(second.folder)
+    made = rounds(mild)
     next(made)  # all have reached the first rung already
     assert second.experiment in [run.experiment for run in next(made)]
-    assert not is_stopped(second.folder(tmp_path))
-    assert is_stopped(third.folder(tmp_path))
+    assert not is_stopped(second.folder)
+    assert is_stopped(third.folder)
 
 
 class InProcess:
@@ -154,7 +156,7 @@ class InProcess:
             self.jobs -= 1
             if self.jobs < 0:
                 raise UnseenError("killed")
-            train_runs(job, SilentDisplay(), OpenDatasets())
+            train_job(job, SilentDisplay(), OpenDatasets())
             outcomes.append(Outcome(path, "finished" if RunFolder(path).finished else "paused"))
         return outcomes
 
@@ -173,17 +175,17 @@ def content(folder: Path) -> dict[str, bytes]:
     return found | {name: tensor.tobytes() for name, tensor in tensors.items()}
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return small_plan(unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 2})
+def halved_plan(runs: Path) -> Plan:
+    return small_plan(runs, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 2})
 
 
 def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
-    plan: Plan, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     halved, killed, plain = (tmp_path / name for name in ("halved", "killed", "plain"))
-    train_plan(plan, halved, InProcess(), together=False)
-    finished = [t for t in plan.singles if t.folder(halved).finished]
+    plan = halved_plan(halved)
+    train_plan(plan, InProcess(), together=False)
+    finished = [t for t in plan.singles if t.folder.finished]
     assert len(finished) == 1
     (survivor,) = finished
     InProcess()([job_of(survivor.experiment, runs=plain)])
@@ -191,8 +193,8 @@ def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
     assert content(halved / name) == content(plain / name)
     for jobs in (1, 2, 4, 5):  # in the first round, again, in the second, before the third
         with pytest.raises(UnseenError, match="killed"):
-            train_plan(plan, killed, InProcess(jobs), together=False)
-    train_plan(plan, killed, InProcess(), together=False)
+            train_plan(halved_plan(killed), InProcess(jobs), together=False)
+    train_plan(halved_plan(killed), InProcess(), together=False)
     for run in plan.singles:
         name = run_name(run.experiment)
         assert content(killed / name) == content(halved / name)
@@ -201,15 +203,17 @@ def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
 
 
 def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
-    plan: Plan, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    plan = halved_plan(tmp_path)
+
     def score(experiment: Experiment, step: int) -> float:
         return 0.5
 
-    train_plan(plan, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
-    stopped = [t for t in plan.singles if is_stopped(t.folder(tmp_path))]
+    train_plan(plan, Pretender(score, lambda e, d: 0.5), together=True)
+    stopped = [t for t in plan.singles if is_stopped(t.folder)]
     assert stopped
-    whole = Plan(plan.name, plan.sweep.model_copy(update={"halving": None}), plan.singles, ())
-    train_plan(whole, tmp_path, Pretender(score, lambda e, d: 0.5), together=True)
-    assert not any(is_stopped(run.folder(tmp_path)) for run in plan.singles)
-    assert write_results(whole, tmp_path).missing == []
+    whole = replace(plan, sweep=plan.sweep.model_copy(update={"halving": None}))
+    train_plan(whole, Pretender(score, lambda e, d: 0.5), together=True)
+    assert not any(is_stopped(run.folder) for run in plan.singles)
+    assert apply_rules(whole).missing == []

@@ -10,8 +10,9 @@ from tests.sweeps.tiny_sweep import PARTS, Listener, assert_same_run, below, tin
 from unseen.atomic import read_json
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import build_experiment
-from unseen.sweeps.jobs import Job, Outcome, Reply, Resources, Trainer
-from unseen.sweeps.run_jobs import run_jobs
+from unseen.sweeps.jobs import Job, Outcome, Reply, Trainer
+from unseen.sweeps.ledger import run_jobs
+from unseen.sweeps.resources import Resources
 from unseen.training.checkpoints import steps_saved
 from unseen.training.display import SilentDisplay
 from unseen.training.execute import execute

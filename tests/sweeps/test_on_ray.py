@@ -25,12 +25,12 @@ from tests.sweeps.tiny_sweep import (
 from unseen.atomic import read_json
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder
+from unseen.sweeps import ledger as loop
 from unseen.sweeps import ray as module
-from unseen.sweeps import run_jobs as loop
-from unseen.sweeps.jobs import Origin, Reply, Resources, Stopped
-from unseen.sweeps.ledger import Ledger
+from unseen.sweeps.jobs import Reply
+from unseen.sweeps.ledger import Ledger, Stopped, run_jobs
 from unseen.sweeps.ray import RayPool, worker_environment
-from unseen.sweeps.run_jobs import run_jobs
+from unseen.sweeps.resources import Resources
 from unseen.training.interruptions import StopFlag
 
 
@@ -152,16 +152,16 @@ def test_what_ray_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     job = tiny_job()
     pool.start(job)
-    origin, sent, threads = remote.submitted[0]
-    assert origin == Origin(str(tmp_path), tuple(sys.argv))
+    folder, command, sent, threads = remote.submitted[0]
+    assert (folder, command) == (str(tmp_path), tuple(sys.argv))
     assert sent.folders == (tmp_path / "runs" / job.folders[0].name,)
     assert threads == 2
 
 
 def test_the_number_of_tasks_in_flight_is_bounded(tmp_path: Path) -> None:
     remote, ledger, pool = pool_of(tmp_path, 5, Resources(workers=2))
-    loop._start_and_collect(ledger, pool)
-    loop._start_and_collect(ledger, pool)
+    loop.start_and_collect(ledger, pool)
+    loop.start_and_collect(ledger, pool)
     assert len(remote.submitted) == 2
     assert module._in_flight(remote, Resources(cpus=0.5, address="auto")) == 400  # pyright: ignore
     assert module._in_flight(remote, Resources(cpus=4, address="auto")) == 64  # pyright: ignore
@@ -171,7 +171,7 @@ def test_a_lost_worker_is_replaced_as_often_as_asked(tmp_path: Path) -> None:
     remote, ledger, pool = pool_of(tmp_path, 1, Resources(workers=1, retries=2))
     for attempt in range(3):
         remote.replies[attempt] = Lost("The node died.\nand a long story")
-        loop._start_and_collect(ledger, pool)
+        loop.start_and_collect(ledger, pool)
         assert len(remote.submitted) == attempt + 1
     assert ledger.jobs_left == 0
     (outcome,) = ledger.outcomes()
@@ -183,10 +183,9 @@ def test_stopping_lets_runs_save_and_ends_those_that_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, ledger, pool = pool_of(tmp_path, 2, Resources(workers=2))
-    loop._start_and_collect(ledger, pool)
+    loop.start_and_collect(ledger, pool)
     remote.replies[0] = Reply("stopped")
-    monkeypatch.setattr(loop, "_SECONDS_TO_SAVE", 0.0)
-    loop._stop(ledger, pool)
+    loop.stop_pool(ledger, pool, patience=0.0)
     assert remote.cancelled[:2] == [(0, False), (1, False)]
     assert (1, True) in remote.cancelled
     assert ledger.runs_left == 2

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sweeps.made_records import DOMAINS, small_plan
+from tests.sweeps.made_records import DOMAINS, comparison_plan, small_plan
 
 from unseen.errors import SettingsError
-from unseen.settings.experiment import identity
-from unseen.sweeps.compare import plan_comparison
-from unseen.sweeps.draws import load_sweep
 from unseen.sweeps.plan import Plan, PlannedRun, plan_sweep
+from unseen.sweeps.sweep_file import load_sweep
 
 
 def drawn(plan: Plan, **condition: Any) -> list[dict[str, Any]]:
@@ -38,9 +36,9 @@ def test_the_small_sweep_has_24_runs() -> None:
 def test_draw_0_is_the_recipe_as_a_comparison_has_it() -> None:
     plan = small_plan(methods="aggregate,dmg", seeds="0-1")
     overrides = plan.sweep.settings
-    compared = plan_comparison("digits", ["aggregate", "dmg"], [0, 1], overrides=overrides)
-    own = {identity(run.experiment) for run in plan.singles if run.draw == 0}
-    assert own == {identity(run.experiment) for run in compared.singles}
+    compared = comparison_plan("digits", ["aggregate", "dmg"], [0, 1], overrides=overrides)
+    own = {run.identity for run in plan.singles if run.draw == 0}
+    assert own == {run.identity for run in compared.singles}
 
 
 def test_draws_are_those_of_method_seed_and_number_alone() -> None:
@@ -127,14 +125,14 @@ def test_pairs_hold_out_every_target_with_every_other_domain() -> None:
 @pytest.mark.parametrize(
     ("changes", "lines"),
     [
-        ({"datasets": "digit"}, ["datasets: unknown dataset with recipes 'digit'; did you mean"]),
+        ({"datasets": "digit"}, ["datasets: unknown dataset 'digit'; did you mean"]),
         ({"unseen": "photo"}, ["unseen: unknown domain 'photo' (known: blended, coloured,"]),
         (
             {"methods": "dgm", "settings.seed": 1, "settings.network.name": "small_cnn"},
             [
                 "settings.network.name: is chosen by 'backbones'",
                 "settings.seed: is chosen by 'seeds'",
-                "methods: unknown method 'dgm'; did you mean 'dmg'?",
+                "methods: unknown recipe 'digits/dgm'; did you mean 'digits/dmg'?",
             ],
         ),
         ({"settings.stps": 1}, ["settings: stps: unknown key; did you mean 'steps'? (digits/agg"]),
@@ -281,5 +279,5 @@ def test_a_variant_that_is_not_asked_for_stays_out() -> None:
 
 
 def test_a_variant_of_nothing_known_is_refused() -> None:
-    with pytest.raises(SettingsError, match="unknown method 'agregate'; did you mean 'aggregate'"):
+    with pytest.raises(SettingsError, match="did you mean 'digits/aggregate'"):
         small_plan(methods="small", by_method={"small": {"variant_of": "agregate"}}, draws=None)

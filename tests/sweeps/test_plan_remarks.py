@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+import unseen
 from unseen.results.folder import RunFolder
-from unseen.sweeps.compare import plan_comparison, run_comparison
-from unseen.sweeps.jobs import Resources
 
 SETTINGS = {
     "network": {"name": "small_cnn", "pretrained": False, "image_size": 16},
@@ -36,12 +35,11 @@ def skewed(tmp_path: Path) -> Path:
 
 def test_once_in_a_comparison_and_in_the_record_of_each_run(skewed: Path, tmp_path: Path) -> None:
     settings = SETTINGS | {"data": {"root": str(skewed), "test_share": 0.0}}
-    plan = plan_comparison("folder", ["aggregate"], (0, 1), None, (), settings)
-    assert plan.remarks[0].startswith("Classes are skewed")
-    console = Console(file=io.StringIO(), width=400)
-    found = run_comparison(plan, tmp_path / "runs", Resources(workers=0), console=console)
-    assert not found.missing
-    printed = console.file.getvalue()
+    said = io.StringIO()
+    console = Console(file=said, width=400)
+    options = {"methods": "aggregate", "seeds": (0, 1), "runs": tmp_path / "runs"}
+    found = unseen.compare("folder", console=console, **options, **settings)
+    printed = said.getvalue()
     assert printed.count("Classes are skewed") == 1
     assert printed.count("too few to choose a checkpoint by") == 1
     for path in found.folders:

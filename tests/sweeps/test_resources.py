@@ -7,8 +7,7 @@ import torch
 
 from unseen.errors import SettingsError
 from unseen.sweeps import resources as machine
-from unseen.sweeps.jobs import Resources
-from unseen.sweeps.resources import assign_devices, count_workers, worker_environments
+from unseen.sweeps.resources import Resources, assign_devices, count_workers, worker_environments
 
 
 @pytest.mark.parametrize(

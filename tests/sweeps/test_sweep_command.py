@@ -8,19 +8,20 @@ from tests.commands import commands_in
 from tests.sweeps.made_records import Pretender, small_plan
 
 from unseen.results.folder import find_runs, run_name
-from unseen.sweeps import resources as machine
 from unseen.sweeps.cost import (
     Row,
     clock,
     cost_summary,
     cost_table,
-    estimate,
+    estimate_plan,
     on_workers,
     runs_table,
 )
-from unseen.sweeps.draws import sweep_names
-from unseen.sweeps.jobs import Job, Outcome, Resources, Watcher
-from unseen.sweeps.train_plan import train_plan
+from unseen.sweeps.jobs import Job, Outcome
+from unseen.sweeps.ledger import Watcher
+from unseen.sweeps.resources import Resources
+from unseen.sweeps.sweep_file import sweep_names
+from unseen.sweeps.train import train_plan
 from unseen.training.timing import RunTimes, time_run
 
 WORDS = (
@@ -54,7 +55,7 @@ def resources_seen(
         return outcomes
 
     if "real" not in request.node.name:
-        monkeypatch.setattr("unseen.sweeps.train_plan.run_jobs", run_jobs)
+        monkeypatch.setattr("unseen.sweeps.train.run_jobs", run_jobs)
     return seen
 
 
@@ -112,7 +113,7 @@ def test_a_run_gets_a_gpu_where_there_is_one(
     devices: list[str],
     gpus: float,
 ) -> None:
-    monkeypatch.setattr(machine, "visible_devices", lambda: devices)
+    monkeypatch.setattr("unseen.sweeps.train.visible_devices", lambda: devices)
     unseen("sweep", "digits", *WORDS)
     assert [resources.gpus for resources in resources_seen] == [gpus]
 
@@ -163,6 +164,7 @@ def test_a_dry_run_of_finished_runs_times_nothing(unseen, tmp_path: Path) -> Non
 def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) -> None:
     """They took 12 s each (as the pretender says); the batch of a draw is part of its cost."""
     plan = small_plan(
+        tmp_path,
         unseen="plain,blended",
         draws=None,
         grid={"images_per_domain": [2, 4]},
@@ -171,12 +173,12 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) 
     pretender.broken = {
         run_name(t.experiment) for t in plan.singles if t.draw or len(t.condition.unseen[0]) > 5
     }
-    train_plan(plan, tmp_path, pretender, together=True)
+    train_plan(plan, pretender, together=True)
 
     def never(experiment: Any) -> RunTimes:
         raise AssertionError("measured, though a run is finished")
 
-    (row,) = estimate(plan, tmp_path, never)
+    (row,) = estimate_plan(plan, never)
     assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
     assert row.basis == "1 finished run"
     assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
@@ -191,17 +193,17 @@ def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
         asked.append(experiment)
         return measured
 
-    plan = small_plan(unseen="plain", draws=None, grid={"images_per_domain": [2, 4]})
-    (row,) = estimate(plan, tmp_path, measure)
+    plan = small_plan(tmp_path, unseen="plain", draws=None, grid={"images_per_domain": [2, 4]})
+    (row,) = estimate_plan(plan, measure)
     assert asked == [plan.singles[0].experiment]
     # 1 + 6 steps of 2 s (or twice that) + 3 evaluations of 3 s + 4
     assert row.seconds_left == pytest.approx((1 + 12 + 9 + 4) + (1 + 24 + 9 + 4))
-    nested = small_plan(unseen="plain", pairs="nested", draws=3)
-    (row,) = estimate(nested, tmp_path, measure)
+    nested = small_plan(tmp_path, unseen="plain", pairs="nested", draws=3)
+    (row,) = estimate_plan(nested, measure)
     assert row.planned == 3 * 3 + 1
     assert row.seconds_left == pytest.approx(26 * 10)
-    halved = small_plan(unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
-    (row,) = estimate(halved, tmp_path, measure)
+    halved = small_plan(tmp_path, unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
+    (row,) = estimate_plan(halved, measure)
     # four draws for a third of the steps, two for the second third, one for the last
     assert row.seconds_left == pytest.approx(26 * (4 + 2 + 1) / 3)
 
@@ -230,8 +232,8 @@ def test_timing_a_run_changes_nothing(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_many_runs_are_shown_by_kind_alone(tmp_path: Path) -> None:
-    assert runs_table(small_plan(draws=10), tmp_path) is not None
-    assert runs_table(small_plan(draws=11), tmp_path) is None
+    assert runs_table(small_plan(draws=10)) is not None
+    assert runs_table(small_plan(draws=11)) is None
 
 
 def test_columns_without_a_number_are_left_out() -> None:

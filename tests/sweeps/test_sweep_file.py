@@ -7,7 +7,7 @@ import pytest
 
 from unseen.errors import SettingsError
 from unseen.settings.recipes import file_header, parse_overrides
-from unseen.sweeps.draws import SWEEPS, find_sweep, load_sweep, sweep_names
+from unseen.sweeps.sweep_file import SWEEPS, find_sweep, load_sweep, sweep_names
 
 VALID = "datasets: digits\nmethods: aggregate, dmg\n"
 

@@ -1,10 +1,11 @@
 """After a sweep: what each rule chose, its tables, and every run that is missing, by name."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.made_results import measured
-from tests.sweeps.made_records import DOMAINS, Pretender, small_plan
+from tests.sweeps.made_records import DOMAINS, TINY, Pretender, comparison_plan, small_plan
 
 from unseen.atomic import read_json
 from unseen.reports.page.runs import load_runs
@@ -14,8 +15,8 @@ from unseen.results.files import FORMAT
 from unseen.results.folder import find_runs, run_name
 from unseen.settings.experiment import Experiment
 from unseen.sweeps.plan import Plan
-from unseen.sweeps.tables import SweepResults, write_results
-from unseen.sweeps.train_plan import train_plan
+from unseen.sweeps.tables import SweepResults, apply_rules
+from unseen.sweeps.train import train_plan
 
 
 def rate(experiment: Experiment, step: int) -> float:
@@ -28,9 +29,11 @@ def unlike_rate(experiment: Experiment, domain: str) -> float:
     return 0.5 - 20 * experiment.optimizer.lr - (0.1 if domain == "plain" else 0)
 
 
-def swept(plan: Plan, runs: Path, pretender: Pretender | None = None) -> SweepResults:
+def swept(plan: Plan, pretender: Pretender | None = None) -> SweepResults:
     pretender = pretender or Pretender(rate, unlike_rate)
-    return write_results(plan, runs, train_plan(plan, runs, pretender, together=True))
+    results = apply_rules(plan, train_plan(plan, pretender, together=True))
+    results.write()
+    return results
 
 
 def by_rate(plan: Plan, number: int = 0) -> list[int]:
@@ -40,10 +43,10 @@ def by_rate(plan: Plan, number: int = 0) -> list[int]:
 
 
 def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
-    plan = small_plan(seeds="0-1")
-    results = swept(plan, tmp_path)
+    plan = small_plan(tmp_path, seeds="0-1")
+    results = swept(plan)
     assert results.missing == []
-    assert results.home == tmp_path / "tables" / plan.folder_name
+    assert results.home.parent == tmp_path / "tables"
     written = read_json(results.home / "chosen.json")
     assert written["format"] == FORMAT
     assert len(written["chosen"]) == 3 * 4 * 2  # rules, domains, seeds
@@ -71,7 +74,7 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
         assert not any("Selection rule" in note for note in table.notes)
         text = (results.home / rule / "out_of_domain.md").read_text()
         assert f"best of 3 draws by rule {rule}" in text
-        chosen = [each.run.folder(tmp_path).path for each in results.chosen if each.rule == rule]
+        chosen = [each.run.path for each in results.chosen if each.rule == rule]
         found = [run.path.resolve() for run in find_runs(results.home / rule)]
         assert found == [path.resolve() for path in chosen]
         page = write_report(results.home / rule, tmp_path / "page" / rule).read_text()
@@ -79,15 +82,20 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
     assert "an upper bound" in results.tables["oracle"][0].notes[0]
 
 
-def test_a_table_of_one_draw_speaks_of_no_best_one(tmp_path: Path) -> None:
-    table = swept(small_plan(draws=1), tmp_path).tables["source"][0]
-    assert table.title.endswith(", one draw by rule source")
-    assert table.notes[0].startswith("One draw for each column and seed; rule source: ")
+def test_tables_of_one_draw_are_those_of_a_comparison(tmp_path: Path) -> None:
+    plain = {key.removeprefix("settings."): each for key, each in TINY.items() if "." in key}
+    compared = comparison_plan("digits", "aggregate", overrides=plain, runs=tmp_path)
+    plan = small_plan(tmp_path, draws=1)
+    for tables in (swept(plan).tables["source"], swept(compared).tables["source"]):
+        assert tables[0].title == "Out-of-domain accuracy (%): digits, small_cnn"
+        assert tables[0].notes[0].startswith("Selection rule source: ")
+    page = write_report(plan.home / "source", tmp_path / "page").read_text()
+    assert "chosen by rule" not in page
 
 
 def test_a_table_holds_the_results_of_the_chosen_draws(tmp_path: Path) -> None:
-    plan = small_plan()
-    results = swept(plan, tmp_path)
+    plan = small_plan(tmp_path)
+    results = swept(plan)
     for rule, place_in_order in (("source", -1), ("oracle", 0)):
         out_of_domain = results.tables[rule][0]
         (row,) = out_of_domain.rows
@@ -101,17 +109,18 @@ def test_a_table_holds_the_results_of_the_chosen_draws(tmp_path: Path) -> None:
 
 
 def test_the_oracle_takes_the_better_checkpoint_of_each_run(tmp_path: Path) -> None:
-    plan = small_plan(unseen="plain,blended")
-    swept(plan, tmp_path)
+    plan = small_plan(tmp_path, unseen="plain,blended")
+    swept(plan)
     for run in plan.singles:
-        folder = run.folder(tmp_path)
+        folder = run.folder
         result = folder.read_result()
         (domain,) = run.condition.unseen
         more = {"plain": 0.2, "blended": -0.2}[domain]
         out_of_domain = result.rules["last"].views["out_of_domain"]
         out_of_domain[domain] = measured(out_of_domain[domain].accuracy + more)
         folder.write_result(result)
-    (row,) = write_results(plan, tmp_path).tables["oracle"][0].rows
+    again = small_plan(tmp_path, unseen="plain,blended")
+    (row,) = apply_rules(again).tables["oracle"][0].rows
     lowest = plan.singles[by_rate(plan)[0]].experiment
     expected = [unlike_rate(lowest, "plain") + 0.2, unlike_rate(lowest, "blended")]
     means = [cell.estimate.mean for cell in row.cells[:2] if cell and cell.estimate]
@@ -119,12 +128,12 @@ def test_the_oracle_takes_the_better_checkpoint_of_each_run(tmp_path: Path) -> N
 
 
 def test_missing_runs_are_named(tmp_path: Path) -> None:
-    plan = small_plan(unseen="plain,blended")
+    plan = small_plan(tmp_path, unseen="plain,blended")
     pretender = Pretender(rate, unlike_rate)
     highest = by_rate(plan)[-1]
     broken = plan.singles[highest]
     pretender.broken = {run_name(broken.experiment)}
-    results = swept(plan, tmp_path, pretender)
+    results = swept(plan, pretender)
     (missing,) = results.missing
     assert (missing.run, missing.state, missing.error) == (broken, "failed", "it broke down")
     chosen = next(each for each in results.chosen if each.run.condition == broken.condition)
@@ -140,16 +149,17 @@ def test_missing_runs_are_named(tmp_path: Path) -> None:
 
 
 def test_a_condition_without_any_finished_draw_is_shown_as_missing(tmp_path: Path) -> None:
-    plan = small_plan(unseen="plain,blended")
+    plan = small_plan(tmp_path, unseen="plain,blended")
     pretender = Pretender(rate, unlike_rate)
     lost = [run for run in plan.singles if run.condition.unseen == ("blended",)]
     pretender.broken = {run_name(run.experiment) for run in lost}
-    results = swept(plan, tmp_path, pretender)
+    results = swept(plan, pretender)
     table = results.tables["source"][0]
     assert [column.name for column in table.columns][:2] == ["plain", "blended"]
     assert any("aggregate: 1 of 2 results is missing (blended" in note for note in table.notes)
+    other = small_plan(tmp_path / "other", unseen="plain,blended")
     pretender.broken |= {run_name(run.experiment) for run in plan.singles}
-    nothing = swept(plan, tmp_path / "other", pretender)
+    nothing = swept(other, pretender)
     assert nothing.tables == {"source": [], "last": [], "oracle": []}
     assert len(nothing.missing) == 6
 
@@ -160,13 +170,13 @@ def paired(experiment: Experiment, domain: str) -> float:
 
 
 def test_pairs_choose_without_the_target(tmp_path: Path) -> None:
-    plan = small_plan(pairs="all")
+    plan = small_plan(tmp_path, pairs="all")
 
     def unseen(experiment: Experiment, domain: str) -> float:
         target = experiment.data.unseen_domain
         return paired(experiment, domain) if len(target) > 1 else unlike_rate(experiment, domain)
 
-    results = swept(plan, tmp_path, Pretender(rate, unseen))
+    results = swept(plan, Pretender(rate, unseen))
     chosen = [each for each in results.chosen if each.rule == "leave-one-domain-out"]
     best = max(plan.draws[plan.singles[0].condition], key=lambda t: paired(t.experiment, ""))
     assert [each.run.draw for each in chosen] == [best.draw] * 4
@@ -181,9 +191,9 @@ def test_pairs_choose_without_the_target(tmp_path: Path) -> None:
 
 
 def test_nested_pairs_train_only_the_winner_alone(tmp_path: Path) -> None:
-    plan = small_plan(pairs="nested", draws=3)
+    plan = small_plan(tmp_path, pairs="nested", draws=3)
     pretender = Pretender(rate, paired)
-    results = swept(plan, tmp_path, pretender)
+    results = swept(plan, pretender)
     first, second = pretender.asked
     assert len(first) == 6 * 3
     best = max(plan.draws[plan.singles[0].condition], key=lambda t: paired(t.experiment, ""))
@@ -193,17 +203,17 @@ def test_nested_pairs_train_only_the_winner_alone(tmp_path: Path) -> None:
     assert list(results.tables) == ["leave-one-domain-out"]
     # the same again: derived from the records, nothing else is asked for
     again = Pretender(rate, paired)
-    swept(plan, tmp_path, again)
+    swept(plan, again)
     assert again.asked == pretender.asked
 
 
 def test_a_draw_that_lacks_a_pair_is_left_out(tmp_path: Path) -> None:
-    plan = small_plan(pairs="nested", unseen="plain")
+    plan = small_plan(tmp_path, pairs="nested", unseen="plain")
     pretender = Pretender(rate, paired)
     best = max(plan.singles, key=lambda t: paired(t.experiment, ""))
     lost = plan.partners[best.condition, best.draw]["outlines"]
     pretender.broken = {run_name(lost.experiment)}
-    results = swept(plan, tmp_path, pretender)
+    results = swept(plan, pretender)
     (chosen,) = results.chosen
     assert chosen.run.draw != best.draw
     assert best.draw not in chosen.compared
@@ -212,10 +222,10 @@ def test_a_draw_that_lacks_a_pair_is_left_out(tmp_path: Path) -> None:
 
 def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
     """Recipes of the same images under another name, say."""
-    plan = small_plan(unseen="plain")
-    other = [t._replace(condition=t.condition._replace(dataset="digits_2")) for t in plan.singles]
-    both = Plan(plan.name, plan.sweep, (*plan.singles, *other), ())
-    results = swept(both, tmp_path)
+    plan = small_plan(tmp_path, unseen="plain")
+    other = [replace(t, condition=t.condition._replace(dataset="digits_2")) for t in plan.singles]
+    both = replace(plan, singles=(*plan.singles, *other))
+    results = swept(both)
     assert {path.name for path in (results.home / "source").iterdir()} == {
         "digits",
         "digits_2",
@@ -229,10 +239,12 @@ def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
 
 def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
     faster = {"variant_of": "aggregate", "settings": {"optimizer": {"lr": 0.01}}}
-    plan = small_plan(methods="aggregate,faster", by_method={"faster": faster}, draws=None)
-    results = swept(plan, tmp_path)
+    plan = small_plan(
+        tmp_path, methods="aggregate,faster", by_method={"faster": faster}, draws=None
+    )
+    results = swept(plan)
     for run in plan.singles:
-        run.folder(tmp_path).create(run.experiment)
+        run.folder.create(run.experiment)
     table = results.tables["source"][0]
     assert [row.name for row in table.rows] == ["aggregate", "faster"]
     assert all(cell.complete for row in table.rows for cell in row.cells if cell)
@@ -241,21 +253,3 @@ def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
     runs, _ = load_runs(results.home / "source")
     assert [study.rows[0][0] for study in make_studies(runs, None)] == ["aggregate"]
     assert {run.label for run in runs} == {"aggregate", "faster"}
-
-
-def test_runs_of_earlier_versions_are_not_chosen_without_labels(tmp_path: Path) -> None:
-    """Their records know nothing of these rules; under the others they count."""
-    plan = small_plan(methods="reweighting")
-    results = swept(plan, tmp_path)
-    assert results.tables["infomax"] == []
-    assert results.tables["source"]
-    assert {each.rule for each in results.chosen} == {"source", "last", "oracle"}
-
-
-def test_no_torch_is_needed_to_choose() -> None:
-    import subprocess
-    import sys
-
-    modules = "unseen.sweeps.rules, unseen.sweeps.rules"
-    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

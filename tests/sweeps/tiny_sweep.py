@@ -75,7 +75,7 @@ class Listener:
     def ended(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
-    def under_way(self, jobs: Collection[Job], news: str) -> None:
+    def under_way(self, jobs: Collection[Job], status: str) -> None:
         pass
 
 

@@ -1,7 +1,8 @@
-"""The command line. Commands are imported when they are called: `--help` loads no torch."""
+"""The command line. Only the command that was called is imported: `--help` loads no torch."""
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,49 +10,63 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, unknown_name
 
 COMMANDS = {
-    "list": "what there is: methods, datasets, backbones, recipes, sweeps",
-    "prepare": "check, decode and cache a dataset once",
-    "train": "train a recipe, or resume a run",
-    "evaluate": "measure a run again, or on other images",
-    "predict": "classes of your images, with probabilities and the domains' opinions",
-    "forecast": "how accurate a model will be on images without labels, and what is different",
-    "export": "one file from a run, for onnxruntime or torch",
-    "serve": "answers over HTTP, with a page to drop pictures on",
-    "compare": "leave each domain out in turn, for every method and seed, and print the tables",
-    "sweep": "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
-    "merge": "one model from many runs: their weights averaged",
-    "report": "one web page from a folder of runs: tables, figures, how it was made",
-    "show": "the complete settings of a recipe or a run",
+    "list": ("show", "what there is: methods, datasets, backbones, recipes, sweeps"),
+    "prepare": ("prepare", "check, decode and cache a dataset once"),
+    "train": ("train", "train a recipe, or resume a run"),
+    "evaluate": ("model", "measure a run again, or on other images"),
+    "predict": ("model", "classes of your images, with probabilities and the domains' opinions"),
+    "forecast": (
+        "model",
+        "how accurate a model will be on images without labels, and what is different",
+    ),
+    "export": ("model", "one file from a run, for onnxruntime or torch"),
+    "serve": ("serve", "answers over HTTP, with a page to drop pictures on"),
+    "compare": (
+        "sweep",
+        "leave each domain out in turn, for every method and seed, and print the tables",
+    ),
+    "sweep": (
+        "sweep",
+        "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
+    ),
+    "merge": ("train", "one model from many runs: their weights averaged"),
+    "report": ("report", "one web page from a folder of runs: tables, figures, how it was made"),
+    "show": ("show", "the complete settings of a recipe or a run"),
 }
+"""The file of each command, which has `add_COMMAND(parser)` and `run_COMMAND(chosen)`, and what the
+command is for."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """All commands with their options; each lives in its own file."""
+def build_parser(called: str | None = None) -> argparse.ArgumentParser:
+    """All commands, with the options of the one that is called; without one, of all of them."""
     parser = argparse.ArgumentParser(
         prog="unseen",
         description="Image classifiers that hold up in domains they have never seen.",
         epilog="Settings are given as key=value, for example seed=3 method.overlap_weight=0.05.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"unseen.cli.commands.{name}")
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.set_defaults(run_command=module.run)
+    for name, (file, summary) in COMMANDS.items():
+        form = argparse.RawDescriptionHelpFormatter
+        command = commands.add_parser(name, help=summary, formatter_class=form)
+        if called in (None, name):
+            module = importlib.import_module(f"unseen.cli.{file}")
+            run = getattr(module, f"run_{name}")
+            getattr(module, f"add_{name}")(command)
+            command.description = inspect.getdoc(run)
+            command.set_defaults(run_command=run)
     return parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """As `parse_args`, but key=value words may also stand after or between options."""
-    parser = build_parser()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    called = next((word for word in arguments if not word.startswith("-")), "")
+    parser = build_parser(called)
+    if called and called not in COMMANDS:
+        parser.error(unknown_name("command", called, COMMANDS, "unseen --help"))
     chosen, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(chosen, "overrides") or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

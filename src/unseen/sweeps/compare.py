@@ -1,66 +1,24 @@
-"""The main job: hold out one domain after the other, for every method and seed; then the tables."""
+"""Comparisons and sweeps, from their settings to their tables.
+
+A comparison holds out one domain after the other, for every method and seed; a sweep does so for
+several draws of settings.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from unseen.errors import SettingsError, UnseenError
-from unseen.reports.formats import write_tables
-from unseen.reports.tables import Table, build_tables
+from unseen.errors import UnseenError
 from unseen.reports.tracking import Subject, Trackers, choose_trackers
-from unseen.results.folder import write_run_list
-from unseen.results.result import UPPER_BOUND, RunResult
-from unseen.settings.experiment import as_list
-from unseen.settings.recipes import nested
-from unseen.sweeps.draws import MethodPart, Sweep
-from unseen.sweeps.jobs import Resources
 from unseen.sweeps.merge import Choice
-from unseen.sweeps.merged_rows import check_mergeable, merge_plan, with_merged
-from unseen.sweeps.plan import Plan, make_plan
-from unseen.sweeps.resources import default_gpus
-from unseen.sweeps.tables import Missing, list_runs, missing_runs
-from unseen.sweeps.train_plan import run_plan
-from unseen.training.devices import is_first_process, is_launched
-
-_BOUND = MethodPart(
-    variant_of="aggregate",
-    settings={
-        "data": {"train_on_unseen": True},
-        "setting": "generalization",
-        "target_images": None,
-    },
-)
-"""What `--upper-bound` adds: one network that gets the labels of the unseen domain, too."""
-
-_CHOSEN = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The finished runs of a comparison, the tables made of them, and what is missing."""
-
-    results: list[RunResult]
-    tables: list[Table]
-    files: list[Path]
-    folders: list[Path]
-    missing: list[Missing]
-    merged: list[Path] = field(default_factory=list)
-    """Folders of the merged models, which have rows of their own."""
-
-    @property
-    def failures(self) -> str:
-        """What failed, and how to continue; empty if nothing did."""
-        if not self.missing:
-            return ""
-        lines = [f"{each.folder.path.name}: {each.error}" for each in self.missing]
-        return (
-            f"{len(lines)} of {len(lines) + len(self.folders)} runs failed; the same command tries "
-            "them again, and keeps the others:\n  " + "\n  ".join(lines)
-        )
+from unseen.sweeps.plan import Outline, outline_sweep
+from unseen.sweeps.sweep_file import load_sweep, make_comparison
+from unseen.sweeps.tables import SweepResults, apply_rules
+from unseen.sweeps.train import check_mergeable, merge_plan, resources_for, run_plan
+from unseen.training.devices import is_first_process
 
 
 def compare(
@@ -77,13 +35,13 @@ def compare(
     upper_bound: bool = False,
     console: Console | None = None,
     **overrides: Any,
-) -> Comparison:
+) -> SweepResults:
     """Train on all domains but one, test on that one; every domain, method and seed.
 
-    Each method starts from its recipe `dataset/method`, or from `dataset/aggregate` with the
-    method's own defaults. Everything is checked before the first run. Finished runs are skipped,
-    unfinished ones resumed; a run that fails does not keep the others from training, and is named
-    in the error that is raised at the end.
+    Each method starts from its recipe `dataset/method`. Everything is checked before the first run.
+    Finished runs are skipped, unfinished ones resumed; a run that fails does not keep the others
+    from training, and is named in the error that is raised at the end. The tables of the runs' own
+    selection rule are in `shown`, those of every rule in `tables`.
 
     Names may be given as a list or as text with commas, `all` being every method; `unseen`
     restricts which domains are held out, one after the other, or several at once (`a+b`). `workers`
@@ -93,88 +51,81 @@ def compare(
     as `unseen.merge` does (`all` or `greedy`). `upper_bound` adds a row that is trained on labels
     of the unseen domain, too.
     """
-    trackers = choose_trackers(log)
-    plan = plan_comparison(dataset, methods, seeds, backbone, unseen, overrides, upper_bound)
-    if merge:
-        check_mergeable(plan)
-    resources = Resources(workers=workers, gpus=default_gpus(), retries=0)
-    found = run_comparison(plan, Path(runs), resources, trackers, console, merge)
-    if found.missing:
-        raise UnseenError(found.failures)
-    return found
+    compared = make_comparison(dataset, methods, seeds, backbone, unseen, overrides, upper_bound)
+    outline = outline_sweep(compared, "")
+    options = {"workers": workers}
+    results = run_sweep(outline, runs, options, console, together=False, log=log, merge=merge)
+    if results.failed:
+        raise UnseenError(results.failures)
+    return results
 
 
-def plan_comparison(
-    dataset: str,
-    methods: str | Sequence[str],
-    seeds: Sequence[int] = (0,),
-    backbone: str | None = None,
-    unseen: str | Sequence[str] = (),
-    overrides: Mapping[str, Any] | None = None,
-    upper_bound: bool = False,
-) -> Plan:
-    """A sweep of one draw, the recipe as it is."""
-    methods = tuple(as_list(methods))
-    if not methods or not seeds:
-        raise SettingsError("a comparison needs at least one method and one seed")
-    sweep = Sweep(
-        datasets=(dataset,),
-        methods=(*methods, UPPER_BOUND) if upper_bound else methods,
-        backbones=() if backbone is None else (backbone,),
-        unseen=tuple(as_list(unseen)),
-        seeds=tuple(seeds),
-        settings=nested(overrides or {}),
-        by_method={UPPER_BOUND: _BOUND} if upper_bound else {},
-    )
-    return make_plan(sweep, "", "this comparison cannot be trained", _CHOSEN)
-
-
-def run_comparison(
-    plan: Plan,
-    runs: Path,
-    resources: Resources,
-    log: tuple[str, ...] = (),
-    console: Console | None = None,
+def sweep(
+    source: str | Path,
+    *,
+    runs: str | Path = "runs",
+    log: str | Sequence[str] = (),
+    workers: int | None = 0,
     merge: Choice | None = None,
-) -> Comparison:
+    console: Console | None = None,
+    **overrides: Any,
+) -> SweepResults:
+    """Train all runs of a sweep, and apply every selection rule to its draws.
+
+    `source` is a sweep file or the name of a shipped one; overrides are its keys:
+    `sweep("digits", draws=5, settings={"steps": 100})`. Everything is checked before the first run.
+    Finished runs are skipped, unfinished ones resumed; runs that failed are in `missing`.
+
+    `workers` and `log` are as in `compare`; `merge` adds a row for each method: the draws of a seed
+    (without draws: the seeds) merged as `unseen.merge` does (`all` or `greedy`).
+    """
+    outline = outline_sweep(load_sweep(source, overrides), str(source))
+    options = {"workers": workers}
+    return run_sweep(outline, runs, options, console, together=True, log=log, merge=merge)
+
+
+def run_sweep(
+    outline: Outline,
+    runs: str | Path,
+    options: Mapping[str, Any],
+    console: Console | None = None,
+    *,
+    together: bool,
+    log: str | Sequence[str] = (),
+    merge: Choice | None = None,
+) -> SweepResults:
     """Train what is not finished, and write the tables of what is.
 
-    Runs on stored features are trained one by one, unlike those of a sweep: then they equal those
-    of `unseen train` to the last bit, and each has its own checkpoints and trackers.
+    `options` are fields of `Resources`, None standing for the default. With `together`, runs on
+    stored features are trained together; one by one they equal those of `unseen train` to the last
+    bit, and each has its own trackers.
     """
+    trackers = choose_trackers(log)
+    plan = outline.plan(runs)
+    if merge:
+        check_mergeable(plan)
     console = console or Console(stderr=True)
-    several = any(run.experiment.devices.number > 1 for run in plan.singles)
-    if is_launched() or (several and resources.workers is None and resources.on == "here"):
-        resources = resources._replace(on="here", workers=0)
-    for run in plan.singles:  # the same command tries again what failed before
-        run.folder(runs).failure.unlink(missing_ok=True)
-    outcomes = run_plan(plan, runs, resources, console, together=False, log=log)
-    finished = [run for run in plan.singles if run.folder(runs).finished]
-    missing = missing_runs(plan, runs, outcomes)
-    results = [run.read_result(runs) for run in finished]
-    if not results:
-        return Comparison([], [], [], [], missing)
-    (dataset,) = plan.sweep.datasets
-    rows = merge_plan(plan, runs, merge, console)
-    shown = [*results, *(row.result for row in rows)]
-    tables = build_tables(shown, plan.singles[0].experiment.selection, plan.expected(dataset))
-    home = runs / "tables" / plan.folder_name
-    paths = [run.folder(runs).path for run in finished]
-    files: list[Path] = []
-    if is_first_process():
-        files = write_tables(tables, home)
-        write_run_list(home, with_merged(list_runs(finished, runs), rows))
-        _send_tables(log, tables, home, console)
-    return Comparison(results, tables, files, paths, missing, [row.folder.path for row in rows])
+    if plan.is_comparison:  # the same command tries again what failed before
+        for run in plan.singles:
+            run.folder.failure.unlink(missing_ok=True)
+    resources = resources_for(plan.sweep, (run.experiment for run in plan.singles), options)
+    together = together and not trackers
+    outcomes = run_plan(plan, resources, console, together=together, log=trackers)
+    merged = list(merge_plan(plan, merge, console)) if merge else []
+    results = apply_rules(plan, outcomes, merged)
+    if is_first_process() and results.chosen:
+        results.write()
+        _send_tables(trackers, results, console)
+    return results
 
 
-def _send_tables(names: Sequence[str], tables: list[Table], home: Path, console: Console) -> None:
-    """The comparison's own entry in each tracker, beside those of its runs."""
+def _send_tables(names: Sequence[str], results: SweepResults, console: Console) -> None:
+    """The entry of the tables in each tracker, beside those of the runs."""
     if names:
-        settings = {"tables": home.name}
-        subject = Subject(home.name, home.name[-8:], settings, home.parent.parent)
+        home = results.home.name
+        subject = Subject(home, home[-8:], {"tables": home}, results.plan.runs)
         warn = partial(console.print, highlight=False, markup=False, soft_wrap=True)
         trackers = Trackers(names, subject, warn)
-        for table in tables:
+        for table in results.shown:
             trackers.table(table)
         trackers.close(finished=True)

@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -14,10 +13,15 @@ from unseen.atomic import read_json
 from unseen.data.downloads import DOWNLOADS
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.plan import Plan, PlannedRun
+from unseen.sweeps.draws import draws_of
+from unseen.sweeps.plan import Outline, Part, Plan, PlannedRun
 from unseen.sweeps.rules import expected_share, state_of
 from unseen.training.checkpoints import steps_saved
-from unseen.training.timing import RunTimes
+from unseen.training.timing import ImageTimes, RunTimes
+
+LARGE = 5000
+"""Runs from which on they are counted and timed by method, not looked at one by one."""
+_MOST_RUNS_SHOWN = 40
 
 Kind = tuple[str, str, str]
 """Dataset, method, backbone: what has a speed of its own."""
@@ -35,31 +39,20 @@ class Row(NamedTuple):
     """What the seconds are derived from."""
 
 
-def estimate(plan: Plan, runs: Path, measure: Callable[[Experiment], RunTimes]) -> list[Row]:
+def estimate_plan(plan: Plan, measure: Callable[[Experiment], RunTimes]) -> list[Row]:
     """One row for each kind; `measure` is asked only about kinds of which no run is finished."""
     kinds: dict[Kind, list[PlannedRun]] = {}
     for run in plan.distinct:
         condition = run.condition
         kind = (condition.dataset, condition.method, condition.backbone)
         kinds.setdefault(kind, []).append(run)
-    return [_row(plan, kind, own, runs, measure) for kind, own in kinds.items()]
-
-
-def on_workers(rows: Iterable[Row], workers: int) -> float:
-    """Seconds by the clock: the work shared out, but no run is done by two."""
-    rows = [row for row in rows if row.seconds_left]
-    longest = max((row.seconds_per_run for row in rows), default=0.0)
-    return max(longest, sum(row.seconds_left for row in rows) / workers) if rows else 0.0
+    return [_row(plan, kind, own, measure) for kind, own in kinds.items()]
 
 
 def _row(
-    plan: Plan,
-    kind: Kind,
-    planned: Sequence[PlannedRun],
-    runs: Path,
-    measure: Callable[[Experiment], RunTimes],
+    plan: Plan, kind: Kind, planned: Sequence[PlannedRun], measure: Callable[[Experiment], RunTimes]
 ) -> Row:
-    folders = [run.folder(runs) for run in planned]
+    folders = [run.folder for run in planned]
     known = [
         read_json(folder.timing)["seconds"] / _work(run)
         for run, folder in zip(planned, folders, strict=True)
@@ -69,21 +62,16 @@ def _row(
         basis = f"{len(known)} finished run{'s' * (len(known) > 1)}"
         seconds = [fmean(known) * _work(run) for run in planned]
     else:
-        basis, measured = "a few timed steps", measure(planned[0].experiment)
-        seconds = [_from_times(run, planned[0], measured) for run in planned]
+        first = planned[0].experiment
+        basis, times = "a few timed steps", measure(first)
+        seconds = [_seconds(run.experiment, run.steps, first, times) for run in planned]
     left = [
         each * expected_share(plan, run) * _share_left(run, folder)
         for each, run, folder in zip(seconds, planned, folders, strict=True)
     ]
-    states = Counter(map(state_of, folders))
-    return Row(kind, _size(plan, planned), states, fmean(seconds), sum(left), basis)
-
-
-def _size(plan: Plan, planned: Sequence[PlannedRun]) -> int:
-    """With nested pairs, of the draws with one domain held out only one is trained."""
-    if plan.sweep.halving is not None:  # all begin
-        return len(planned)
-    return round(sum(expected_share(plan, run) for run in planned))
+    shares = [expected_share(plan, run) for run in planned]
+    number = len(planned) if plan.sweep.halving else round(sum(shares))  # in halving, all begin
+    return Row(kind, number, Counter(map(state_of, folders)), fmean(seconds), sum(left), basis)
 
 
 def _work(run: PlannedRun) -> int:
@@ -91,15 +79,15 @@ def _work(run: PlannedRun) -> int:
     return run.steps * run.experiment.images_per_domain
 
 
-def _from_times(run: PlannedRun, timed: PlannedRun, measured: RunTimes) -> float:
+def _seconds(experiment: Experiment, steps: int, timed: Experiment, times: RunTimes) -> float:
     """A step takes as long as it has images; evaluations do not depend on the batch."""
-    batch = run.experiment.images_per_domain / timed.experiment.images_per_domain
-    evaluations = math.ceil(run.steps / run.experiment.evaluate_every)
+    batch = experiment.images_per_domain / timed.images_per_domain
+    evaluations = math.ceil(steps / experiment.evaluate_every)
     return (
-        measured.setup
-        + run.steps * measured.step * batch
-        + evaluations * measured.validation
-        + measured.final_evaluation
+        times.setup
+        + steps * times.step * batch
+        + evaluations * times.validation
+        + times.final_evaluation
     )
 
 
@@ -109,23 +97,73 @@ def _share_left(run: PlannedRun, folder: RunFolder) -> float:
     return 1 - steps_saved(folder.checkpoint) / run.steps
 
 
-_MOST_RUNS_SHOWN = 40
+def estimate_outline(
+    outline: Outline, measure: Callable[[Experiment, int, int], ImageTimes]
+) -> list[Row]:
+    """One row for each dataset and backbone of a sweep too large to list, or whose datasets are not
+    all at hand. `measure` gets settings and numbers of domains and classes: every method is timed
+    once on each backbone."""
+    times: dict[tuple[str, str, int | None], ImageTimes] = {}
+    kinds: dict[tuple[str, str], list[Part]] = {}
+    for part in outline.parts:
+        kinds.setdefault((part.base.dataset, part.base.experiment.network.name), []).append(part)
+    rows: list[Row] = []
+    for (dataset, backbone), parts in kinds.items():
+        runs, work = 0, 0.0
+        for part in parts:
+            network, method = part.base.experiment.network, part.base.experiment.method
+            key = (method.model_dump_json(), network.name, network.image_size)
+            if key not in times:
+                times[key] = measure(part.base.experiment, max(2, part.size.domains - 1), 7)
+            own = part.count(outline.sweep)
+            runs, work = runs + own, work + own * run_seconds(outline, part, times[key])
+        methods = parts[0].base.method if len(parts) == 1 else f"{len(parts)} methods"
+        kind = (dataset, methods, backbone)
+        rows.append(Row(kind, runs, {}, work / runs, work, "a step on noise"))
+    return rows
 
 
-def runs_table(plan: Plan, runs: Path) -> Table | None:
+def run_seconds(outline: Outline, part: Part, times: ImageTimes) -> float:
+    """Seconds of a run, on average over the draws: steps, evaluations on the validation images, and
+    the measurement at the end."""
+    experiment, size = part.base.experiment, part.size
+    training = max(1, size.domains - 1)
+    seen = size.images * training / size.domains
+    validated = seen * experiment.data.validation_share
+    trained = seen * (1 - experiment.data.validation_share - experiment.data.test_share)
+    batch = experiment.images_per_domain * training
+    steps = experiment.steps or (experiment.epochs or 0) * trained / batch
+    own = experiment.images_per_domain
+    draws = draws_of(outline.sweep, part.base, outline.sweep.seeds[0])
+    drawn = fmean(values.get("images_per_domain", own) for values in draws) / own
+    evaluations = math.ceil(steps / experiment.evaluate_every)
+    final = 2 * (size.images / size.domains + validated)
+    return (
+        steps * batch * drawn * times.training
+        + (evaluations * validated + final) * times.evaluation
+    )
+
+
+def on_workers(rows: Sequence[Row], workers: int) -> float:
+    """Seconds by the clock: the work shared out, but no run is done by two."""
+    left = [row for row in rows if row.seconds_left]
+    longest = max((row.seconds_per_run for row in left), default=0.0)
+    return max(longest, sum(row.seconds_left for row in left) / workers)
+
+
+def runs_table(plan: Plan) -> Table | None:
     """Every run with its searched settings and where it stands; None where they are too many."""
     if len(plan.distinct) > _MOST_RUNS_SHOWN:
         return None
     table = Table(title="Runs", title_justify="left")
     for column in ("method", "unseen", "seed", "draw", "settings", "state"):
         table.add_column(column)
-    several = len({(c.dataset, c.backbone) for c in plan.draws}) > 1
     for run in plan.distinct:
         dataset, method, backbone, unseen, seed = run.condition
-        name = f"{method} ({dataset}, {backbone})" if several else method
+        name = f"{method} ({dataset}, {backbone})" if plan.has_several_kinds else method
         values = ", ".join(f"{path}={value}" for path, value in run.values.items())
         cells = [name, "+".join(unseen), str(seed), str(run.draw), values]
-        table.add_row(*map(escape, cells), state_of(run.folder(runs)))
+        table.add_row(*map(escape, cells), state_of(run.folder))
     return table
 
 
@@ -148,10 +186,9 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 
 def cost_summary(rows: Sequence[Row], workers: int) -> str:
-    planned, finished = (
-        sum(row.planned for row in rows),
-        sum(row.states.get("finished", 0) for row in rows),
-    )
+    """All runs in a sentence, and how long they take on so many workers and on more."""
+    planned = sum(row.planned for row in rows)
+    finished = sum(row.states.get("finished", 0) for row in rows)
     work = sum(row.seconds_left for row in rows)
     counts = sorted({1, workers, 2 * workers, 8 * workers})
     times = ", ".join(f"{clock(on_workers(rows, k))} on {k}" for k in counts)

@@ -1,285 +1,289 @@
-"""Sweep files: which runs, what is searched, which rule chooses. Read and checked like recipes."""
+"""The draws of a sweep: values of settings that have a range, or the points of a grid. No torch."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
-from unseen.errors import SettingsError
+from unseen.errors import SettingsError, nearest
+from unseen.results.result import UPPER_BOUND, labelled_bound
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, Names, Settings, parse_seeds
-from unseen.settings.ranges import Choice, LogUniform, Range, Uniform
-from unseen.settings.recipes import (
-    explain,
-    file_names,
-    find_file,
-    flattened,
-    merge,
-    nested,
-    read_yaml,
-)
+from unseen.settings.experiment import Experiment, Settings
+from unseen.settings.ranges import Range, declared, fraction
+from unseen.settings.recipes import merge, nested, read_recipe, try_experiment
+from unseen.sweeps.sweep_file import DatasetPart, MethodPart, Ranges, Sweep
 
-SWEEPS = Path(__file__).parent / "shipped"
-
-Rule = Literal["source", "last", "leave-one-domain-out", "infomax", "snd", "bnm", "dev", "oracle"]
-
-
-def _as_seeds(value: Any) -> Any:
-    if isinstance(value, int):
-        return (value,)
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_seeds(value)
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
+_SET_BY_A_SWEEP = {
+    "data.name": "datasets",
+    "method.name": "methods",
+    "network.name": "backbones",
+    "data.unseen_domain": "unseen",
+    "seed": "seeds",
+}
+"""Settings that the plan chooses, and the key of a sweep that says how."""
+_SET_BY_A_COMPARISON = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
+"""Settings that a comparison chooses, and the word of its command that says how."""
+_SPLITS = ("data.split_seed", "data.official_splits")
 
 
-def _as_values(value: Any) -> Any:
-    """`1e-4,1e-3` is a list, too, and a single value is a list of one."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
-    return value if isinstance(value, list | tuple) else [value]
+class Base(NamedTuple):
+    """A method on a dataset and a backbone, before domains, seed and draw are chosen."""
 
-
-class RangeSettings(Settings):
-    """One of three kinds of range, with its numbers."""
-
-    log_uniform: tuple[float, float] | None = None
-    """Every order of magnitude between the two is as likely."""
-    uniform: tuple[float, float] | None = None
-    """Every value between the two is as likely."""
-    choice: tuple[Any, ...] | None = None
-    """One of these values."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "RangeSettings":
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError("a range is one of log_uniform, uniform, choice")
-        try:
-            self.range(whole=False)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    def range(self, whole: bool) -> Range:
-        """The range itself; whole numbers where the setting takes no others."""
-        if self.choice is not None:
-            return Choice(self.choice)
-        if self.uniform is not None:
-            return Uniform(*self.uniform, whole=whole)
-        assert self.log_uniform is not None
-        return LogUniform(*self.log_uniform, whole=whole)
-
-
-Ranges = dict[str, RangeSettings]
-Grid = dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(min_length=1)]]
-
-
-class MethodPart(Settings):
-    """What is different for one method, or what a row of the tables is that is called otherwise."""
-
-    variant_of: str = ""
-    """The method (or recipe of the dataset) that this row is a variant of: `methods: aggregate,
-    warm` and `by_method: {warm: {variant_of: aggregate, settings: …}}`; empty: its own name."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Over those of all runs."""
-    ranges: Ranges = Field(default_factory=dict)
-    """Search ranges beside, or in place of, those of all runs."""
-    grid: Grid = Field(default_factory=dict)
-    """Values beside those of all runs."""
-
-
-class DatasetPart(Settings):
-    """What is different for one dataset."""
-
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Over those of all runs, and below those of a method."""
-    ranges: Ranges = Field(default_factory=dict)
-    """Search ranges beside, or in place of, those of all runs."""
-    pairs: Literal["none"] | None = None
-    """`none`: no pairs on this dataset, because it has too few domains for them."""
-
-
-class Halving(Settings):
-    """Successive halving: all draws start, the best on source validation continue."""
-
-    first: float = Field(default=0.2, gt=0, lt=1)
-    """Share of a run's steps after which the first draws are stopped."""
-    keep_one_in: int = Field(default=3, ge=2)
-    """Of so many draws one continues, for so many times as long, until the next comparison."""
-
-
-def _catalogued(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each method once, under its own name."""
-    return tuple(dict.fromkeys(map(catalog.method_name, names)))
-
-
-def _by_catalogued(parts: dict[str, MethodPart]) -> dict[str, MethodPart]:
-    return {catalog.method_name(name): part for name, part in parts.items()}
-
-
-class Sweep(Settings):
-    """A sweep: every combination of datasets, methods, backbones, unseen domains, seeds, draws."""
-
-    datasets: Names
-    """Datasets with recipes: `unseen list recipes`."""
-    methods: Annotated[Names, AfterValidator(_catalogued)]
-    """The first is what others are compared to; `all` for every one."""
-    backbones: Names = ()
-    """Empty: each recipe's own."""
-    unseen: Names = ()
-    """Domains to hold out, one after the other; empty: each domain in turn."""
-    seeds: Annotated[tuple[int, ...], BeforeValidator(_as_seeds)] = (0,)
-    """`0-2` is 0, 1, 2."""
-    draws: int | None = Field(default=None, ge=1)
-    """Random settings for each seed. Draw 0 is the recipe as it is."""
-    grid: Grid = Field(default_factory=dict)
-    """In place of draws: every combination of these values, `{optimizer.lr: [1e-4, 1e-3]}`."""
-    ranges: Ranges = Field(default_factory=dict)
-    """Search ranges beside, or in place of, those that stand on the settings:
-    `{optimizer.lr: {log_uniform: [1e-4, 1e-2]}}`; also `uniform` and `choice`."""
-    search: Names = ()
-    """Settings that draws change; empty: all that have a range."""
-    search_seed: int = Field(default=0, ge=0)
-    """Another number gives other draws."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Of all runs, over their recipes."""
-    by_method: Annotated[dict[str, MethodPart], AfterValidator(_by_catalogued)] = Field(
-        default_factory=dict
-    )
-    """What is different for one method: settings, ranges, grid; and variants of methods, which are
-    rows of their own."""
-    by_dataset: dict[str, DatasetPart] = Field(default_factory=dict)
-    """What is different for one dataset: settings, ranges, pairs."""
+    dataset: str
+    method: str
+    """As tables call it: the name of a method, of a recipe, or of a sweep's variant."""
+    settings: Mapping[str, Any]
+    experiment: Experiment
+    """The settings as they are, complete."""
     split_by_seed: bool = False
-    """Every seed holds out images of its own, also where published lists exist: a trial, as
-    DomainBed calls it."""
-    pairs: Literal["none", "all", "nested"] = "none"
-    """Runs with two domains held out, for leave-one-domain-out selection; `nested`: only the draw
-    that they choose is then trained with one domain held out."""
-    selection: Rule | None = None
-    """The rule whose table is printed; empty: leave-one-domain-out where there are pairs, else
-    source. Where all runs adapt, also `infomax`, `snd`, `bnm` and `dev`."""
-    halving: Halving | None = None
-    """Stop hopeless draws early."""
-    retries: int = Field(default=1, ge=0)
-    """How often a run that failed is tried again."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "Sweep":
-        empty = [name for name in ("datasets", "methods", "seeds") if not getattr(self, name)]
-        if empty:
-            raise ValueError(f"a sweep needs at least one of its {', '.join(empty)}")
-        grids = self.grid or any(part.grid for part in self.by_method.values())
-        if grids and self.draws is not None:
-            raise ValueError("give either draws or grid ('draws=' takes a file's draws away)")
-        if self.halving and self.pairs != "none":
-            raise ValueError("halving stops draws that leave-one-domain-out would need: pairs=none")
-        if self.pairs == "none" and self.rule == "leave-one-domain-out":
-            raise ValueError("selection=leave-one-domain-out needs pairs=all or pairs=nested")
-        if self.pairs == "nested" and self.rule != "leave-one-domain-out":
-            raise ValueError(f"pairs=nested serves leave-one-domain-out alone, not {self.rule}")
-        strange = [
-            name
-            for name, part in self.by_method.items()
-            if not catalog.is_known("method", name)
-            and name not in self.methods
-            and not part.variant_of
-        ]
-        if strange:
-            raise ValueError(f"by_method: {catalog.unknown('method', strange[0])}")
-        if self.pairs == "nested" and not all(map(self.has_pairs, self.datasets)):
-            raise ValueError(
-                "by_dataset: pairs=nested serves every dataset, so none can do without"
-            )
-        return self
-
-    def has_pairs(self, dataset: str) -> bool:
-        """Whether pairs of domains are held out on a dataset."""
-        return self.pairs != "none" and self.by_dataset.get(dataset, DatasetPart()).pairs is None
 
     @property
-    def rule(self) -> Rule:
-        return self.selection or ("source" if self.pairs == "none" else "leave-one-domain-out")
+    def name(self) -> str:
+        return f"{self.dataset}/{self.method}"
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """All that the runs of this sweep can be judged by."""
-        if self.pairs == "nested":
-            return ("leave-one-domain-out",)
-        pairs: tuple[Rule, ...] = ("leave-one-domain-out",) if self.pairs == "all" else ()
-        return ("source", "last", *pairs, "oracle")
+    def row(self) -> str:
+        """What tables call the method; an upper bound says so, whatever its name."""
+        bound = self.experiment.data.train_on_unseen
+        return labelled_bound(self.method) if bound else self.method
+
+    def hold_out(
+        self, unseen: Sequence[str], seed: int, changes: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The settings of one run. Of the training domains that the recipe names, those that are
+        not held out remain."""
+        data: dict[str, Any] = {"unseen_domain": list(unseen)}
+        training = [d for d in self.experiment.data.training_domains if d not in unseen]
+        if training:
+            data["training_domains"] = training
+        if self.split_by_seed:
+            data |= {"split_seed": seed, "official_splits": False}
+        return merge(merge(self.settings, changes or {}), {"seed": seed, "data": data})
+
+    def targets(self, domains: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
+        """What is held out in each run: each domain in turn; but a recipe that names both sides
+        (MNIST to MNIST-M) has one, and several targets of adaptation are named on purpose."""
+        data, adapts = self.experiment.data, self.experiment.setting == "adaptation"
+        if wanted:
+            return [found for name in wanted if (found := named_together(name, domains))]
+        if data.unseen_domain and (data.training_domains or (adapts and data.unseen_domain[1:])):
+            return [(name,) for name in data.unseen_domain]
+        return [(name,) for name in data.training_domains or domains]
+
+    def pairs(self, domains: Sequence[str], targets: Sequence[str]) -> list[tuple[str, ...]]:
+        """Each target with each other domain that would train, in the order of the dataset."""
+        named = self.experiment.data.training_domains or domains
+        others = [domain for domain in domains if domain in named]
+        found = {frozenset((t, o)) for t in targets if t in domains for o in others if o != t}
+        ordered = [tuple(sorted(pair, key=domains.index)) for pair in found]
+        return sorted(ordered, key=lambda pair: [domains.index(domain) for domain in pair])
 
 
-_BY_NAME = ("by_method", "by_dataset")
+def named_together(word: str, domains: Sequence[str]) -> tuple[str, ...]:
+    """The domains that `photo` or `photo+sketch` names, in the order of the dataset; empty where it
+    is none of them. Names may have a + of their own."""
+    if word in domains:
+        return (word,)
+    for first in domains:
+        if word.startswith(f"{first}+"):
+            rest = named_together(word.removeprefix(f"{first}+"), domains)
+            if rest and first not in rest:
+                return tuple(sorted((first, *rest), key=domains.index))
+    return ()
 
 
-def sweep_names() -> list[str]:
-    """All sweeps that ship with the package."""
-    return file_names(SWEEPS)
+def refuse(name: str, problems: Sequence[str]) -> None:
+    """Raise where there are problems, naming all of them. A comparison has no name."""
+    if problems:
+        complaint = f"{name} is not a valid sweep" if name else "this comparison cannot be trained"
+        raise SettingsError(f"{complaint}:\n  " + "\n  ".join(dict.fromkeys(problems)))
 
 
-def find_sweep(sweep: str | Path) -> Path:
-    """The file of a shipped sweep, or a file of the user's own."""
-    return find_file("sweep", sweep, SWEEPS)
+def check_sweep(sweep: Sweep, name: str = "") -> list[Base]:
+    """The bases of a sweep, or of a comparison, which has no name. All mistakes that can be told
+    without images and without torch are told at once."""
+    unknown = _unknown_datasets(sweep)
+    named = (("datasets", sweep.datasets), ("by_dataset", sweep.by_dataset))
+    problems = [f"{key}: {unknown[n]}" for key, names in named for n in names if n in unknown]
+    problems += _chosen_elsewhere(sweep, comparison=not name)
+    bases, mistakes = _find_bases(sweep, [n for n in sweep.datasets if n not in unknown])
+    problems += mistakes
+    if bases:
+        problems += _range_mistakes(sweep, bases)
+    if not problems and (sweep.draws or 1) > 1 and not any(search_ranges(sweep, b) for b in bases):
+        problems.append("draws: no setting has a range, so all draws would be the same run")
+    refuse(name, problems)
+    return bases
 
 
-def load_sweep(sweep: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
-    """A sweep file with overrides (nested or dotted), checked; every mistake is named at once."""
-    settings = _lay_over(_normal(read_yaml(find_sweep(sweep))), _normal(overrides or {}))
-    try:
-        return Sweep.model_validate(settings)
-    except ValidationError as error:
-        problems = "\n  ".join(map(_with_hint, explain(Sweep, error)))
-        raise SettingsError(f"{sweep} is not a valid sweep:\n  {problems}") from None
+def _unknown_datasets(sweep: Sweep) -> dict[str, str]:
+    """What is wrong with each dataset that has no recipes."""
+    found: dict[str, str] = {}
+    for dataset in (*sweep.datasets, *sweep.by_dataset):
+        try:
+            read_recipe(f"{dataset}/aggregate")
+        except SettingsError as error:
+            found[dataset] = str(error)
+    return found
 
 
-def _with_hint(problem: str) -> str:
-    """A setting of the runs that was taken for one of the sweep."""
-    key = problem.partition(":")[0]
-    own = {"seed"}  # nearly a key of the sweep's
-    if "unknown key" in problem and key.partition(".")[0] in Experiment.model_fields.keys() - own:
-        return f"{key}: unknown key; a setting of all runs is written settings.{key}"
-    return problem
+def _chosen_elsewhere(sweep: Sweep, comparison: bool) -> Iterator[str]:
+    """Settings that must not be given, because a key of the sweep says what they are."""
+    chosen = dict(_SET_BY_A_COMPARISON if comparison else _SET_BY_A_SWEEP)
+    if sweep.split_by_seed:
+        chosen |= dict.fromkeys(_SPLITS, "split_by_seed")
+    sections = [sweep.settings, *(part.settings for part in sweep.by_method.values())]
+    yield from (each for section in sections for each in _given(section, chosen))
+    if not sweep.backbones:  # they may differ from dataset to dataset
+        chosen.pop("network.name", None)
+    for part in sweep.by_dataset.values():
+        yield from _given(part.settings, chosen)
 
 
-def _normal(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections nested, whether they were dotted or not; but ranges and grid by dotted setting.
-    Names of methods stay as they are: an import string has dots, too."""
-    normal = _nested({key: value for key, value in part.items() if key not in _BY_NAME})
-    if isinstance(normal.get("grid"), Mapping):
-        normal["grid"] = flattened(normal["grid"])
-    if isinstance(normal.get("ranges"), Mapping):
-        ranges: dict[str, Any] = {}
-        for path, value in flattened(normal["ranges"]).items():
-            setting, _, kind = path.rpartition(".")
-            ranges.setdefault(setting, {})[kind] = value
-        normal["ranges"] = ranges
-    for key in _BY_NAME:
-        if isinstance(parts := part.get(key), Mapping):
-            own = {n: _normal(p) if isinstance(p, Mapping) else p for n, p in parts.items()}
-            normal[key] = own
-    return normal
+def _given(settings: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[str]:
+    for path, key in chosen.items():
+        section, _, name = path.rpartition(".")
+        inside = settings.get(section) if section else settings
+        if isinstance(inside, Mapping) and name in inside:
+            yield f"settings.{path}: is chosen by '{key}'"
 
 
-def _nested(value: Any) -> Any:
-    """As `nested`, at every depth."""
-    if not isinstance(value, Mapping):
-        return value
-    return nested({key: _nested(below) for key, below in value.items()})
+def _find_bases(sweep: Sweep, datasets: Sequence[str]) -> tuple[list[Base], list[str]]:
+    """Every combination of dataset, method and backbone; and what is wrong with their settings."""
+    bases: list[Base] = []
+    problems: list[str] = []
+    mistakes: dict[str, list[str]] = {}
+    methods = [m for name in sweep.methods for m in (catalog.METHODS if name == "all" else [name])]
+    for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
+        try:
+            settings = _settings_of(sweep, dataset, method, backbone)
+        except SettingsError as error:
+            problems.append(f"methods: {error}")
+            continue
+        experiment, found = try_experiment(settings)
+        for mistake in found:
+            mistakes.setdefault(mistake, []).append(f"{dataset}/{method}")
+        if experiment is not None:
+            bases.append(Base(dataset, method, settings, experiment, sweep.split_by_seed))
+    problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
+    return bases, problems
 
 
-def _lay_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Later wins; a range takes the place of another one as a whole, whatever their kinds."""
-    merged = merge(lower, upper)
-    if isinstance(merged.get("ranges"), Mapping):
-        merged["ranges"] = {**lower.get("ranges", {}), **upper.get("ranges", {})}
-    for key in _BY_NAME:
-        below, above = (each.get(key) or {} for each in (lower, upper))
-        if isinstance(below, Mapping) and isinstance(above, Mapping):
-            for name in below.keys() & above.keys():
-                merged[key][name] = _lay_over(below[name], above[name])
-    return merged
+def _settings_of(sweep: Sweep, dataset: str, method: str, backbone: str | None) -> dict[str, Any]:
+    """A recipe, and over it the settings of all runs, of the dataset and of the method."""
+    own = sweep.by_method.get(method, MethodPart())
+    recipe = read_recipe(f"{dataset}/{own.variant_of or method}")
+    settings: dict[str, Any] = {"recipe": own.variant_of if method == UPPER_BOUND else method}
+    of_dataset = sweep.by_dataset.get(dataset, DatasetPart()).settings
+    of_backbone = {} if backbone is None else {"network": {"name": backbone}}
+    for layer in (recipe, sweep.settings, of_dataset, own.settings, of_backbone):
+        settings = merge(settings, layer)
+    return settings
+
+
+def setting_fields(settings: Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every single setting, by its dotted path."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from setting_fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def search_ranges(sweep: Sweep, base: Base) -> dict[str, Range]:
+    """Ranges of a method's settings: those that stand on them, then the file's, which win."""
+    fields = dict(setting_fields(base.experiment))
+    found = {path: declared(field.metadata) for path, field in fields.items()}
+    for path, described in _named_ranges(sweep, base).items():
+        if path in fields:
+            found[path] = described.range(whole=_takes_whole_numbers(fields[path]))
+    return {
+        path: known
+        for path, known in found.items()
+        if known is not None and (not sweep.search or path in sweep.search)
+    }
+
+
+def _named_ranges(sweep: Sweep, base: Base) -> Ranges:
+    """Search ranges that the file has for a method on a dataset; the method's own win."""
+    of_dataset = sweep.by_dataset.get(base.dataset, DatasetPart()).ranges
+    return sweep.ranges | of_dataset | sweep.by_method.get(base.method, MethodPart()).ranges
+
+
+def _takes_whole_numbers(field: FieldInfo) -> bool:
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return int in kinds and float not in kinds
+
+
+def _grid(sweep: Sweep, base: Base) -> Mapping[str, Sequence[Any]]:
+    return sweep.grid | sweep.by_method.get(base.method, MethodPart()).grid
+
+
+def draws_of(sweep: Sweep, base: Base, seed: int) -> list[dict[str, Any]]:
+    """What each draw changes, by dotted path; the draw's number is its place in the list. A draw is
+    the same on every machine and for every held-out domain, and another one for each seed."""
+    if grid := _grid(sweep, base):
+        own = {path: values for path, values in grid.items() if path in _paths(base)}
+        return [dict(zip(own, point, strict=True)) for point in product(*own.values())]
+    ranges = search_ranges(sweep, base)
+
+    def draw(number: int) -> dict[str, Any]:
+        words = (sweep.search_seed, base.method, number, seed)
+        return {path: ranges[path].draw(fraction(*words, path)) for path in ranges}
+
+    return [draw(number) if number else {} for number in range(sweep.draws or 1)]
+
+
+def _range_mistakes(sweep: Sweep, bases: Sequence[Base]) -> Iterator[str]:
+    """Names that no method has, and values beyond the bounds of a setting."""
+    own = {path for base in bases for path in _paths(base)}
+    known = own | _paths_of_all_methods()
+    ranged = {path for base in bases for path in search_ranges(sweep, base)}
+    named: list[tuple[str, Mapping[str, Any], set[str]]] = [
+        ("ranges", sweep.ranges, known),
+        ("grid", sweep.grid, known),
+        ("search", dict.fromkeys(sweep.search), known),
+    ]
+    for dataset, part in sweep.by_dataset.items():
+        named.append((f"by_dataset.{dataset}.ranges", part.ranges, known))
+    for base in bases:
+        part = sweep.by_method.get(base.method, MethodPart())
+        for key, given in (("ranges", part.ranges), ("grid", part.grid)):
+            named.append((f"by_method.{base.method}.{key}", given, _paths(base)))
+    for key, path, valid in ((key, path, valid) for key, given, valid in named for path in given):
+        if path in _SET_BY_A_SWEEP:
+            yield f"{key}.{path}: is chosen by '{_SET_BY_A_SWEEP[path]}'"
+        elif path.startswith("devices."):
+            yield f"{key}.{path}: has no influence on the result"
+        elif path not in valid:
+            yield f"{key}.{path}: unknown setting{nearest(path, valid)}"
+        elif key == "ranges" and sweep.search and path not in sweep.search:
+            yield f"ranges.{path}: is not searched; add it to search, or leave search out"
+        elif key == "search" and path not in ranged and path in own:
+            yield f"search: {path} has no range; give it one under ranges"
+    for base in bases:
+        yield from _value_mistakes(sweep, base)
+
+
+def _value_mistakes(sweep: Sweep, base: Base) -> Iterator[str]:
+    """Values that a setting of the method does not accept."""
+    grid = _grid(sweep, base)
+    ranges = {} if grid else search_ranges(sweep, base)
+    values = [("ranges", path, value) for path in ranges for value in ranges[path].extremes()]
+    values += [("grid", path, value) for path, many in grid.items() for value in many]
+    for key, path, value in values:
+        if path in _paths(base) and path not in _SET_BY_A_SWEEP:
+            _, problems = try_experiment(merge(base.settings, nested({path: value})))
+            yield from (f"{key}: {problem} ({base.name})" for problem in problems)
+
+
+def _paths(base: Base) -> set[str]:
+    return {path for path, _ in setting_fields(base.experiment)}
+
+
+def _paths_of_all_methods() -> set[str]:
+    """A file may speak of a method that a shorter list of methods leaves out."""
+    configs = [catalog.settings_class("method", name) for name in catalog.METHODS]
+    return {f"method.{name}" for config in configs for name in config.model_fields}

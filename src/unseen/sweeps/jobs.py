@@ -1,24 +1,19 @@
-"""One job in one process: what every worker does, on this machine and on Ray."""
+"""One job in one process: what every worker does, on this machine and on Ray.
 
-from collections.abc import Collection, Mapping
+A worker has to react to signals before torch is loaded: it is imported when there is work.
+"""
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from unseen.errors import UnseenError
-
-if TYPE_CHECKING:
-    from unseen.training.display import Display
-import os
-import sys
-import traceback
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
 from unseen.results.folder import RunBusy, RunFolder
 from unseen.settings.recipes import build_experiment
 
-if TYPE_CHECKING:  # they bring torch, and a worker has to react to signals before that
+if TYPE_CHECKING:
     from unseen.data.dataset import OpenDatasets
     from unseen.training.display import Display
 
@@ -65,68 +60,6 @@ class Outcome(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-class Resources(NamedTuple):
-    """Where jobs are trained, with what, and how often a failed one is tried again."""
-
-    on: Literal["here", "ray"] = "here"
-    workers: int | None = None
-    """Jobs at once on this machine; empty: as many as the cores allow; 0: in this process."""
-    cpus: float = 1
-    """Cores of a job, and its threads: results depend on their number in the last bit."""
-    gpus: float = 0
-    """GPUs of a job; half of one is shared by two jobs. 0: it computes on the CPU."""
-    retries: int = 1
-    """How often a run that failed is tried again."""
-    address: str | None = None
-    """Of a running Ray cluster; empty: Ray on this machine."""
-
-    @property
-    def threads(self) -> int:
-        """Of one job. The same everywhere, so that results are the same."""
-        return max(1, int(self.cpus))
-
-
-class Watcher(Protocol):
-    """Is told how the jobs get on."""
-
-    def begin(self, job: Job) -> "Display":
-        """A job begins in this process, and shows its steps there."""
-        ...
-
-    def ended(self, outcome: Outcome) -> None:
-        """It is known how a run went."""
-
-    def under_way(self, jobs: Collection[Job], news: str) -> None:
-        """These have been started; called again and again."""
-
-
-class Stopped(UnseenError):
-    """Ctrl-C or SIGTERM: the runs that were under way have saved their state."""
-
-    def __init__(self, signal_number: int, left: int) -> None:
-        super().__init__(
-            f"stopped; everything is saved, {left} runs are left.\nContinue with the same command."
-        )
-        self.exit_code = 128 + signal_number
-
-
-class Origin(NamedTuple):
-    """Where and how the command was given: processes that it did not start have to be told."""
-
-    folder: str
-    command: tuple[str, ...]
-
-    @staticmethod
-    def here() -> "Origin":
-        return Origin(str(Path.cwd()), tuple(sys.argv))
-
-    def adopt(self) -> None:
-        """From now on relative paths and the recorded command are those of the command."""
-        if Path(self.folder).is_dir():
-            os.chdir(self.folder)
-        sys.argv = list(self.command)
-
-
 class Trainer:
     """Trains one job after another; datasets stay open between them."""
 
@@ -138,15 +71,15 @@ class Trainer:
         torch.set_num_threads(threads)
         self._datasets = OpenDatasets()
 
-    def train(self, job: Job, tell: Callable[[str], None] | None = None) -> Reply:
-        """Errors are kept in the record of their run, and come back; `tell` is told what takes
+    def train(self, job: Job, on_status: Callable[[str], None] | None = None) -> Reply:
+        """Errors are kept in the record of their run, and come back; `on_status` gets what takes
         long before the first step."""
         from unseen.training.display import SilentDisplay
         from unseen.training.interruptions import Interrupted
 
-        display = SilentDisplay(tell)
+        display = SilentDisplay(on_status)
         try:
-            train_runs(job, display, self._datasets)
+            train_job(job, display, self._datasets)
             reply = Reply("done")
         except Interrupted as error:
             reply = Reply("stopped", str(error))
@@ -155,8 +88,8 @@ class Trainer:
         return reply._replace(remarks=tuple(display.remarks))
 
 
-def train_runs(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
-    """All runs of a job, to their end or to the step at which they pause."""
+def train_job(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
+    """Trains all runs of a job, to their end or to the step at which they pause."""
     from unseen.training.execute import execute
     from unseen.training.stacked.train import train_together
 

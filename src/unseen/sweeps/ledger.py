@@ -1,18 +1,29 @@
-"""Which jobs are left, read from the records: what to train next, and how each run went."""
+"""The loop that trains jobs to their end, and the ledger that says what is left.
+
+The state is the records on disk: what to train next and how each run went is read from them.
+"""
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
 from unseen.sweeps.jobs import Job, Outcome, Reply
+from unseen.sweeps.resources import Resources
 from unseen.training.checkpoints import steps_saved
+from unseen.training.interruptions import stop_requests
+
+if TYPE_CHECKING:
+    from unseen.training.display import Display
 
 _BUSY_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 """A network file system may show new files late."""
+_SECONDS_TO_SAVE = 30.0
 
 Folders = tuple[Path, ...]
 """What tells jobs apart."""
@@ -90,9 +101,9 @@ class Ledger:
         elif len(job.folders) > 1:
             self._split(job)
         else:
-            for path in job.folders:
-                known = self._known(path, job.until)
-                self._settle(known or Outcome(path, "failed", reply.error))
+            path = job.folders[0]
+            known = self._known(path, job.until)
+            self._settle(known or Outcome(path, "failed", reply.error))
 
     def _add(self, job: Job, remarks: tuple[str, ...] = ()) -> None:
         """Settle what the records know already; the rest is to be trained."""
@@ -153,3 +164,100 @@ class Ledger:
 def _attempts(job: Job) -> int:
     failures = [RunFolder(path).read_failure() for path in job.folders]
     return sum(failure.attempts for failure in failures if failure is not None)
+
+
+class Stopped(UnseenError):
+    """Ctrl-C or SIGTERM: the runs that were under way have saved their state."""
+
+    def __init__(self, signal_number: int, left: int) -> None:
+        super().__init__(
+            f"stopped; everything is saved, {left} runs are left.\nContinue with the same command."
+        )
+        self.exit_code = 128 + signal_number
+
+
+class Watcher(Protocol):
+    """Is told how the jobs get on."""
+
+    def begin(self, job: Job) -> "Display":
+        """A job begins in this process, and shows its steps there."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None:
+        """It is known how a run went."""
+
+    def under_way(self, jobs: Collection[Job], status: str) -> None:
+        """These have been started; called again and again."""
+
+
+class Pool(Protocol):
+    """Processes that train jobs; the ledger decides which."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def start(self, job: Job) -> None: ...
+
+    def wait(self) -> list[tuple[Job, Reply]]:
+        """Jobs that have ended; waits a moment if there are none."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """What keeps a job from its first step, such as images that are prepared."""
+        ...
+
+    def ask_to_stop(self, force: bool) -> None:
+        """Every job that is under way saves its state."""
+
+
+def run_jobs(jobs: Sequence[Job], resources: Resources, watcher: Watcher) -> list[Outcome]:
+    """Train jobs; finished runs are skipped, unfinished ones resumed.
+
+    May be killed at any moment, as may any worker: the records are the state, and the same call
+    continues from them. How often a failed run is tried again is described at `Ledger`.
+    """
+    ledger = Ledger(jobs, resources.retries, watcher.ended)
+    if ledger.jobs_left:
+        with _open_pool(resources, watcher) as pool, stop_requests() as stop:
+            while ledger.jobs_left and not stop.signal_number:
+                start_and_collect(ledger, pool)
+                watcher.under_way(ledger.under_way, pool.status)
+            if ledger.jobs_left:
+                stop_pool(ledger, pool)
+                raise Stopped(stop.signal_number, ledger.runs_left)
+    return ledger.outcomes()
+
+
+def _open_pool(resources: Resources, watcher: Watcher) -> AbstractContextManager[Pool]:
+    if resources.on == "ray":
+        from unseen.sweeps.ray import ray_pool
+
+        return ray_pool(resources)
+    from unseen.sweeps.workers import ThisProcess, worker_pool
+
+    if resources.workers == 0:
+        return nullcontext(ThisProcess(watcher.begin))
+    return worker_pool(resources)
+
+
+def start_and_collect(ledger: Ledger, pool: Pool) -> None:
+    """Give the pool as many jobs as it has room for, and the ledger the replies that are there."""
+    while pool.has_room and (job := ledger.next_job()) is not None:
+        pool.start(job)
+    for job, reply in pool.wait():
+        ledger.reply(job, reply)
+
+
+def stop_pool(ledger: Ledger, pool: Pool, patience: float = _SECONDS_TO_SAVE) -> None:
+    """Every run that is under way saves its state; one at its last step still finishes."""
+    pool.ask_to_stop(force=False)
+    deadline = time.monotonic() + patience
+    under_way = len(ledger.under_way)
+    while under_way:
+        if time.monotonic() > deadline:
+            pool.ask_to_stop(force=True)
+        for job, reply in pool.wait():
+            under_way -= 1
+            if reply.state == "done":
+                ledger.reply(job, reply)

@@ -1,149 +1,29 @@
-"""Every run of a comparison or a sweep, all checked before the first one starts."""
+"""Every run of a comparison or a sweep, all checked before the first one starts.
+
+A comparison is a sweep without a name and with one draw: the recipe as it is.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import product
 from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseen.data.dataset import Index, OpenDatasets
+from unseen.data.dataset import Index, OpenDatasets, Published
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.reports.gather import Expected
 from unseen.results.folder import RunFolder, find_run, safe_name
 from unseen.results.result import RunResult
 from unseen.results.rules import WITHOUT_LABELS
-from unseen.settings.experiment import Experiment, Metric, complete_settings, identity
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment, Metric, complete_settings
 from unseen.settings.recipes import build_experiment, nested, try_experiment
-from unseen.sweeps.bases import (
-    SET_BY_THE_SWEEP,
-    Base,
-    choices,
-    find_bases,
-    named_together,
-    range_mistakes,
-    search_ranges,
-)
-from unseen.sweeps.draws import Sweep
-from unseen.training.build import (
-    build_method,
-    build_sampler,
-    build_task,
-    count_steps,
-    looks_at_target,
-)
-from unseen.training.build_average import check_averaging
-from unseen.training.execute import length
-
-
-def no_pairs(base: Base, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Why no other domain can be held out beside each of these."""
-    if base.experiment.setting == "adaptation":
-        yield (
-            f"pairs: {base.name} adapts to one target domain, so it cannot hold out two; "
-            "leave the method out, or set pairs=none"
-        )
-    together = next((domains for domains in held_out if len(domains) > 1), None)
-    if together:
-        yield (
-            f"pairs: {'+'.join(together)} are held out together already; name single domains, or "
-            "set pairs=none"
-        )
-
-
-Built = dict[tuple[str, int, int], str]
-"""What building a method said, by its settings without those of the data, and the numbers of
-domains and classes: datasets that are alike in these build the same."""
-
-
-def open_indexes(
-    bases: Sequence[Base], datasets: OpenDatasets
-) -> tuple[list[Index | None], dict[str, str]]:
-    """The index of each base's dataset, none where it is not at hand; and why not, by dataset."""
-    found: list[Index | None] = []
-    absent: dict[str, str] = {}
-    for base in bases:
-        try:
-            found.append(datasets.open(base.experiment.data).index())
-        except DataError as error:
-            if len({each.dataset for each in bases}) == 1:
-                raise
-            absent[base.dataset] = str(error)
-            found.append(None)
-    return found, absent
-
-
-def obstacles(
-    base: Base, index: Index, held_out: Sequence[tuple[str, ...]], built: Built
-) -> Iterator[str]:
-    """What keeps a method from training, once for each number of domains that are left to it."""
-    tried: set[int] = set()
-    for domains in held_out:
-        left = len(base.experiment.data.training_domains or index.labelled_domains) - len(domains)
-        if left in tried:
-            continue
-        tried.add(left)
-        try:
-            error = _obstacle(
-                build_experiment(base.hold_out(domains, seed=0), base.name), index, built
-            )
-        except UnseenError as caught:
-            error = str(caught)
-        if error:
-            yield f"{base.name} with {'+'.join(domains)} held out: {error}"
-
-
-def _obstacle(experiment: Experiment, index: Index, built: Built) -> str:
-    """Builds the method as it would start, but with random weights: nothing is downloaded."""
-    looks_at_target(experiment)
-    roles = choose_roles(index, experiment.data, experiment.setting)
-    check_averaging(experiment, count_steps(experiment, build_sampler(experiment, roles)))
-    network = experiment.network.model_copy(update={"pretrained": False})
-    experiment = experiment.model_copy(update={"network": network})
-    about = experiment.model_dump_json(exclude={"data"})
-    task = build_task(index, experiment)
-    key = (about, len(task.domains), len(task.classes))
-    if key not in built:
-        built[key] = ""
-        try:
-            build_method(experiment, task)
-        except UnseenError as error:
-            built[key] = str(error)
-    return built[key]
-
-
-def remarks_on_plan(experiments: Sequence[Experiment], datasets: OpenDatasets) -> tuple[str, ...]:
-    """Of each dataset, over all domains that train in any run; validation is that of the run which
-    has the fewest images for it."""
-    by_dataset: dict[str, list[Experiment]] = {}
-    for each in experiments:
-        by_dataset.setdefault(each.data.name, []).append(each)
-    found = [each for own in by_dataset.values() for each in _of_dataset(own, datasets)]
-    return tuple(dict.fromkeys(found))
-
-
-def _of_dataset(experiments: Sequence[Experiment], datasets: OpenDatasets) -> Iterator[str]:
-    first = experiments[0]
-    index = datasets.open(first.data).index()
-    trained = {frozenset(_training_domains(each, index.domains)) for each in experiments}
-    together = [name for name in index.domains if any(name in names for names in trained)]
-    shown = {"training_domains": tuple(together), "unseen_domain": ()}
-    everything = first.data.model_copy(update=shown)
-    try:
-        roles = choose_roles(index, everything)
-    except UnseenError:  # a run reports what is wrong with it
-        return
-    number = {name: len(rows) for name, rows in roles.validation.items()}
-    fewest = min(sum(number[name] for name in names) for names in trained)
-    yield from warnings_about_images(index, roles, first, fewest)
-
-
-def _training_domains(experiment: Experiment, domains: Sequence[str]) -> list[str]:
-    data = experiment.data
-    return [d for d in data.training_domains or domains if d not in data.unseen_domain]
+from unseen.sweeps.draws import Base, check_sweep, draws_of, named_together, refuse
+from unseen.sweeps.sweep_file import Sweep
 
 
 class Condition(NamedTuple):
@@ -156,7 +36,8 @@ class Condition(NamedTuple):
     seed: int
 
 
-class PlannedRun(NamedTuple):
+@dataclass(frozen=True)
+class PlannedRun:
     """One run of a plan."""
 
     condition: Condition
@@ -165,23 +46,35 @@ class PlannedRun(NamedTuple):
     """Dotted paths of the settings that draws change."""
     experiment: Experiment
     steps: int
+    path: Path
+    """Its run folder, which is there or will be."""
     until: int | None = None
     """Pause at this step; empty: train to the end."""
 
-    def folder(self, runs: Path) -> RunFolder:
-        return find_run(runs, self.experiment)
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.path)
 
-    def read_result(self, runs: Path) -> RunResult:
-        """Under the name that tables have for its row."""
-        result = self.folder(runs).read_result()
-        name = self.condition.method
-        return result.model_copy(update={"method": name, "recipe": name})
+    @property
+    def identity(self) -> str:
+        """The hash of the settings that decide the result, with which the folder's name ends."""
+        return self.path.name.rpartition("-")[2]
+
+    @cached_property
+    def result(self) -> RunResult:
+        """The result of the finished run, under the name that tables have for its row."""
+        return named_result(self.folder, self.condition.method)
 
     @property
     def values(self) -> dict[str, Any]:
         """The searched settings, as this run has them."""
         settings = complete_settings(self.experiment)
         return {path: reduce(getitem, path.split("."), settings) for path in self.searched}
+
+
+def named_result(folder: RunFolder, row: str) -> RunResult:
+    """A finished run's result, under the name of a row."""
+    return folder.read_result().model_copy(update={"method": row, "recipe": row})
 
 
 @dataclass(frozen=True)
@@ -191,6 +84,8 @@ class Plan:
     name: str
     """Of a sweep; empty for a comparison."""
     sweep: Sweep
+    runs: Path
+    """The folder of runs."""
     singles: tuple[PlannedRun, ...]
     pairs: tuple[PlannedRun, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -199,9 +94,16 @@ class Plan:
     @cached_property
     def distinct(self) -> list[PlannedRun]:
         """Every run once: draws from few values may be the same run."""
-        return list(
-            {identity(run.experiment): run for run in (*self.pairs, *self.singles)}.values()
-        )
+        return list({run.path: run for run in (*self.pairs, *self.singles)}.values())
+
+    @property
+    def is_comparison(self) -> bool:
+        return not self.name
+
+    @property
+    def rule(self) -> str:
+        """The rule whose tables are shown: for a comparison that of its runs' checkpoints."""
+        return self.singles[0].experiment.selection if self.is_comparison else self.sweep.rule
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
@@ -221,7 +123,7 @@ class Plan:
     def size(self) -> int:
         """How many runs it takes; with nested pairs, not all draws are trained a second time."""
         if self.sweep.pairs == "nested":
-            return len({identity(run.experiment) for run in self.pairs}) + len(self.draws)
+            return len({run.path for run in self.pairs}) + len(self.draws)
         return len(self.distinct)
 
     @cached_property
@@ -242,12 +144,16 @@ class Plan:
                 found.setdefault((condition, run.draw), {})[other] = run
         return found
 
+    @cached_property
+    def has_several_kinds(self) -> bool:
+        """Whether methods alone do not tell rows apart."""
+        return len({(each.dataset, each.backbone) for each in self.draws}) > 1
+
     def label(self, run: PlannedRun) -> str:
         """What tells the run from the others, for people."""
         dataset, method, backbone, unseen, seed = run.condition
-        several = len({(each.dataset, each.backbone) for each in self.draws}) > 1
         draw = f", draw {run.draw}" if len(self.draws) < len(self.singles) else ""
-        where = f" ({dataset}, {backbone})" if several else ""
+        where = f" ({dataset}, {backbone})" if self.has_several_kinds else ""
         return f"{method}{where}, unseen {'+'.join(unseen)}, seed {seed}{draw}"
 
     def expected(self, dataset: str) -> Expected:
@@ -259,125 +165,281 @@ class Plan:
             tuple(dict.fromkeys(condition.seed for condition in own)),
         )
 
-    @property
-    def folder_name(self) -> str:
-        """Of the tables; another plan has another one."""
-        together = "".join(identity(run.experiment) for run in (*self.pairs, *self.singles))
+    @cached_property
+    def home(self) -> Path:
+        """The folder of its tables; another plan has another one."""
+        together = "".join(run.identity for run in (*self.pairs, *self.singles))
         unique = hashlib.sha256((together + self.sweep.pairs).encode()).hexdigest()[:8]
         first = self.singles[0].experiment
-        parts = ("sweep", self.name) if self.name else (first.data.name, first.network.name)
-        return "-".join((*map(safe_name, parts), unique))
+        parts = ("sweep", self.name)
+        if self.is_comparison:
+            parts = (first.data.name, first.network.name)
+        return self.runs / "tables" / "-".join((*map(safe_name, parts), unique))
 
 
-def plan_sweep(sweep: Sweep, name: str) -> Plan:
-    """Every run of a sweep; mistakes in its file are named all at once."""
-    return make_plan(sweep, Path(name).stem, f"{name} is not a valid sweep", SET_BY_THE_SWEEP)
+class Part(NamedTuple):
+    """All runs of one method on one dataset and backbone, before they are listed."""
+
+    base: Base
+    size: Published
+    singles: Sequence[tuple[str, ...]]
+    """Domains, or groups of them, that are held out in turn."""
+    pairs: Sequence[tuple[str, ...]]
+
+    def count(self, sweep: Sweep) -> int:
+        """The number of runs."""
+        draws = len(draws_of(sweep, self.base, sweep.seeds[0]))
+        singles = len(self.singles) * (1 if sweep.pairs == "nested" else draws)
+        return (singles + len(self.pairs) * draws) * len(sweep.seeds)
 
 
-def make_plan(sweep: Sweep, name: str, complaint: str, chosen: Mapping[str, str]) -> Plan:
-    """Every run; where something is wrong, the complaint and all there is to complain about."""
-    bases, problems = find_bases(sweep, chosen)
-    if bases:
-        problems += range_mistakes(sweep, bases)
-    if not problems and (sweep.draws or 1) > 1 and not any(search_ranges(sweep, b) for b in bases):
-        problems.append("draws: no setting has a range, so all draws would be the same run")
-    datasets = OpenDatasets()
-    held_out: list[tuple[Base, list[tuple[str, ...]]]] = []
-    if not problems:
-        held_out, problems = _hold_out(sweep, bases, datasets)
-    if problems:
-        lines = "\n  ".join(dict.fromkeys(problems))
-        raise SettingsError(f"{complaint}:\n  {lines}")
-    runs = [run for base, domains in held_out for run in _runs(sweep, base, domains, datasets)]
-    first: dict[str, Experiment] = {}  # rows that have the same settings share one run
-    runs = [
-        run._replace(experiment=first.setdefault(identity(run.experiment), run.experiment))
-        for run in runs
-    ]
-    _check_one_metric(runs, complaint)
-    domains = list(dict.fromkeys(run.condition.unseen for run in runs))
+class Outline(NamedTuple):
+    """A sweep whose settings, domains and methods are in order: how many runs there are of what."""
 
-    def turn(run: PlannedRun) -> tuple[int, int, int]:
+    sweep: Sweep
+    name: str
+    parts: tuple[Part, ...]
+    absent: Mapping[str, str]
+    """Datasets that are not at hand, and why. They are counted by their published size."""
+    datasets: OpenDatasets
+
+    @property
+    def size(self) -> int:
+        return sum(part.count(self.sweep) for part in self.parts)
+
+    def plan(self, runs: str | Path) -> Plan:
+        """Every single run, in the order in which they are trained."""
+        refuse(self.name, self._absences())
+        home = Path(runs)
+        first: dict[Path, PlannedRun] = {}
+        listed: list[PlannedRun] = []
+        for run in (run for part in self.parts for run in self._runs(part, home)):
+            known = first.setdefault(run.path, run)  # rows with the same settings share one run
+            listed.append(replace(run, experiment=known.experiment))
+        metrics = dict.fromkeys(run.experiment.metric for run in listed)
+        if len(metrics) > 1:
+            found = " and ".join(metrics)
+            problem = f"metric: runs that are compared have one, found {found}; set the same"
+            refuse(self.name, [f"{problem} for all of them"])
+        self._sort(listed)
+        paired = self.sweep.pairs != "none"
+        pairs = tuple(run for run in listed if paired and len(run.condition.unseen) == 2)
+        singles = tuple(run for run in listed if not paired or len(run.condition.unseen) == 1)
+        remarks = _remarks([run.experiment for run in singles], self.datasets)
+        plan = Plan(Path(self.name).stem, self.sweep, home, singles, pairs, remarks)
+        if plan.rule not in plan.rules:
+            problem = f"selection={plan.rule} chooses by unlabelled target images, so all runs have"
+            key = "settings.setting" if self.name else "setting"
+            refuse(self.name, [f"{problem} to adapt: set {key}=adaptation, or another selection"])
+        return plan
+
+    def _absences(self) -> list[str]:
+        datasets = dict.fromkeys(part.base.dataset for part in self.parts)
+        there = ",".join(name for name in datasets if name not in self.absent)
+        hint = [f"datasets: those at hand are {there}"] if there and self.absent else []
+        return [*(f"datasets: {name}: {why}" for name, why in self.absent.items()), *hint]
+
+    def _runs(self, part: Part, runs: Path) -> Iterator[PlannedRun]:
+        from unseen.training.execute import length
+
+        base = part.base
+        for unseen, seed in product((*part.singles, *part.pairs), self.sweep.seeds):
+            drawn = draws_of(self.sweep, base, seed)
+            searched = tuple(dict.fromkeys(path for values in drawn for path in values))
+            backbone = base.experiment.network.name
+            condition = Condition(base.dataset, base.row, backbone, unseen, seed)
+            for draw, values in enumerate(drawn):
+                experiment, problems = try_experiment(base.hold_out(unseen, seed, nested(values)))
+                if experiment is None:
+                    raise SettingsError(
+                        f"draw {draw} of {base.name} with seed {seed} is not valid:\n  "
+                        + "\n  ".join((*problems, f"drawn: {values}"))
+                    )
+                steps = length(experiment, self.datasets)
+                path = find_run(runs, experiment).path
+                yield PlannedRun(condition, draw, searched, experiment, steps, path)
+
+    def _sort(self, listed: list[PlannedRun]) -> None:
         """All methods on one domain before the next one: early on there is something to compare."""
-        condition = run.condition
-        return (
-            sweep.datasets.index(condition.dataset),
-            domains.index(condition.unseen),
-            sweep.seeds.index(condition.seed),
-        )
+        domains = list(dict.fromkeys(run.condition.unseen for run in listed))
 
-    runs.sort(key=turn)
-    paired = sweep.pairs != "none"
-    pairs = tuple(run for run in runs if paired and len(run.condition.unseen) == 2)
-    singles = tuple(run for run in runs if not paired or len(run.condition.unseen) == 1)
-    remarks = remarks_on_plan([run.experiment for run in singles], datasets)
-    plan = Plan(name, sweep, singles, pairs, remarks)
-    if sweep.rule not in plan.rules:
-        raise SettingsError(
-            f"{complaint}:\n  selection={sweep.rule} chooses by unlabelled target images, so all "
-            "runs have to adapt: set settings.setting=adaptation, or another selection"
-        )
-    return plan
+        def turn(run: PlannedRun) -> tuple[int, int, int]:
+            return (
+                self.sweep.datasets.index(run.condition.dataset),
+                domains.index(run.condition.unseen),
+                self.sweep.seeds.index(run.condition.seed),
+            )
+
+        listed.sort(key=turn)
 
 
-def _check_one_metric(runs: Sequence[PlannedRun], complaint: str) -> None:
-    metrics = dict.fromkeys(run.experiment.metric for run in runs)
-    if len(metrics) > 1:
-        raise SettingsError(
-            f"{complaint}:\n  metric: runs that are compared have one, found "
-            f"{' and '.join(metrics)}; set the same for all of them"
-        )
+def plan_sweep(sweep: Sweep, name: str, runs: str | Path = "runs") -> Plan:
+    """Every run of a sweep; mistakes in its file are named all at once."""
+    return outline_sweep(sweep, name).plan(runs)
 
 
-def _hold_out(
-    sweep: Sweep, bases: Sequence[Base], datasets: OpenDatasets
-) -> tuple[list[tuple[Base, list[tuple[str, ...]]]], list[str]]:
-    """Which domains each method holds out, and what keeps it from training on the others."""
-    opened, absent = open_indexes(bases, datasets)
-    indexes = [index for index in opened if index is not None]
-    if absent:
-        there = ",".join(dict.fromkeys(b.dataset for b in bases if b.dataset not in absent))
-        hint = [f"datasets: those at hand are {there}"] if there else []
-        return [], [*(f"datasets: {name}: {why}" for name, why in absent.items()), *hint]
-    everywhere = {domain for index in indexes for domain in index.domains}
+def outline_sweep(sweep: Sweep, name: str) -> Outline:
+    """What a sweep consists of, or an error that names every mistake. Datasets that are not at hand
+    are no mistake yet: a dry run counts them."""
+    bases = check_sweep(sweep, name)
+    datasets = OpenDatasets()
+    indexes, absent = _open_indexes(bases, datasets)
+    known = [index for index in indexes if index is not None]
+    everywhere = {domain for index in known for domain in index.domains}
     problems = [
         f"unseen: {unknown_name('domain', name, everywhere)}"
         for name in sweep.unseen
-        if not any(named_together(name, index.domains) for index in indexes)
+        if not absent and not any(named_together(name, index.domains) for index in known)
     ]
-    found = []
-    trainable = []
-    built: Built = {}
+    parts: list[Part] = []
+    trainable: list[str] = []
+    built: dict[tuple[str, int, int], str] = {}
     for base, index in zip(bases, indexes, strict=True):
-        there = index.domains if sweep.unseen else index.labelled_domains
-        held_out = base.targets(there, sweep.unseen)
-        own: list[str] = []
-        if sweep.has_pairs(base.dataset):
-            own = list(no_pairs(base, held_out))
-            held_out += base.pairs(index.labelled_domains, [target for (target, *_) in held_out])
-        own += [] if own else obstacles(base, index, held_out, built)
+        part = _part(sweep, base, index)
+        if part is None:
+            continue
+        parts.append(part)
+        own = list(_why_no_pairs(base, part.singles)) if part.pairs else []
+        if not own and index is not None:
+            own = list(_obstacles(base, index, [*part.singles, *part.pairs], built))
         problems += own
         trainable += [] if own else [base.method]
-        found.append((base, held_out))
-    if trainable and len(trainable) < len(bases):
+    if trainable and len(trainable) < len(parts):
         without = ",".join(dict.fromkeys(trainable))
         problems.append(f"methods: those that can be trained like this are {without}")
-    return found, problems
+    refuse(name, problems)
+    return Outline(sweep, name, tuple(parts), absent, datasets)
 
 
-def _runs(
-    sweep: Sweep, base: Base, held_out: Sequence[tuple[str, ...]], datasets: OpenDatasets
-) -> Iterator[PlannedRun]:
-    for unseen, seed in product(held_out, sweep.seeds):
-        drawn = choices(sweep, base, seed)
-        searched = tuple(dict.fromkeys(path for choice in drawn for path in choice))
-        condition = Condition(base.dataset, base.row, base.experiment.network.name, unseen, seed)
-        for draw, choice in enumerate(drawn):
-            experiment, problems = try_experiment(base.hold_out(unseen, seed, nested(choice)))
-            if experiment is None:
-                raise SettingsError(
-                    f"draw {draw} of {base.name} with seed {seed} is not valid:\n  "
-                    + "\n  ".join((*problems, f"drawn: {choice}"))
-                )
-            steps = length(experiment, datasets)
-            yield PlannedRun(condition, draw, searched, experiment, steps)
+def _open_indexes(
+    bases: Sequence[Base], datasets: OpenDatasets
+) -> tuple[list[Index | None], dict[str, str]]:
+    """The index of each base's dataset, none where it is not at hand; and why not, by dataset."""
+    found: list[Index | None] = []
+    absent: dict[str, str] = {}
+    for base in bases:
+        try:
+            found.append(datasets.open(base.experiment.data).index())
+        except DataError as error:
+            if len({each.dataset for each in bases}) == 1:
+                raise
+            absent[base.dataset] = str(error)
+            found.append(None)
+    return found, absent
+
+
+def _part(sweep: Sweep, base: Base, index: Index | None) -> Part | None:
+    """What is held out on a dataset. One that is not at hand has its published number of domains,
+    whatever they are called; without such a number nothing is known of it."""
+    if index is None:
+        size = catalog.load("dataset", base.experiment.data.name).published_size
+        if size is None:
+            return None
+        domains = labelled = tuple(f"domain {number}" for number in range(size.domains))
+        singles = base.targets(domains, ())
+    else:
+        labelled = index.labelled_domains
+        size = Published(len(labelled), len(index.classes), len(index))
+        singles = base.targets(index.domains if sweep.unseen else labelled, sweep.unseen)
+    pairs: list[tuple[str, ...]] = []
+    if sweep.has_pairs(base.dataset):
+        pairs = base.pairs(labelled, [target for (target, *_) in singles])
+    return Part(base, size, singles, pairs)
+
+
+def _why_no_pairs(base: Base, held_out: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Why no other domain can be held out beside each of these."""
+    if base.experiment.setting == "adaptation":
+        yield (
+            f"pairs: {base.name} adapts to one target domain, so it cannot hold out two; "
+            "leave the method out, or set pairs=none"
+        )
+    together = next((domains for domains in held_out if len(domains) > 1), None)
+    if together:
+        yield (
+            f"pairs: {'+'.join(together)} are held out together already; name single domains, or "
+            "set pairs=none"
+        )
+
+
+def _obstacles(
+    base: Base,
+    index: Index,
+    held_out: Sequence[tuple[str, ...]],
+    built: dict[tuple[str, int, int], str],
+) -> Iterator[str]:
+    """What keeps a method from training, once for each number of domains that are left to it.
+
+    `built` keeps what building a method said, by its settings without those of the data and the
+    numbers of domains and classes: datasets that are alike in these build the same.
+    """
+    tried: set[int] = set()
+    for domains in held_out:
+        left = len(base.experiment.data.training_domains or index.labelled_domains) - len(domains)
+        if left in tried:
+            continue
+        tried.add(left)
+        try:
+            error = _obstacle(
+                build_experiment(base.hold_out(domains, seed=0), base.name), index, built
+            )
+        except UnseenError as caught:
+            error = str(caught)
+        if error:
+            yield f"{base.name} with {'+'.join(domains)} held out: {error}"
+
+
+def _obstacle(experiment: Experiment, index: Index, built: dict[tuple[str, int, int], str]) -> str:
+    """Builds the method as it would start, but with random weights: nothing is downloaded."""
+    from unseen.training.build import (
+        build_method,
+        build_sampler,
+        build_task,
+        count_steps,
+        looks_at_target,
+    )
+    from unseen.training.build_average import check_averaging
+
+    looks_at_target(experiment)
+    roles = choose_roles(index, experiment.data, experiment.setting)
+    check_averaging(experiment, count_steps(experiment, build_sampler(experiment, roles)))
+    network = experiment.network.model_copy(update={"pretrained": False})
+    experiment = experiment.model_copy(update={"network": network})
+    about = experiment.model_dump_json(exclude={"data"})
+    task = build_task(index, experiment)
+    key = (about, len(task.domains), len(task.classes))
+    if key not in built:
+        built[key] = ""
+        try:
+            build_method(experiment, task)
+        except UnseenError as error:
+            built[key] = str(error)
+    return built[key]
+
+
+def _remarks(experiments: Sequence[Experiment], datasets: OpenDatasets) -> tuple[str, ...]:
+    """What has to be said about the images of each dataset, over all domains that train in any run;
+    of validation images, about the run that has the fewest."""
+    by_dataset: dict[str, list[Experiment]] = {}
+    for each in experiments:
+        by_dataset.setdefault(each.data.name, []).append(each)
+    found: list[str] = []
+    for own in by_dataset.values():
+        first = own[0]
+        index = datasets.open(first.data).index()
+        trained = {frozenset(_training_domains(each, index.domains)) for each in own}
+        together = [name for name in index.domains if any(name in names for names in trained)]
+        shown = {"training_domains": tuple(together), "unseen_domain": ()}
+        try:
+            roles = choose_roles(index, first.data.model_copy(update=shown))
+        except UnseenError:  # a run reports what is wrong with it
+            continue
+        number = {name: len(rows) for name, rows in roles.validation.items()}
+        fewest = min(sum(number[name] for name in names) for names in trained)
+        found += warnings_about_images(index, roles, first, fewest)
+    return tuple(dict.fromkeys(found))
+
+
+def _training_domains(experiment: Experiment, domains: Sequence[str]) -> list[str]:
+    data = experiment.data
+    return [d for d in data.training_domains or domains if d not in data.unseen_domain]

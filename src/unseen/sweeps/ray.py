@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +16,13 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.optional import require
-from unseen.sweeps.jobs import Job, Origin, Reply, Resources, Trainer
-from unseen.sweeps.resources import changed_environment, count_workers, worker_environments
+from unseen.sweeps.jobs import Job, Reply, Trainer
+from unseen.sweeps.resources import (
+    Resources,
+    changed_environment,
+    count_workers,
+    worker_environments,
+)
 
 _SECONDS = 0.2
 _LEAST_IN_FLIGHT = 64
@@ -47,7 +52,7 @@ class RayPool:
     A node that is lost counts as a process that died. All nodes must see the folder of runs.
     """
 
-    news = ""
+    status = ""
 
     def __init__(self, ray: ModuleType, resources: Resources) -> None:
         self._ray = ray
@@ -67,7 +72,8 @@ class RayPool:
 
     def start(self, job: Job) -> None:
         absolute = job._replace(folders=tuple(path.absolute() for path in job.folders))
-        self._under_way[self._remote.remote(Origin.here(), absolute, self._threads)] = job
+        place = (str(Path.cwd()), tuple(sys.argv))
+        self._under_way[self._remote.remote(*place, absolute, self._threads)] = job
 
     def wait(self) -> list[tuple[Job, Reply]]:
         """Jobs that have ended, by a reply or by the loss of their process."""
@@ -92,9 +98,12 @@ class RayPool:
             self._ray.cancel(reference, force=force)
 
 
-def train_there(origin: Origin, job: Job, threads: int) -> Reply:
-    """One job, in a process of Ray's."""
-    origin.adopt()
+def train_there(folder: str, command: Sequence[str], job: Job, threads: int) -> Reply:
+    """One job, in a process of Ray's, which then stands where the command was given: relative paths
+    and the recorded command are those of the command."""
+    if Path(folder).is_dir():
+        os.chdir(folder)
+    sys.argv = list(command)
     return Trainer(threads).train(job)
 
 

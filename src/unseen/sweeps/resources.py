@@ -1,11 +1,32 @@
-"""What this machine has for jobs: how many at a time, with which threads and GPUs."""
+"""Where jobs are trained and with what: workers, threads and GPUs."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 from unseen.errors import SettingsError
-from unseen.sweeps.jobs import Resources
+
+
+class Resources(NamedTuple):
+    """Where jobs are trained, with what, and how often a failed one is tried again."""
+
+    on: Literal["here", "ray"] = "here"
+    workers: int | None = None
+    """Jobs at once on this machine; empty: as many as the cores allow; 0: in this process."""
+    cpus: float = 1
+    """Cores of a job, and its threads: results depend on their number in the last bit."""
+    gpus: float = 0
+    """GPUs of a job; half of one is shared by two jobs. 0: it computes on the CPU."""
+    retries: int = 1
+    """How often a run that failed is tried again."""
+    address: str | None = None
+    """The address of a running Ray cluster; empty: Ray on this machine."""
+
+    @property
+    def threads(self) -> int:
+        """The threads of one job. The same everywhere, so that results are the same."""
+        return max(1, int(self.cpus))
 
 
 def count_workers(resources: Resources) -> int:
@@ -14,7 +35,7 @@ def count_workers(resources: Resources) -> int:
         return resources.workers
     room = _cores() / resources.cpus
     if resources.gpus:
-        room = min(room, jobs_on_devices(len(visible_devices()), resources.gpus))
+        room = min(room, _jobs_on_devices(len(visible_devices()), resources.gpus))
     return max(1, int(room))
 
 
@@ -30,7 +51,7 @@ def worker_environments(resources: Resources) -> list[dict[str, str]]:
 
 def assign_devices(workers: int, gpus: float, visible: Sequence[str]) -> list[str]:
     """CUDA_VISIBLE_DEVICES of each worker: GPUs of its own, or a share of one."""
-    room = jobs_on_devices(len(visible), gpus)
+    room = _jobs_on_devices(len(visible), gpus)
     if workers > room:
         raise SettingsError(
             f"{workers} jobs at once with {gpus:g} GPUs each need more than the {len(visible)} "
@@ -42,7 +63,7 @@ def assign_devices(workers: int, gpus: float, visible: Sequence[str]) -> list[st
     return [",".join(visible[each * worker : each * (worker + 1)]) for worker in range(workers)]
 
 
-def jobs_on_devices(devices: int, gpus: float) -> int:
+def _jobs_on_devices(devices: int, gpus: float) -> int:
     """How many jobs fit at a time."""
     if gpus > 1 and gpus != int(gpus):
         raise SettingsError(
@@ -59,11 +80,6 @@ def visible_devices() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = chosen.split(",") if chosen is not None else [str(i) for i in range(number)]
     return [name.strip() for name in names[:number]]
-
-
-def default_gpus() -> float:
-    """Of one job: one, where this machine has any."""
-    return float(bool(visible_devices()))
 
 
 def _cores() -> int:

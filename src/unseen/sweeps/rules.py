@@ -1,14 +1,15 @@
-"""Which runs are trained when. What a later round depends on is read from the records."""
+"""Which runs are trained when, and which draw a rule chooses. Both are read from the records."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
 from unseen.atomic import read_json, write_json
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.results.folder import RunFolder
+from unseen.results.result import RunResult
 from unseen.results.rules import (
     DRAW_RULES,
     WITHOUT_LABELS,
@@ -18,11 +19,12 @@ from unseen.results.rules import (
     recorded_validation,
 )
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.draws import Halving
 from unseen.sweeps.plan import Condition, Plan, PlannedRun
+from unseen.sweeps.sweep_file import Halving
 
 _IN_EACH_RUN = "source"
 """The run's own rule that chooses the step under leave-one-domain-out."""
+STOPPED = "stopped.json"
 
 
 class Draw(NamedTuple):
@@ -91,12 +93,15 @@ def _by_validation(rule: str) -> Callable[[Draw], Iterator[Candidate]]:
 
 def _by_other_domains(draw: Draw) -> Iterator[Candidate]:
     """Of a run with two domains held out, only the result on the other one is read."""
-    scores = [_mean(run, _IN_EACH_RUN, [other]) for other, run in draw.pairs.items()]
-    if not scores:
+    if not draw.pairs:
         raise UnseenError(
             "leave-one-domain-out needs runs with two domains held out; set pairs=all"
         )
-    losses = [_validation_loss(run, _IN_EACH_RUN) for run in draw.pairs.values()]
+    scores, losses = [], []
+    for other, run in draw.pairs.items():
+        result = run.read_result()
+        scores.append(_mean(result, _IN_EACH_RUN, [other]))
+        losses.append(_validation_loss(run, result, _IN_EACH_RUN))
     yield Candidate(draw.number, fmean(scores), _IN_EACH_RUN, fmean(losses))
 
 
@@ -104,20 +109,19 @@ def _by_unseen_labels(draw: Draw) -> Iterator[Candidate]:
     """Every checkpoint that was measured."""
     result = draw.run.read_result()
     for recorded in result.rules:
-        score = _mean(draw.run, recorded, result.unseen_domains)
-        yield Candidate(draw.number, score, recorded, _validation_loss(draw.run, recorded))
+        score = _mean(result, recorded, result.unseen_domains)
+        yield Candidate(draw.number, score, recorded, _validation_loss(draw.run, result, recorded))
 
 
-def _validation_loss(run: RunFolder, recorded: str) -> float:
+def _validation_loss(run: RunFolder, result: RunResult, recorded: str) -> float:
     """At the step that the run's own rule chose; infinite where it has no validation images."""
-    step = run.read_result().under(recorded).step
+    step = result.under(recorded).step
     found = (each.loss for each in source_evaluations(run) if each.step == step)
     return next(found, math.inf)
 
 
-def _mean(run: RunFolder, recorded: str, domains: Sequence[str]) -> float:
-    """Over domains, by the run's metric."""
-    result = run.read_result()
+def _mean(result: RunResult, recorded: str, domains: Sequence[str]) -> float:
+    """The mean over domains, by the run's metric."""
     measured = result.view(recorded, "out_of_domain")
     return fmean(measured[domain].measure(result.metric) for domain in domains)
 
@@ -131,7 +135,35 @@ _CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {
 }
 
 
-STOPPED = "stopped.json"
+def rounds(plan: Plan) -> Iterator[list[PlannedRun]]:
+    """The runs of a plan, round after round: each has to be trained before the next is asked
+    for."""
+    if plan.sweep.halving is not None:
+        yield from _halving(plan, plan.sweep.halving)
+    elif plan.sweep.pairs == "nested":
+        yield list(plan.pairs)
+        yield list(winners(plan))
+    else:
+        yield [*plan.pairs, *plan.singles]
+
+
+def winners(plan: Plan) -> Iterator[PlannedRun]:
+    """The draws that the finished pairs choose: those worth a run with one domain held out."""
+    for condition, draws in plan.draws.items():
+        candidates = paired_draws(plan, condition)
+        if candidates:
+            yield draws[choose_draw("leave-one-domain-out", candidates).draw]
+
+
+def paired_draws(plan: Plan, condition: Condition) -> list[Draw]:
+    """Draws all of whose pairs are finished."""
+    draws = []
+    for run in plan.draws[condition]:
+        partners = plan.partners.get((condition, run.draw), {})
+        pairs = {other: pair.folder for other, pair in partners.items()}
+        if pairs and all(folder.finished for folder in pairs.values()):
+            draws.append(Draw(run.draw, run.folder, pairs))
+    return draws
 
 
 def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
@@ -153,44 +185,65 @@ def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
     return found
 
 
-def compare_draws(folders: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
+def kept(draws: int, halving: Halving, round_number: int) -> int:
+    """How many of all draws continue after a round; the first is 1."""
+    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
+
+
+def _halving(plan: Plan, halving: Halving) -> Iterator[list[PlannedRun]]:
+    ladders = {run.path: rungs(run.experiment, run.steps, halving) for run in plan.singles}
+    alive = dict(plan.draws)
+    for number in range(max(map(len, ladders.values()))):
+        for condition, draws in alive.items():
+            ends = [ladders[run.path][: number + 1][-1] for run in draws]
+            alive[condition] = [
+                replace(run, until=step) for run, step in zip(draws, ends, strict=True)
+            ]
+        yield [run for draws in alive.values() for run in draws]
+        for condition, draws in alive.items():
+            reached = {run.draw: (run.folder, run.until or 0) for run in draws}
+            keep = kept(len(plan.draws[condition]), halving, number + 1)
+            best = _compare_draws(reached, keep)
+            alive[condition] = [run for run in draws if run.draw in best]
+    yield [replace(run, until=None) for draws in alive.values() for run in draws]
+
+
+def _compare_draws(reached: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
     """The draws that continue, by number; given are the folder of each and the step it reached.
     The others are marked as stopped."""
-    best, scores = survivors(folders, keep)
-    for number, (folder, step) in folders.items():
+    best, scores = survivors(reached, keep)
+    for number, (folder, step) in reached.items():
+        mark = folder.path / STOPPED
         if number in best:  # perhaps after all: under a milder rule than before
-            (folder.path / STOPPED).unlink(missing_ok=True)
-        elif number in scores:
-            _mark_stopped(folder, step, scores[number], list(scores.values()))
+            mark.unlink(missing_ok=True)
+        elif number in scores:  # so that a reader of the folder sees why it ends there
+            better = sum(other > scores[number] for other in scores.values())
+            content = {"step": step, "validation": scores[number]}
+            content |= {"better": better, "compared": len(scores)}
+            if not mark.is_file() or read_json(mark) != content:
+                write_json(mark, content)
     return best
 
 
 def survivors(
-    folders: Mapping[int, tuple[RunFolder, int]], keep: int
+    reached: Mapping[int, tuple[RunFolder, int]], keep: int
 ) -> tuple[list[int], dict[int, float]]:
     """The draws that continue, and the scores of all that reached their step.
 
     Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
     all continue.
     """
-    scores: dict[int, float] = {}
-    losses: dict[int, float] = {}
-    reached: list[int] = []
-    for number, (folder, step) in folders.items():
+    scores: dict[int, tuple[float, float]] = {}
+    arrived: list[int] = []
+    for number, (folder, step) in reached.items():
         if any(r["step"] == step and "validation" in r for r in folder.read_metrics()):
-            reached.append(number)
+            arrived.append(number)
             until = [each for each in source_evaluations(folder) if each.step <= step]
             if until:
-                scores[number], losses[number] = validation_score(until)
-    if len(scores) < len(reached):
-        return reached, scores
-    best = sorted(scores, key=lambda n: (*rank(scores[n], losses[n]), n))
-    return sorted(best[:keep]), scores
-
-
-def kept(draws: int, halving: Halving, round_number: int) -> int:
-    """How many of all draws continue after a round; the first is 1."""
-    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
+                scores[number] = validation_score(until)
+    best = sorted(scores, key=lambda number: (*rank(*scores[number]), number))
+    everyone = len(scores) < len(arrived)
+    return arrived if everyone else sorted(best[:keep]), {n: s for n, (s, _) in scores.items()}
 
 
 def state_of(folder: RunFolder) -> str:
@@ -204,28 +257,9 @@ def state_of(folder: RunFolder) -> str:
     return "to resume" if folder.checkpoint.is_file() else "to train"
 
 
-def _mark_stopped(folder: RunFolder, step: int, score: float, scores: Sequence[float]) -> None:
-    """So that a reader of the folder sees why it ends there; no decision is read from it."""
-    better = sum(other > score for other in scores)
-    content = {"step": step, "validation": score, "better": better, "compared": len(scores)}
-    file = folder.path / STOPPED
-    if not file.is_file() or read_json(file) != content:
-        write_json(file, content)
-
-
-def rounds(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
-    """Each round has to be trained before the next one is asked for."""
-    if plan.sweep.halving is not None:
-        yield from _halving(plan, runs)
-    elif plan.sweep.pairs == "nested":
-        yield list(plan.pairs)
-        yield list(winners(plan, runs))
-    else:
-        yield [*plan.pairs, *plan.singles]
-
-
 def expected_share(plan: Plan, run: PlannedRun) -> float:
-    """Of a run's steps that are trained on average, where not all draws are trained to the end."""
+    """The share of a run's steps that is trained on average, where not all draws are trained to the
+    end."""
     halving, draws = plan.sweep.halving, len(plan.draws.get(run.condition, ()))
     if plan.sweep.pairs == "nested" and len(run.condition.unseen) == 1:
         return 1 / draws
@@ -236,45 +270,3 @@ def expected_share(plan: Plan, run: PlannedRun) -> float:
         share += (step - before) / run.steps * alive / draws
         before, alive = step, kept(draws, halving, number)
     return share
-
-
-def winners(plan: Plan, runs: Path) -> Iterator[PlannedRun]:
-    """The draws that the finished pairs choose: those worth a run with one domain held out."""
-    for condition, draws in plan.draws.items():
-        candidates = paired_draws(plan, condition, runs)
-        if candidates:
-            yield draws[choose_draw("leave-one-domain-out", candidates).draw]
-
-
-def paired_draws(plan: Plan, condition: Condition, runs: Path) -> list[Draw]:
-    """Draws all of whose pairs are finished."""
-    draws = []
-    for run in plan.draws[condition]:
-        partners = plan.partners.get((condition, run.draw), {})
-        pairs = {other: pair.folder(runs) for other, pair in partners.items()}
-        if pairs and all(folder.finished for folder in pairs.values()):
-            draws.append(Draw(run.draw, run.folder(runs), pairs))
-    return draws
-
-
-def _halving(plan: Plan, runs: Path) -> Iterator[list[PlannedRun]]:
-    halving = plan.sweep.halving
-    assert halving is not None
-    ladders = {
-        (run.condition, run.draw): rungs(run.experiment, run.steps, halving) for run in plan.singles
-    }
-    alive = dict(plan.draws)
-    for number in range(max(map(len, ladders.values()))):
-        for condition, draws in alive.items():
-            own = [ladders[condition, run.draw] for run in draws]
-            steps = [ladder[min(number, len(ladder) - 1)] for ladder in own]
-            alive[condition] = [
-                run._replace(until=step) for run, step in zip(draws, steps, strict=True)
-            ]
-        yield [run for draws in alive.values() for run in draws]
-        for condition, draws in alive.items():
-            folders = {run.draw: (run.folder(runs), run.until or 0) for run in draws}
-            keep = kept(len(plan.draws[condition]), halving, number + 1)
-            best = compare_draws(folders, keep)
-            alive[condition] = [run for run in draws if run.draw in best]
-    yield [run._replace(until=None) for draws in alive.values() for run in draws]

@@ -1,4 +1,4 @@
-"""Jobs in this process, one after the other: nothing to start, but a crash ends the command."""
+"""Jobs on this machine: in worker processes, or in this process, one after the other."""
 
 import ctypes
 import multiprocessing
@@ -14,9 +14,8 @@ from types import FrameType
 from typing import NoReturn
 
 from unseen.data.dataset import OpenDatasets
-from unseen.sweeps.jobs import Job, Reply, Resources, Trainer, failed, train_runs
-from unseen.sweeps.resources import changed_environment, worker_environments
-from unseen.training.devices import is_launched
+from unseen.sweeps.jobs import Job, Reply, Trainer, failed, train_job
+from unseen.sweeps.resources import Resources, changed_environment, worker_environments
 from unseen.training.display import Display
 from unseen.training.interruptions import Interrupted
 
@@ -24,6 +23,8 @@ _PR_SET_PDEATHSIG = 1
 _KILLED = 9
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _SECONDS_TO_LEAVE = 10
+_SECONDS = 0.2
+"""How long the end of a job is waited for before the command looks around."""
 
 
 class Worker:
@@ -34,13 +35,13 @@ class Worker:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
         self.job: Job | None = None
-        self.news = ""
+        self.status = ""
         with _held_back(_STOPPING), changed_environment(environment):
             self._process.start()
         theirs.close()
 
     @property
-    def doors(self) -> tuple[Connection, int]:
+    def wait_handles(self) -> tuple[Connection, int]:
         """What to wait for: a reply, and the end of the process."""
         return self._connection, self._process.sentinel
 
@@ -54,11 +55,11 @@ class Worker:
             self._connection.send(job)
 
     def reply(self) -> Reply | None:
-        """What it has said about its job, if anything; news about it are kept."""
+        """What it has said about its job, if anything; how far it is, is kept."""
         try:
             while self._connection.poll():
                 received = self._connection.recv()
-                self.news = received if isinstance(received, str) else ""
+                self.status = received if isinstance(received, str) else ""
                 if isinstance(received, Reply):
                     return received
             return None
@@ -88,7 +89,7 @@ class Worker:
 def serve(connection: Connection, threads: int) -> None:
     """The worker's side: jobs until the pipe ends. A signal ends it, too; in training the state
     is saved first."""
-    _end_with_the_command()
+    end_with_the_command()
     for number in _STOPPING:
         signal.signal(number, _leave)
     if sys.platform != "win32":
@@ -96,7 +97,7 @@ def serve(connection: Connection, threads: int) -> None:
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         trainer, reply = Trainer(threads), None
         while reply is None or reply.state != "stopped":
-            reply = trainer.train(connection.recv(), tell=connection.send)
+            reply = trainer.train(connection.recv(), on_status=connection.send)
             connection.send(reply)
 
 
@@ -104,7 +105,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _end_with_the_command() -> None:
+def end_with_the_command() -> None:
     """A command that is killed cannot say so: Linux does, elsewhere its end is waited for."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -129,9 +130,6 @@ def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_SECONDS = 0.2
 
 
 @contextmanager
@@ -173,8 +171,8 @@ class WorkerPool:
 
     def wait(self) -> list[tuple[Job, Reply]]:
         """Jobs that have ended, by a reply or by the death of their worker."""
-        doors = [door for worker in self._workers.values() for door in worker.doors]
-        wait(doors, _SECONDS)
+        handles = [each for worker in self._workers.values() for each in worker.wait_handles]
+        wait(handles, _SECONDS)
         ended = []
         for place, worker in list(self._workers.items()):
             reply, job = worker.reply(), worker.job
@@ -187,8 +185,8 @@ class WorkerPool:
         return ended
 
     @property
-    def news(self) -> str:
-        return next((worker.news for worker in self._workers.values() if worker.news), "")
+    def status(self) -> str:
+        return next((worker.status for worker in self._workers.values() if worker.status), "")
 
     def ask_to_stop(self, force: bool) -> None:
         """Also those that do not react: they are saving, and nothing must be lost."""
@@ -203,13 +201,10 @@ class WorkerPool:
         self._workers.pop(place).end()
 
 
-_SECONDS_HERE = 0.2
-
-
 class ThisProcess:
     """A pool of one, which trains a job while it is started."""
 
-    news = ""
+    status = ""
 
     def __init__(self, begin: Callable[[Job], Display]) -> None:
         self._begin = begin
@@ -222,11 +217,13 @@ class ThisProcess:
 
     def start(self, job: Job) -> None:
         try:
-            train_runs(job, self._begin(job), self._datasets)
+            train_job(job, self._begin(job), self._datasets)
             reply = Reply("done")
         except Interrupted:  # the state is saved, and it says how to continue
             raise
         except Exception as error:
+            from unseen.training.devices import is_launched
+
             if is_launched():  # one of several processes: the others would wait for this one
                 raise
             reply = failed(job, error)
@@ -234,7 +231,7 @@ class ThisProcess:
 
     def wait(self) -> list[tuple[Job, Reply]]:
         if not self._ended:
-            time.sleep(_SECONDS_HERE)
+            time.sleep(_SECONDS)
         ended, self._ended = self._ended, []
         return ended
 

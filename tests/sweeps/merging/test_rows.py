@@ -15,9 +15,9 @@ from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table, build_tables
 from unseen.results.result import Merged, MergedRun, RunResult
 from unseen.sweeps.compare import compare
-from unseen.sweeps.draws import load_sweep
-from unseen.sweeps.merged_rows import check_mergeable
 from unseen.sweeps.plan import plan_sweep
+from unseen.sweeps.sweep_file import load_sweep
+from unseen.sweeps.train import check_mergeable
 
 
 def made_merged(accuracy: float, seeds: tuple[int, ...], domain: str = "sketch") -> RunResult:
@@ -85,15 +85,16 @@ def test_compare_adds_rows_of_merged_models(
     assert answer.code == 0, answer.err
     assert "aggregate, merged (2 runs)" in answer.out
     [home] = (tmp_path / "runs/tables").iterdir()
-    with (home / "out_of_domain.csv").open() as file:
+    tables = home / "source"
+    with (tables / "out_of_domain.csv").open() as file:
         lines = list(csv.DictReader(file))
     merged = [line for line in lines if line["method"] == "dmg, merged (2 runs)"]
     assert [line["column"] for line in merged][:3] == ["plain", "outlines", "overall"]
     assert all(line["planned"] == line["n"] == "1" for line in merged)
     for form in ("md", "tex"):
-        assert "dmg, merged (2 runs)" in (home / f"out_of_domain.{form}").read_text()
-    assert command("report", str(home)).code == 0
-    page = (home / "report/report.html").read_text()
+        assert "dmg, merged (2 runs)" in (tables / f"out_of_domain.{form}").read_text()
+    assert command("report", str(tables)).code == 0
+    page = (tables / "report/report.html").read_text()
     assert "dmg, merged (2 runs)" in page
     assert "unseen merge again/" in page
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*merged2*/*")}

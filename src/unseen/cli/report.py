@@ -1,13 +1,4 @@
-"""One self-contained web page from a folder of runs: conclusion, tables, figures, how it was made.
-
-It reads the run folders and works offline; it opens in any browser, also on a phone.
-
-  unseen report runs
-  unseen report runs -o paper --rule last --figures
-  unseen report runs --metric balanced             (every class counts the same)
-  unseen report runs --watch
-  unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
-"""
+"""The command `report`: a web page from a folder of runs."""
 
 import argparse
 from contextlib import suppress
@@ -21,7 +12,7 @@ from unseen.settings.experiment import METRICS
 _SECONDS = 10
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUNS", type=Path, help="where runs are kept, or a folder of tables"
     )
@@ -40,7 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run_report(chosen: argparse.Namespace) -> None:
+    """One self-contained web page from a folder of runs: conclusion, tables, figures, how it was
+    made.
+
+    It reads the run folders and works offline; it opens in any browser, also on a phone.
+
+      unseen report runs
+      unseen report runs -o paper --rule last --figures
+      unseen report runs --metric balanced             (every class counts the same)
+      unseen report runs --watch
+      unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
+    """
     from unseen.reports.page.write import watch, write_report
 
     console = Console()

@@ -1,9 +1,4 @@
-"""Check, decode and cache a dataset, and remember where it is.
-
-unseen prepare pacs --root DIR
-unseen prepare mnist --download
-unseen prepare folder --root my_images --size 224 data.bad_images=skip
-"""
+"""The command `prepare`: a dataset, checked and cached once."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_CLASSES_SHOWN = 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="one of: " + ", ".join(catalog.DATASETS))
     parser.add_argument("--root", type=Path, help="where the images are; remembered for later runs")
     parser.add_argument(
@@ -56,7 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run_prepare(chosen: argparse.Namespace) -> None:
+    """Check, decode and cache a dataset, and remember where it is.
+
+    unseen prepare pacs --root DIR
+    unseen prepare mnist --download
+    unseen prepare folder --root my_images --size 224 data.bad_images=skip
+    """
     from unseen.data.dataset import open_dataset, remember_root
     from unseen.data.prepare import prepare
     from unseen.networks.backbones import build_network

@@ -1,13 +1,4 @@
-"""Serve a model over HTTP: a page for people, and predictions for programs.
-
-MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'. Only
-this machine can reach the service, unless --host says otherwise; then set a token, too. Requests
-are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests are answered.
-
-  unseen serve runs/pacs-...
-  unseen serve model.onnx --port 8080
-  UNSEEN_TOKEN=... unseen serve model.onnx --host 0.0.0.0
-"""
+"""The command `serve`: a model over HTTP."""
 
 import argparse
 import os
@@ -23,6 +14,7 @@ if TYPE_CHECKING:
     from unseen.serve.predictor import Predictor
     from unseen.serve.service import Service
 
+
 _NUMBERS: dict[str, tuple[float, str]] = {
     "--max-bytes": (20_000_000, "of the body of a request"),
     "--max-pixels": (25_000_000, "of one image"),
@@ -35,7 +27,7 @@ _NUMBERS: dict[str, tuple[float, str]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="0 finds a free one (8000)")
@@ -69,7 +61,18 @@ def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[fl
         )
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run_serve(chosen: argparse.Namespace) -> int:
+    """Serve a model over HTTP: a page for people, and predictions for programs.
+
+    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'. Only
+    this machine can reach the service, unless --host says otherwise; then set a token, too.
+    Requests are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests are
+    answered.
+
+      unseen serve runs/pacs-...
+      unseen serve model.onnx --port 8080
+      UNSEEN_TOKEN=... unseen serve model.onnx --host 0.0.0.0
+    """
     from unseen.optional import require
 
     for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):

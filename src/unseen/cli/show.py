@@ -1,19 +1,15 @@
-"""Show the complete settings of a recipe or a run, as YAML; for a finished run, its result too.
-
-unseen show pacs/dmg seed=3
-unseen show pacs/dmg --save mine.yaml
-unseen show runs/pacs-...
-"""
+"""The commands `list` and `show`: what there is, and settings. No torch."""
 
 import argparse
 from pathlib import Path
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from unseen.errors import UnseenError
-from unseen.reports.terminal import rules_table, run_table
-from unseen.results.folder import RunFolder
+from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings
 from unseen.settings.recipes import (
     about_recipe,
@@ -21,10 +17,38 @@ from unseen.settings.recipes import (
     merge,
     parse_overrides,
     read_recipe,
+    recipe_names,
 )
+from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_list(parser: argparse.ArgumentParser) -> None:
+    kinds = ("methods", "datasets", "backbones", "recipes", "sweeps")
+    parser.add_argument("kind", choices=kinds)
+
+
+def run_list(chosen: argparse.Namespace) -> None:
+    """List what is available: methods, datasets, backbones, recipes or sweeps."""
+    if chosen.kind == "recipes":
+        rows = {name: about_recipe(name).partition("\n")[0] for name in recipe_names()}
+    elif chosen.kind == "sweeps":
+        rows = {n: about_recipe(find_sweep(n)).partition("\n")[0] for n in sweep_names()}
+    else:
+        entries = catalog.entries(chosen.kind.removesuffix("s"))
+        rows = {name: entry.description for name, entry in entries.items()}
+    if chosen.kind == "methods":
+        rows |= {name: f"another name of {method}" for name, method in catalog.ALIASES.items()}
+    if chosen.kind == "backbones":
+        rows["timm:NAME"] = "any timm network, by its timm name"
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, description in rows.items():
+        table.add_row(name, escape(description))
+    Console().print(table)
+
+
+def add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
     )
@@ -34,10 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run_show(chosen: argparse.Namespace) -> None:
+    """Show the complete settings of a recipe or a run, as YAML; for a finished run, its result too.
+
+    unseen show pacs/dmg seed=3
+    unseen show pacs/dmg --save mine.yaml
+    unseen show runs/pacs-...
+    """
     console = Console()
     path = Path(chosen.what)
     if path.is_dir():
+        from unseen.reports.terminal import rules_table, run_table
+        from unseen.results.folder import RunFolder
+
         folder = RunFolder(path)
         _print_yaml(console, folder.read_settings())
         if folder.finished:

@@ -1,0 +1,252 @@
+"""The commands that use one model: `evaluate`, `predict`, `forecast` and `export`."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.progress import Progress
+
+from unseen.errors import SettingsError, UnseenError
+
+if TYPE_CHECKING:
+    from unseen.reports.predictions import Columns, Guess, Row
+    from unseen.serve.predictor import Prediction, Predictor
+
+_WIDEST_NAME = 60
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="other images: a folder domain/class/*, or a CSV or JSON-lines manifest",
+    )
+
+
+def run_evaluate(chosen: argparse.Namespace) -> None:
+    """Evaluate a finished run again, on its own images or on others.
+
+    unseen evaluate runs/pacs-...
+    unseen evaluate runs/folder-... --data fourth_hospital    (a folder or a manifest)
+    """
+    from unseen.api import load_run
+    from unseen.reports.terminal import views_table
+
+    opened = load_run(chosen.run)
+    views = opened.evaluate(chosen.data)
+    where = chosen.data or opened.result.dataset
+    rule = opened.result.selection
+    console = Console()
+    title = f"{opened.result.method} on {where}, selection: {rule}"
+    console.print(views_table(views, title, opened.result.metric, console.width))
+    if chosen.data is None:
+        same = views == opened.result.under(rule).views
+        console.print(
+            "Same as the recorded result." if same else "Differs from the recorded result.",
+            highlight=False,
+        )
+
+
+def add_predict(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    parser.add_argument("images", metavar="IMAGES", nargs="+", help="files, folders or patterns")
+    parser.add_argument("--domain", help="the training domain of all images, where it is known")
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="classes to name (3)")
+    parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
+    parser.add_argument("--format", choices=["table", "csv", "json"], default="table")
+    parser.add_argument("--batch", type=int, default=64, metavar="N", help="images at a time (64)")
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead")
+
+
+def run_predict(chosen: argparse.Namespace) -> int:
+    """Classes of images: with probabilities, what each training domain would say, and how far these
+    opinions lie apart.
+
+    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'.
+    Images are files, folders (with all below them) or patterns. Unreadable ones are reported and
+    left out; the exit code is then 1.
+
+      unseen predict runs/pacs-... photos/ holiday/*.jpg
+      unseen predict model.onnx photos/ --top 1 --format csv -o answers.csv
+      unseen predict runs/pacs-... drawings/ --domain cartoon
+    """
+    from unseen.data.images import find_images
+    from unseen.reports.predictions import FORMATS
+    from unseen.serve.predictor import load
+
+    for name in ("top", "batch"):
+        if getattr(chosen, name) < 1:
+            raise SettingsError(f"--{name} should be 1 or more, got {getattr(chosen, name)}")
+    number, width = 0, 0
+    for path in find_images(chosen.images):
+        number, width = number + 1, max(width, len(str(path)))
+    model = load(chosen.model, chosen.device)
+    predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch, chosen.raw)
+    columns = _columns(model, chosen, width)
+    console = Console(stderr=True)
+    bad = 0
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+
+    def rows() -> "Iterator[Row]":
+        nonlocal bad
+        for prediction in bar.track(predictions, total=number, description="images"):
+            if prediction.problem is None:
+                yield _row(model, prediction, columns.top)
+            else:
+                bad += 1
+                console.print(prediction.problem, markup=False, highlight=False, soft_wrap=True)
+
+    with _output(chosen.output) as file, bar:
+        for text in FORMATS[chosen.format](rows(), columns):
+            file.write(text)
+        file.flush()
+    if bad:
+        console.print(f"{bad} of {number} images were left out", highlight=False)
+    return 1 if bad else 0
+
+
+def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "Columns":
+    from unseen.reports.predictions import Columns
+
+    return Columns(
+        min(chosen.top, len(model.classes)),
+        model.domains if model.has_opinions and chosen.domain is None else (),
+        min(width, _WIDEST_NAME),
+        max(map(len, model.classes)),
+    )
+
+
+def _row(model: "Predictor", prediction: "Prediction", top: int) -> "Row":
+    from unseen.reports.predictions import Row
+
+    def best(probabilities) -> "list[Guess]":
+        order = (-probabilities).argsort(kind="stable")[:top]
+        return [(model.classes[number], float(probabilities[number])) for number in order]
+
+    opinions = {}
+    if prediction.opinions is not None:
+        opinions = dict(zip(model.domains, map(best, prediction.opinions), strict=True))
+    # a file's name may hold bytes that are no text
+    name = str(prediction.image).encode(errors="surrogateescape").decode(errors="replace")
+    return Row(name, best(prediction.probabilities), opinions, prediction.disagreement)
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    """The screen, or a file that is there when it is complete."""
+    from unseen.atomic import atomic_file
+
+    if path is None:
+        yield sys.stdout
+        return
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield file
+
+
+def add_forecast(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    parser.add_argument("images", metavar="IMAGES", nargs="+", help="files, folders or patterns")
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="RUNS",
+        help="a folder of runs in which each training domain was left out in turn",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PAGE.html", help="write a web page, too"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+
+
+def run_forecast(chosen: argparse.Namespace) -> int:
+    """How many answers will be right on images that nobody has labelled, what is different about
+    them, and what to do.
+
+    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'.
+    Images are files, folders (with all below them) or patterns. --reference names a folder of runs
+    of the same method and backbone that left out the model's training domains in turn: they show
+    how far estimates are off.
+
+      unseen forecast runs/pacs-... fourth_hospital/ --reference comparison
+      unseen forecast model.onnx fourth_hospital/ -o forecast.html --json forecast.json
+    """
+    from unseen.atomic import write_json
+    from unseen.data.images import find_images
+    from unseen.forecast.text import print_forecast
+    from unseen.serve.forecast import forecast_files
+
+    files = list(find_images(chosen.images))
+    aside = Console(stderr=True)
+    with Progress(console=aside, transient=True, disable=not aside.is_terminal) as bar:
+        task = bar.add_task("images", total=len(files))
+        found = forecast_files(
+            chosen.model,
+            files,
+            chosen.reference,
+            chosen.device,
+            on_status=lambda text: bar.update(task, description=text),
+            on_images=lambda number: bar.update(task, description="images", advance=number),
+        )
+    for problem in found.problems:
+        aside.print(problem, markup=False, highlight=False, soft_wrap=True)
+    print_forecast(found, Console())
+    if chosen.json is not None:
+        write_json(chosen.json, found.as_json())
+    if chosen.output is not None:
+        from unseen.forecast.page import write_page
+
+        write_page(found, chosen.output)
+        Console().print(str(chosen.output), markup=False, highlight=False, soft_wrap=True)
+    return 1 if found.problems else 0
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a finished run, or a folder of save_pretrained"
+    )
+    parser.add_argument("--to", choices=["onnx", "torch"], required=True, help="the kind of file")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: RUN/model.onnx or RUN/model.pt2"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        help="largest allowed difference from the model's probabilities (default: 1e-4)",
+    )
+
+
+def run_export(chosen: argparse.Namespace) -> None:
+    """Write a trained model as one file, for onnxruntime or torch on machines without unseen.
+
+    The file includes image preparation, class names and the prediction averaged over all domains;
+    it can also be told the domain. Its answers are compared with the model's before it is kept.
+
+      unseen export runs/pacs-... --to onnx
+      unseen export runs/pacs-... --to torch -o classifier.pt2
+    """
+    from unseen.serve.export import SUFFIXES, export
+    from unseen.serve.model import Model
+    from unseen.serve.predictor import load
+
+    model = load(chosen.run, "cpu")
+    if not isinstance(model, Model):
+        raise UnseenError(f"{chosen.run} is already an exported file; name the run it came from")
+    path = chosen.output or chosen.run / f"model{SUFFIXES[chosen.to]}"
+    with Console(stderr=True).status("tracing, writing, comparing"):
+        written = export(model, chosen.to, path, chosen.tolerance)
+    console = Console()
+    for line in (
+        f"{written.path} ({written.path.stat().st_size / 1e6:.1f} MB), card: {written.card}",
+        f"Largest difference from the model's probabilities: {written.difference:.1e} "
+        f"(allowed: {chosen.tolerance:g}; {written.predictions} predictions on "
+        f"{written.compared_on})",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

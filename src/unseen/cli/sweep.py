@@ -1,0 +1,247 @@
+"""The commands `compare` and `sweep`: what is trained, where, and what it would cost."""
+
+import argparse
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from unseen.errors import SettingsError
+from unseen.settings.experiment import parse_seeds
+from unseen.settings.recipes import parse_overrides
+
+if TYPE_CHECKING:
+    from unseen.settings.experiment import Experiment
+    from unseen.sweeps.plan import Outline
+    from unseen.sweeps.sweep_file import Sweep
+    from unseen.training.timing import ImageTimes, RunTimes
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", help="a dataset with recipes: 'unseen list recipes'")
+    parser.add_argument(
+        "--methods",
+        default="aggregate,multihead,dmg",
+        help="the first is the baseline of the others; 'all' for every one",
+    )
+    parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
+    parser.add_argument("--backbone", help="another network for all methods")
+    parser.add_argument(
+        "--unseen",
+        default="",
+        help="hold out these domains only: a,b one after the other, a+b both at once",
+    )
+    parser.add_argument(
+        "--upper-bound",
+        action="store_true",
+        help="add a row of one network that is trained on the unseen domain's labels, too",
+    )
+    _add_run_options(parser, "all seeds of a method and domain")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
+
+
+def run_compare(chosen: argparse.Namespace) -> int:
+    """Hold out each domain in turn: train on the others, test on it; every method and seed.
+
+    Prints the out-of-domain, in-domain and known-domain tables and saves them as CSV, Markdown and
+    LaTeX. Everything is checked before the first run. Finished runs are skipped and unfinished ones
+    resumed, so the same command continues where it was.
+
+      unseen compare digits
+      unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
+      unseen compare folder data.root=my_images steps=500
+      unseen compare pacs --seeds 0-2 --merge
+      unseen compare pacs --methods aggregate,dmg --upper-bound
+      unseen compare pacs --workers 1 --cpus 4 --dry-run
+    """
+    from unseen.sweeps.sweep_file import make_comparison
+
+    sweep = make_comparison(
+        chosen.dataset,
+        chosen.methods,
+        parse_seeds(chosen.seeds),
+        chosen.backbone,
+        chosen.unseen,
+        parse_overrides(chosen.overrides),
+        chosen.upper_bound,
+    )
+    return _run(sweep, "", chosen, together=False)
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sweep", metavar="FILE|NAME", help="a sweep file, or 'unseen list sweeps'")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="keys of the sweep file: draws=20 seeds=0-2 settings.steps=500",
+    )
+    _add_run_options(parser, "all draws of a seed (without draws: of all seeds)")
+    parser.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="do not train runs on stored features together (they then agree to the last bit)",
+    )
+
+
+def run_sweep(chosen: argparse.Namespace) -> int:
+    """Many runs with an honest protocol: domains held out, seeds, and draws of hyper-parameters.
+
+    A sweep is a file or a name ('unseen list sweeps'). Its state is the records on disk: the same
+    command continues where it was, whatever ended it. Rules then choose among draws; no rule but
+    the oracle sees target labels.
+
+      unseen sweep digits --dry-run
+      unseen sweep pacs draws=20 seeds=0-2 methods=aggregate,dmg
+      unseen sweep pacs pairs=nested settings.steps=500 --workers 4
+      unseen sweep pacs draws=8 --merge greedy
+      unseen sweep domainbed --dry-run
+      unseen sweep mine.yaml --on ray --address ADDRESS --gpus 0.5
+    """
+    from unseen.sweeps.sweep_file import load_sweep
+
+    sweep = load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
+    return _run(sweep, chosen.sweep, chosen, together=not chosen.one_by_one)
+
+
+def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
+    """Options of both commands; `merged` is what one model is made of."""
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument(
+        "--log",
+        default="",
+        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
+    )
+    parser.add_argument(
+        "--merge",
+        nargs="?",
+        const="all",
+        choices=("all", "greedy"),
+        help=f"add rows of merged models: the weights of {merged} averaged into one model; "
+        "greedy: without runs that make the average worse on source validation",
+    )
+    parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        help="runs at once, each in its own process; left out: as many as the cores allow; "
+        "0: one after the other in this process",
+    )
+    parser.add_argument("--cpus", type=_positive, default=1.0, help="cores of a run, its threads")
+    parser.add_argument(
+        "--gpus",
+        type=_number,
+        help="GPUs of a run, 0.5 is a share; left out: one where this machine has any",
+    )
+    parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
+    parser.add_argument("--retries", type=_count, help="how often a failed run is tried again")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the runs, estimate their cost, train nothing"
+    )
+
+
+def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) -> int:
+    """Train what is not finished and print the tables; or only say what that would cost. Mistakes
+    in settings are told before torch is loaded."""
+    from unseen.sweeps.plan import outline_sweep
+
+    if chosen.address and chosen.on != "ray":
+        raise SettingsError("--address is that of a Ray cluster; add --on ray")
+    if chosen.workers == 0 and chosen.on == "ray":
+        raise SettingsError("--workers 0 trains in this process; leave it or --on ray out")
+    outline = outline_sweep(sweep, name)
+    words = ("on", "workers", "cpus", "gpus", "retries", "address")
+    options = {word: getattr(chosen, word) for word in words}
+    if chosen.dry_run:
+        _show_cost(outline, chosen, options)
+        return 0
+
+    from unseen.reports.terminal import to_rich
+    from unseen.sweeps.compare import run_sweep
+    from unseen.training.devices import is_first_process
+
+    quiet = not is_first_process()
+    console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
+    how = {"together": together, "log": chosen.log, "merge": chosen.merge}
+    results = run_sweep(outline, chosen.runs, options, warnings, **how)
+    for table in results.shown:
+        console.print(to_rich(table, console.width))
+    if results.chosen:
+        rules = ", ".join(results.tables)
+        page = f"As a page: unseen report {results.home / results.plan.rule}"
+        for line in (f"Tables for the rules {rules}, and chosen.json: {results.home}", page):
+            console.print(line, highlight=False, soft_wrap=True)
+    stopped = len(results.missing) - len(results.failed)
+    for line in (
+        f"{stopped} runs were stopped early by successive halving." if stopped else "",
+        results.failures,
+    ):
+        if line:
+            warnings.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 1 if results.failed else 0
+
+
+def _show_cost(outline: "Outline", chosen: argparse.Namespace, options: dict[str, Any]) -> None:
+    """What would be trained, and how long that would take."""
+    from unseen.sweeps import cost
+    from unseen.sweeps.resources import count_workers
+    from unseen.sweeps.train import check_mergeable, resources_for
+    from unseen.training.timing import time_method, time_run
+
+    console, status = Console(), Console(stderr=True).status("Timing")
+    resources = resources_for(outline.sweep, (p.base.experiment for p in outline.parts), options)
+    threads, gpu = resources.threads, resources.gpus > 0
+
+    @cache
+    def announce(what: str) -> None:
+        status.console.print(f"Timing {what}", soft_wrap=True)
+
+    def time_one(experiment: "Experiment") -> "RunTimes":
+        announce(
+            "a few steps of each kind of run; images and stored features that are not there yet "
+            "are made first, and kept for the runs"
+        )
+        status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
+        return time_run(experiment, threads, gpu)
+
+    def time_on_noise(experiment: "Experiment", domains: int, classes: int) -> "ImageTimes":
+        announce("a step of each method on each network: some seconds for each of them")
+        status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
+        return time_method(experiment, domains, classes, threads, gpu)
+
+    with status:
+        if outline.size > cost.LARGE or outline.absent:
+            rows = cost.estimate_outline(outline, time_on_noise)
+        else:
+            plan = outline.plan(chosen.runs)
+            if chosen.merge:
+                check_mergeable(plan)
+            if (listed := cost.runs_table(plan)) is not None:
+                console.print(listed)
+            for remark in plan.remarks:
+                console.print(remark, markup=False, highlight=False, soft_wrap=True)
+            rows = cost.estimate_plan(plan, time_one)
+    console.print(cost.cost_table(rows))
+    summary = cost.cost_summary(rows, max(1, count_workers(resources)))
+    for line in (summary, *cost.absent_summary(outline.absent)):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"should be greater than 0, got {text}")
+    return number
+
+
+def _number(text: str) -> float:
+    return 0.0 if float(text) == 0 else _positive(text)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"should be 0 or more, got {text}")
+    return number

@@ -1,0 +1,117 @@
+"""The commands `train` and `merge`: one model from a recipe or a run, or from many runs."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from unseen.errors import UnseenError
+from unseen.results.folder import RunFolder, find_run
+from unseen.settings.experiment import Experiment, identity
+from unseen.settings.recipes import build_experiment, load_experiment, merge, parse_overrides
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument(
+        "--log",
+        default="",
+        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="only resume: fail if there is no run to continue"
+    )
+
+
+def run_train(chosen: argparse.Namespace) -> None:
+    """Train a recipe. The same command again, or the run's folder, resumes an unfinished run.
+
+    unseen train digits/dmg data.unseen_domain=outlines
+    unseen train pacs/dmg data.unseen_domain=photo method.overlap_weight=0.05 seed=3
+    unseen train my_recipe.yaml --runs elsewhere
+    unseen train runs/pacs-... --resume
+    unseen train runs/pacs-... devices.number=2
+    unseen train digits/dmg data.unseen_domain=outlines --log tensorboard,mlflow
+    """
+    overrides = parse_overrides(chosen.overrides)
+    if Path(chosen.what).is_dir():
+        folder = RunFolder(Path(chosen.what))
+        experiment = _resume(folder, overrides)
+    else:
+        experiment = load_experiment(chosen.what, overrides)
+        folder = find_run(chosen.runs, experiment)
+    if chosen.resume and not folder.settings.is_file():
+        raise UnseenError(
+            f"there is no run to resume in {folder.path}; leave out --resume to start one"
+        )
+    # torch is loaded from here on: mistakes in settings have been told at once
+    from unseen.api import finish_run
+    from unseen.reports.terminal import run_table
+    from unseen.training.devices import is_first_process
+
+    quiet = not is_first_process()
+    console, shown = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
+    if folder.finished:
+        console.print(f"{folder.path} is already finished", highlight=False, soft_wrap=True)
+    finished = finish_run(experiment, folder, console, chosen.log)
+    shown.print(run_table(finished.result, shown.width))
+
+
+def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
+    """The settings that the run was started with; those without effect on the result may change."""
+    settings = folder.read_settings()
+    started = build_experiment(settings, str(folder.settings))
+    for key, value in overrides.items():
+        changed = build_experiment(merge(settings, {key: value}), str(folder.settings))
+        if identity(changed) != identity(started):
+            raise UnseenError(
+                f"a run keeps the settings that decide its result; leave out '{key}' "
+                "(devices, log_every and checkpoint_every may be changed)"
+            )
+    return build_experiment(merge(settings, overrides), str(folder.settings))
+
+
+def add_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "merged",
+        metavar="RUNS",
+        nargs="+",
+        type=Path,
+        help="run folders, or folders that hold runs",
+    )
+    parser.add_argument(
+        "--choose",
+        choices=("all", "greedy"),
+        default="all",
+        help="greedy: the best on source validation first, each next one unless the average gets "
+        "worse there",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="MODEL", help="the new run folder"
+    )
+
+
+def run_merge(chosen: argparse.Namespace) -> None:
+    """Average the weights of finished runs into one model of the same size and speed.
+
+    The runs share images, training domains, backbone, pretrained start and method; others are
+    refused with the difference. Weights are those that each run's selection rule chose; labels of
+    the unseen domain are never looked at. The result is a run folder like any other: predict,
+    evaluate, export.
+
+      unseen merge runs/pacs-efficientnet_lite0-dmg-sketch-* -o models/sketch
+      unseen merge sweep_of_one_domain --choose greedy -o models/sketch
+    """
+    import unseen
+    from unseen.reports.terminal import run_table
+
+    finished = unseen.merge(chosen.merged, chosen.output, choose=chosen.choose)
+    console = Console()
+    console.print(run_table(finished.result, console.width))
+    assert finished.result.merged is not None
+    console.print(finished.result.merged.description, highlight=False, soft_wrap=True)
