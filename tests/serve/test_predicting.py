@@ -15,7 +15,8 @@ import unseen
 from unseen.cli.main import main
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.forecast.profile import disagreement
-from unseen.serve.export import Exported
+from unseen.serve.export import Exported, export
+from unseen.serve.forecast import read_files
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions, Predictor
 
@@ -185,3 +186,37 @@ def test_raw_probabilities_at_the_command_line(
         shares.append([each["top"][0]["probability"] for each in answers])
     calibrated, raw = np.array(shares)
     assert (calibrated > raw).all(), "a temperature below 1 makes a model surer"
+
+
+class Diverged(Counting):
+    """Predicts no number for white images."""
+
+    def predict_pixels(
+        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
+    ) -> Predictions:
+        found = super().predict_pixels(pixels)
+        found.probabilities[pixels.min(axis=(1, 2, 3)) == 255] = np.nan
+        return found
+
+
+def test_an_answer_that_is_not_a_number_is_a_problem(tmp_path: Path) -> None:
+    model = Diverged()
+    given = [Image.new("RGB", (4, 4), (gray,) * 3) for gray in (0, 255, 7)]
+    assert [each.problem is None for each in model.stream(given)] == [True, False, True]
+    with pytest.raises(DataError, match="not a number: its weights are damaged, or its training"):
+        model.predict(given)
+    for number, image in enumerate(given):
+        image.save(tmp_path / f"{number}.png")
+    outputs, kept, problems = read_files(model, sorted(tmp_path.iterdir()), lambda number: None)
+    assert [path.name for path in kept] == ["0.png", "2.png"]
+    assert len(outputs.scores) == 2
+    assert len(problems) == 1
+    assert "1.png: the model's answer is not a number" in problems[0]
+
+
+def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
+    model = make_model("aggregate")
+    next(model.method.parameters()).fill_(float("nan"))
+    with pytest.raises(UnseenError, match=r"was not written: .* by up to nan"):
+        export(model, "torch", tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []

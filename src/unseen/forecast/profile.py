@@ -178,6 +178,11 @@ class ModelOutputs(NamedTuple):
     features: np.ndarray | None = None
     """`[images, dimensions]`, pooled and projected; None where a model file gives none."""
 
+    def rows(self, chosen: np.ndarray) -> "ModelOutputs":
+        """Returns those of some of the images."""
+        others = (None if each is None else each[chosen] for each in self[1:])
+        return ModelOutputs(self.scores[chosen], *others)
+
 
 @dataclass(frozen=True)
 class Profile:

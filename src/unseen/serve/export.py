@@ -156,7 +156,8 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
             expected, found = model.predict_pixels(squares, domain), predict(batch, domain)
             for one, other in zip(expected, found, strict=True):
                 if one is not None and other is not None:
-                    largest = max(largest, float(np.abs(one - other).max()))
+                    # a difference that is not a number stays one
+                    largest = float(np.maximum(largest, np.abs(one - other).max()))
             number += len(batch)
     return largest, number, kind
 

@@ -30,7 +30,7 @@ from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import evenly
 from unseen.serve.model import Model
-from unseen.serve.predictor import Predictor, load, prefetch
+from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch
 from unseen.training.build import Images, build_images
 from unseen.training.features import plain_version
 from unseen.training.profile import Answerer, make_profile
@@ -92,17 +92,21 @@ def read_files(
     for batch in prefetch(read, files, _BATCH):
         problems += [each for each in batch if isinstance(each, str)]
         good = [each for each in batch if not isinstance(each, str)]
-        if good:
-            paths, pixels, statistics = zip(*good, strict=True)
-            kept += paths
-            batch_pixels = np.stack(pixels)
-            outputs = model.predict_pixels(batch_pixels, raw=True).outputs()
-            features = model.features(batch_pixels)
-            parts.append(outputs._replace(statistics=np.stack(statistics), features=features))
         on_images(len(batch))
-    if not parts:
+        if not good:
+            continue
+        paths, pixels, statistics = zip(*good, strict=True)
+        found = model.predict_pixels(np.stack(pixels), raw=True)
+        features = model.features(np.stack(pixels))
+        outputs = found.outputs()._replace(statistics=np.stack(statistics), features=features)
+        finite = found.finite()
+        parts.append(outputs.rows(finite))
+        for path, is_finite in zip(paths, finite, strict=True):
+            kept += [path] if is_finite else []
+            problems += [] if is_finite else [f"{path}: {NOT_FINITE}"]
+    if not kept:
         first = f"; the first: {problems[0]}" if problems else ""
-        raise DataError(f"not one image could be read{first}")
+        raise DataError(f"there is no prediction for a single image{first}")
     columns = (
         None if any(each is None for each in column) else np.concatenate(column)
         for column in zip(*(part[1:] for part in parts), strict=True)

@@ -23,6 +23,10 @@ BATCH = 128
 """Images that the model predicts at a time."""
 _LEAST = 1e-30
 """Probabilities below have no logarithm of use."""
+NOT_FINITE = (
+    "the model's answer is not a number: its weights are damaged, or its training diverged; train "
+    "it again, or name another model"
+)
 _EXPECTED = (
     "expected a run folder, a folder made by save_pretrained, or a file made by "
     "'unseen export --to onnx'"
@@ -44,6 +48,12 @@ class Predictions(NamedTuple):
             return self
         opinions = None if self.opinions is None else _softened(self.opinions, temperature)
         return Predictions(_softened(self.probabilities, temperature), opinions)
+
+    def finite(self) -> np.ndarray:
+        """Returns for each image whether all its probabilities are numbers."""
+        every = self.probabilities if self.opinions is None else self.opinions
+        sums = self.probabilities.sum(axis=1) + every.reshape(len(every), -1).sum(axis=1)
+        return np.isfinite(sums)
 
     def outputs(self) -> ModelOutputs:
         """What forecasts and the drift watch look at; these should be raw probabilities."""
@@ -148,14 +158,18 @@ class Predictor(ABC):
         """Predictions of a batch; what could not be read comes with the reason."""
         pixels = [each for _, each in readings if not isinstance(each, str)]
         found = self.predict_pixels(np.stack(pixels), domain, raw) if pixels else None
-        row = 0
+        rows = iter(range(len(pixels)))
         for image, each in readings:
             if found is None or isinstance(each, str):
                 yield Prediction(image, None, None, str(each))
                 continue
+            row = next(rows)
             opinions = None if found.opinions is None or domain is not None else found.opinions[row]
-            yield Prediction(image, found.probabilities[row], opinions, None)
-            row += 1
+            if found.finite()[row]:
+                yield Prediction(image, found.probabilities[row], opinions, None)
+            else:
+                name = image if isinstance(image, str | Path) else "an image"
+                yield Prediction(image, None, None, f"{name}: {NOT_FINITE}")
 
     def _read(self, image: ImageLike) -> np.ndarray | str:
         """One image, prepared exactly as training images are, or what is wrong with it."""

@@ -25,7 +25,7 @@ from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.forecast.profile import disagreement
 from unseen.serve.drift import DriftWatch
-from unseen.serve.predictor import Predictor
+from unseen.serve.predictor import NOT_FINITE, Predictor
 from unseen.serve.requests import (
     Allowance,
     Limits,
@@ -257,7 +257,10 @@ class Batcher:
     def _predict(self, images: Sequence[SentImage]) -> None:
         pixels = np.stack([each.pixels for each in images if each.pixels is not None])
         found = self._predictor.predict_pixels(pixels)
-        for number, image in enumerate(images):
+        for number, (image, finite) in enumerate(zip(images, found.finite(), strict=True)):
+            if not finite:
+                image.problem, image.status = f"{image.name}: {NOT_FINITE}", 500
+                continue
             image.probabilities = found.probabilities[number]
             image.opinions = None if found.opinions is None else found.opinions[number]
 
@@ -325,4 +328,6 @@ class Keeper:
 
 
 def as_json(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    """Text for the network and for files; raises where a number is not finite."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")

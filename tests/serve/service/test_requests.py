@@ -4,6 +4,7 @@ import base64
 import io
 import json
 
+import numpy as np
 import pytest
 from benchmarks.service.mutations import bomb
 from PIL import Image
@@ -164,6 +165,22 @@ def test_a_failing_model_shows_nothing_of_itself(served, caplog) -> None:
     assert (reply.status, health.status, waiting) == (500, 200, 0)
     assert b"secret" not in reply.body
     assert "secret" in caplog.text
+
+
+def test_an_answer_that_is_not_a_number_is_an_error(asked) -> None:
+    class Diverged(BrightnessModel):
+        def predict_pixels(self, *_: object) -> Predictions:
+            found = super().predict_pixels(*_)  # pyright: ignore[reportArgumentType]
+            found.probabilities[0] = np.nan
+            return found
+
+    reply = asked("/predict", multipart(picture()), model=Diverged())
+    assert reply.status == 500
+    assert "not a number" in reply.content["problem"]
+    reply = asked("/predict", multipart(picture(), picture()), model=Diverged(), wait=3600)
+    assert reply.status == 200
+    assert ["problem" in each for each in reply.content["images"]] == [True, False]
+    assert b"NaN" not in reply.body
 
 
 @pytest.mark.parametrize(
