@@ -1,13 +1,19 @@
 """Rules that every catalogued method keeps, on the smallest network that has all the parts."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor
 
+import unseen.methods as methods_folder
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
+from unseen.errors import SettingsError
 from unseen.methods.base import DatasetPassMethod, DomainAware, Method, Progress, TrainingImages
 from unseen.networks.backbones import build_network
 from unseen.settings import catalog
@@ -22,36 +28,34 @@ from unseen.training.checkpoints import (
 from unseen.training.optimizers import build_optimizer
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch", "cartoon"))
-FORMS = {  # of a method and its setting; a frozen part where the method asks for one
-    **{
-        name: "generalization"
-        for name in catalog.METHODS
-        if catalog.load("method", name).traits.target_images not in {"required", "dataset_pass"}
-    },
-    **{
-        f"{name}, adaptation": "adaptation"
-        for name in catalog.METHODS
-        if catalog.load("method", name).traits.target_images != "unused"
-    },
-    "dmg, routed": "generalization",
-}
-OPTIONS = {
-    "fishr": {"penalty_weight": 10.0},  # or the loss rises by far where its penalty begins
-    "importance": {"width": 64, "depth": 2},  # narrow and deep, it needs more steps than made here
+
+
+def _forms() -> dict[str, dict[str, Any]]:
+    """Each method in each setting that it is for, by the names that tests have."""
+    forms: dict[str, dict[str, Any]] = {}
+    for name in catalog.METHODS:
+        wish = catalog.load("method", name).traits.target_images
+        if wish in {"unused", "optional"}:
+            forms[name] = {}
+        if wish != "unused":
+            forms[f"{name}, adaptation"] = {}
+    forms["fishr"] = {"penalty_weight": 10.0}  # or the loss rises by far where its penalty begins
+    forms["importance"] = {"width": 64, "depth": 2}  # narrow and deep, it needs more steps
+    return forms
+
+
+FORMS = _forms() | {
     "dmg, routed": {"prediction": "routed"},
+    "dsn, mmd": {"similarity": "mmd"},
+    "mldg, first order": {"second_order": False},
+    "sam, aligned": {"alignment": 0.3},
 }
 methods = pytest.mark.parametrize("form", FORMS)
-COUPLED = {
-    *("mldg", "metareg", "dsn", "dsn, adaptation"),
-    *("coral", "mmd", "irm", "vrex", "groupdro"),
-    *("mixup", "cdann", "rsc", "sam", "fishr", "sagnet"),
+LINEAR = {
+    *("aggregate", "multihead", "dmg", "metareg", "epifcr", "fusion", "dsn", "dann"),
+    *("reweighting", "importance", "coral", "mmd", "mixup", "sagnet"),
 }
-"""Their losses are no means over images; what one process has to know of the others goes through
-`across_devices`, which tests/devices holds against one process."""
-
-BENT = {"mldg", "crossgrad", "irm", "vrex", "groupdro", "sd", "cdann", "rsc", "sam", "fishr"}
-"""Their losses are not linear in the cross-entropy: they look at its gradients, or use the labels
-in another way, too."""
+"""Methods whose loss is linear in the cross-entropy, so that what smoothing does to it is known."""
 
 
 def make(form: str, seed: int = 0, label_smoothing: float = 0.0) -> Method:
@@ -61,8 +65,8 @@ def make(form: str, seed: int = 0, label_smoothing: float = 0.0) -> Method:
     settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
     network = build_network(settings, len(TASK.classes))
     kind = catalog.load("method", name)
-    target = "clipart" if FORMS[form] == "adaptation" else None
-    config = kind.Config(name=name, **OPTIONS.get(form, {}))
+    target = "clipart" if looks_at_target(form) else None
+    config = kind.Config(name=name, **FORMS[form])
     task = TASK._replace(target=target, label_smoothing=label_smoothing)
     method = kind(network, task, config)
     if isinstance(method, DatasetPassMethod):
@@ -105,7 +109,7 @@ def training_images() -> TrainingImages:
 
 
 def looks_at_target(form: str) -> bool:
-    return FORMS[form] == "adaptation"
+    return form.endswith(", adaptation")
 
 
 def steps(
@@ -145,7 +149,7 @@ def test_labels_are_smoothed_as_the_task_asks(form: str, ratio: float) -> None:
     found = smoothed.loss(given, progress)["loss"]
     plain = make(form).loss(given, progress)["loss"]
     assert abs(found - plain) > 2e-5  # new classifiers are unsure: little changes
-    if form not in BENT:
+    if form.partition(",")[0] in LINEAR:
         every = [
             make(form).loss(given._replace(labels=torch.full((12,), label)), progress)["loss"]
             for label in range(3)
@@ -184,7 +188,7 @@ def test_ten_steps_lower_the_loss(form: str) -> None:
 
 
 @methods
-@pytest.mark.parametrize("pause", [2, 5, 8])
+@pytest.mark.parametrize("pause", [3, 4, 5, 8])  # also where a second phase begins
 def test_state_survives_a_checkpoint_bit_for_bit(form: str, pause: int, tmp_path) -> None:
     """Some steps, save, go on; against load into a fresh method and the same steps. All phases."""
     first = make(form)
@@ -236,35 +240,53 @@ def test_a_model_without_what_only_training_needs_predicts_the_same(form: str, t
 
 
 @pytest.mark.usefixtures("in_double_precision")
-@pytest.mark.parametrize("form", [f for f in FORMS if f not in COUPLED])
-def test_halves_of_a_batch_give_the_gradient_of_the_whole(form: str) -> None:
-    """What data parallelism relies on: random draws belong to images, not to processes."""
+@methods
+@pytest.mark.parametrize("ratio", [0, 0.95])
+@pytest.mark.parametrize("first", [[0, 1, 4, 5, 8, 9], [0, 1, 2, 3, 4, 8]], ids=["even", "uneven"])
+def test_two_devices_compute_what_one_does(
+    form: str, ratio: float, first: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random draws belong to images, and what a device has to know of the other's images goes
+    through `across_devices`; also where the second device has no image of a domain."""
+    method, whole = make(form), batch(target=looks_at_target(form))
+    method.train()
+    progress = Progress(round(20 * ratio), 20)
+    halves = [rows(whole, first), rows(whole, [p for p in range(12) if p not in first])]
+    found = gradients_of_two(method, halves, progress, monkeypatch)
+    expected = gradients_of_one(method, whole, progress)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
-    def gradients(parts: list[Callable[[Tensor], Tensor]]) -> dict[str, Tensor]:
-        method = make(form)
-        total = {n: torch.zeros_like(p) for n, p in method.named_parameters() if p.requires_grad}
-        for part in parts:
-            whole = batch(target=looks_at_target(form))
-            piece = whole._replace(
-                images=part(whole.images),
-                labels=part(whole.labels),
-                domains=part(whole.domains),
-                keys=part(whole.keys),
-                positions=part(whole.positions),
-                target=None if whole.target is None else part(whole.target),
-            )
-            method.zero_grad()
-            method(piece, Progress(0, 10))["loss"].backward()
-            for n, p in method.named_parameters():
-                if p.requires_grad:
-                    assert p.grad is not None
-                    total[n] += p.grad / len(parts)
-        return total
 
-    whole = gradients([lambda t: t])
-    halves = gradients([lambda t: t[0::2], lambda t: t[1::2]])
-    for name, expected in whole.items():
-        torch.testing.assert_close(halves[name], expected, atol=1e-6, rtol=1e-4)
+@pytest.mark.parametrize("name", catalog.METHODS)
+def test_a_single_domain_is_refused_by_those_that_compare_domains(name: str) -> None:
+    kind = catalog.load("method", name)
+    frozen = "fc1" if name == "importance" else None
+    settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
+    network = build_network(settings, len(TASK.classes))
+    task = TASK._replace(domains=("photo",))
+    if kind.traits.target_images == "dataset_pass":
+        task = task._replace(target="clipart")
+    if not kind.traits.compares_domains:
+        assert kind(network, task, kind.Config(name=name)).task == task
+        return
+    message = rf"^{name} {re.escape(kind.traits.compares_domains)}: .*or more, found one \(photo\)"
+    with pytest.raises(SettingsError, match=message):
+        kind(network, task, kind.Config(name=name))
+    if kind.traits.target_images == "optional":
+        kind(network, task._replace(target="clipart"), kind.Config(name=name))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in catalog.METHODS if catalog.load("method", n).traits.acts_on_features]
+)
+def test_features_that_do_not_learn_are_remarked_on(name: str) -> None:
+    kind = catalog.load("method", name)
+    assert make(name).remarks == ()
+    settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until="fc2")
+    network = build_network(settings, len(TASK.classes))
+    (remark,) = kind(network, TASK, kind.Config(name=name)).remarks
+    what = kind.traits.acts_on_features
+    assert f"nothing before 'fc2' learns, so {what} changes nothing" in remark
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)
@@ -282,10 +304,5 @@ def test_settings_say_what_they_mean(name: str) -> None:
 
 
 def test_the_folder_is_the_list_of_methods() -> None:
-    from pathlib import Path
-
-    import unseen.methods
-
-    files = {p.stem for p in Path(unseen.methods.__path__[0]).glob("*.py")}
-    shared = {"__init__", "base", "kinds", "building_blocks", "masking", "routing"}
-    assert files - shared == set(catalog.METHODS)
+    files = {p.stem for p in Path(methods_folder.__path__[0]).glob("*.py")}
+    assert files - {"__init__", "base", "shared"} == set(catalog.METHODS)

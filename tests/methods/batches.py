@@ -1,12 +1,44 @@
-"""Small batches of noise for formula tests, and gradients as a list."""
+"""Methods on tiny networks and small batches of noise, for tests of formulas."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.data.batch import DomainBatch
+from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.methods.base import Method
 from unseen.networks.stages import ImageInput, Network
+from unseen.settings import catalog
+
+
+def network_of(stages: dict[str, nn.Module], size: int = 2, sites: tuple[str, ...] = ()) -> Network:
+    return Network(stages, ImageInput(size, (0.5,) * 3, (0.5,) * 3), mask_sites=sites)
+
+
+def tiny_network(*hidden: nn.Module) -> Network:
+    """3×2×2 images, a hidden layer of 4 (Tanh, or the modules given), a classifier of 3."""
+    torch.manual_seed(0)
+    stages = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Sequential(nn.Linear(12, 4), *(hidden or (nn.Tanh(),))),
+        "fc2": nn.Linear(4, 3),
+    }
+    return network_of(stages, sites=("fc2",))
+
+
+def build(
+    name: str,
+    network: Network | None = None,
+    domains: int = 2,
+    target: str | None = None,
+    **settings: Any,
+) -> Any:
+    """A method of the catalog for classes a, b, c and the first of the domains k, l, m, n."""
+    kind = catalog.load("method", name)
+    task = Task(("a", "b", "c"), tuple("klmn"[:domains]), target)
+    config = kind.Config.model_validate({"name": name, **settings})
+    return kind(network or tiny_network(), task, config).train()
 
 
 def batch_of(
@@ -14,18 +46,23 @@ def batch_of(
     n_domains: int = 2,
     step: int = 0,
     dtype: torch.dtype = torch.float32,
+    size: int = 2,
+    n_target: int = 0,
 ) -> DomainBatch:
-    """An image of 2 × 2 pixels for each domain that is named; classes 0, 1, 2 in turn."""
+    """An image for each domain that is named; classes 0, 1, 2 in turn."""
     places = torch.arange(len(domains))
     generator = torch.Generator().manual_seed(step + 1)
+    images = torch.randn(len(domains), 3, size, size, generator=generator, dtype=dtype)
+    target = torch.randn(n_target, 3, size, size, generator=generator, dtype=dtype) + 1
     return DomainBatch(
-        torch.randn(len(domains), 3, 2, 2, generator=generator, dtype=dtype),
+        images,
         places % 3,
         torch.tensor(domains),
         image_keys(0, step, places),
         n_domains,
         places,
         step_key(0, step),
+        target if n_target else None,
     )
 
 
@@ -40,19 +77,18 @@ def gradients(value: Tensor, module: nn.Module) -> list[Tensor]:
     return list(found)
 
 
+def largest(values: list[Tensor]) -> float:
+    return max(value.abs().max().item() for value in values)
+
+
+def assert_loss(found: Tensor, expected: Tensor, module: nn.Module) -> None:
+    """Both have the same value, and the same gradient by all parameters of the module."""
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients(found, module), gradients(expected, module))
+
+
 def assert_new(method: Method, *layers: nn.Module) -> None:
     """These layers and no others have the rate of new ones."""
     groups = [group["params"] for group in method.parameter_groups() if group.get("new")]
     expected = [id(parameter) for layer in layers for parameter in layer.parameters()]
     assert [id(parameter) for group in groups for parameter in group] == expected
-
-
-def tiny_network(*hidden: nn.Module) -> Network:
-    """3×2×2 images, a hidden layer of 4 (Tanh, or the modules given), a classifier of 3."""
-    torch.manual_seed(0)
-    stages = {
-        "flatten": nn.Flatten(),
-        "fc1": nn.Sequential(nn.Linear(12, 4), *(hidden or (nn.Tanh(),))),
-        "fc2": nn.Linear(4, 3),
-    }
-    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc2",))

@@ -61,6 +61,7 @@ def rows(batch: DomainBatch, chosen: list[int]) -> DomainBatch:
         domains=batch.domains[keep],
         keys=batch.keys[keep],
         positions=batch.positions[keep],
+        target=None if batch.target is None else batch.target[keep],
     )
 
 
