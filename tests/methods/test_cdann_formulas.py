@@ -1,16 +1,15 @@
 """CDANN: the class in the discriminator's input, classes that count alike, the reversal."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
-from tests.methods.batches import assert_new, batch_of, gradients, tiny_network
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import assert_new, batch_of, build, gradients, largest
 from torch import Tensor
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.errors import SettingsError
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
 from unseen.methods.cdann import CDANN
 
@@ -18,12 +17,7 @@ pytestmark = pytest.mark.usefixtures("in_double_precision")
 HALF = Progress(5, 10)
 STRENGTH = 2 / (1 + math.exp(-5)) - 1
 DOMAINS = [0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def make(**settings) -> CDANN:
-    task = Task(("a", "b", "c"), ("k", "l"))
-    config = CDANN.Config(name="cdann", discriminator_width=8, **settings)
-    return CDANN(tiny_network(), task, config)
+make = partial(build, "cdann", discriminator_width=8)
 
 
 def batch() -> DomainBatch:
@@ -61,7 +55,8 @@ def test_features_unlearn_what_discriminator_and_class_vectors_learn() -> None:
     pairs = zip(gradients(task, network), gradients(domain, network), strict=True)
     expected = [by_task - 0.5 * STRENGTH * by_domain for by_task, by_domain in pairs]
     torch.testing.assert_close(gradients(found, network), expected)
-    assert max(g.abs().max() for g in gradients(domain, network)) > 1e-3
+    assert largest(gradients(domain, network)) > 1e-3
+    assert_new(method, method.class_vectors, method.discriminator)
 
 
 def test_the_class_moves_the_discriminators_input() -> None:
@@ -72,22 +67,3 @@ def test_the_class_moves_the_discriminators_input() -> None:
     after = method.loss(batch(), HALF)
     assert torch.equal(before["task"], after["task"])
     assert not torch.allclose(before["domain"], after["domain"])
-
-
-def test_two_devices_compute_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where one of them has no image of a class."""
-    method = make()
-    halves = [rows(batch(), [0, 1, 2, 4]), rows(batch(), [3, 5, 6, 7])]
-    found = gradients_of_two(method, halves, HALF, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch(), HALF))
-
-
-def test_what_is_new_and_what_is_refused() -> None:
-    method = make()
-    assert_new(method, method.class_vectors, method.discriminator)
-    with pytest.raises(SettingsError, match=r"or more, found one \(k\)"):
-        CDANN(tiny_network(), Task(("a", "b", "c"), ("k",)), CDANN.Config(name="cdann"))
-    network = tiny_network()
-    network.freeze("fc2")
-    (remark,) = CDANN(network, method.task, CDANN.Config(name="cdann")).remarks
-    assert "nothing before 'fc2' learns, so the discriminator changes nothing" in remark

@@ -5,18 +5,17 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.methods.batches import assert_new, batch_of
+from tests.methods.batches import assert_new, batch_of, build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.data.randomness import step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.epifcr import EpiFCR, draw_pair
-from unseen.networks.stages import ImageInput, Network
+from unseen.networks.stages import Network
 
-TASK = Task(("a", "b", "c"), ("k", "l", "m"))
 WARM, EPISODES = Progress(0, 60), Progress(10, 60)
 
 
@@ -27,14 +26,13 @@ def tiny_network() -> Network:
         "fc1": nn.Sequential(nn.Linear(16, 5), nn.BatchNorm1d(5), nn.Tanh()),
         "fc2": nn.Linear(5, 3),
     }
-    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc2",))
+    return network_of(stages)
 
 
-def make(network: Network | None = None, task: Task = TASK, **settings: object) -> EpiFCR:
+def make(network: Network | None = None, **settings: object) -> EpiFCR:
     """All networks differ from each other, as after a warm-up."""
     torch.manual_seed(0)
-    config = EpiFCR.Config.model_validate({"name": "epifcr", **settings})
-    method = EpiFCR(network or tiny_network(), task, config)
+    method = build("epifcr", network or tiny_network(), domains=3, **settings)
     for parameter in method.parameters():
         nn.init.normal_(parameter)
     return method
@@ -154,24 +152,11 @@ def test_each_term_trains_its_part_and_no_other(
 def test_domain_networks_learn_from_their_own_images_alone() -> None:
     method = make()
     method.network.set_batch_norm_frozen(True)
-    for d, name in enumerate(TASK.domains):
+    for d, name in enumerate(method.task.domains):
         batch = batch_of([d] * 4, 3)
         loss = method.loss(batch, WARM)["loss"]
         assert reached(method, loss) == {"θ", "ψ", f"θ_{name}", f"ψ_{name}"}
         assert all(p.grad is not None for p in method.parameters() if p.requires_grad)
-
-
-@pytest.mark.parametrize("progress", [WARM, EPISODES])
-def test_a_missing_domain_leaves_everything_finite(progress: Progress) -> None:
-    method = make().train()
-    for missing in range(3):
-        present = [d for d in range(3) if d != missing]
-        for step in range(6):
-            method.zero_grad()
-            losses = method.loss(batch_of(present * 4, 3, step), progress)
-            assert all(torch.isfinite(value) for value in losses.values())
-            losses["loss"].backward()
-            assert all(p.grad is not None for p in method.parameters() if p.requires_grad)
 
 
 @pytest.mark.parametrize(("share", "first"), [(1 / 6, 10), (0.0, 0), (0.5, 30), (1.0, 60)])
@@ -206,32 +191,13 @@ def test_batch_norm_is_written_once_for_each_network_by_its_own_images() -> None
     assert all(torch.equal(warm[name], episodes[name]) for name in warm)
 
 
-def test_prediction_is_the_aggregation_networks_alone() -> None:
-    method = make().eval()
-    images = batch_of(BALANCED, 3).images
-    expected = method.network(images)
-    torch.testing.assert_close(method.predict(images), expected)
-    other = make(tiny_network()).eval()
-    kept = {
-        name: tensor
-        for name, tensor in method.state_dict().items()
-        if name.partition(".")[0] not in EpiFCR.traits.training_only
-    }
-    assert all(name.startswith("network.") for name in kept)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(1.0)
-    other.load_state_dict(kept, strict=False)
-    torch.testing.assert_close(other.predict(images), expected)
-
-
 def test_the_random_classifier_is_fixed_and_not_near_zero() -> None:
     """A new classifier starts at weights of 0.01; the random one at torch's 1/√width and less."""
     network = tiny_network()
     head = network.stage("fc2")
     assert isinstance(head, nn.Linear)
     nn.init.normal_(head.weight, std=0.01)
-    method = EpiFCR(network, TASK, EpiFCR.Config(name="epifcr"))
+    method = build("epifcr", network, domains=3)
     weight = method.random_classifier[0].weight
     assert not weight.requires_grad
     assert 0.1 < weight.std().item() < 1 / math.sqrt(5)
@@ -266,11 +232,6 @@ def test_splits_that_leave_no_features(until: str | None, split: str | None, mes
         network.freeze(until)
     with pytest.raises(SettingsError, match=message):
         make(network, split=split)
-
-
-def test_one_domain_has_no_partner() -> None:
-    with pytest.raises(SettingsError, match=r"needs two training domains or more, found one \(k\)"):
-        make(task=Task(("a", "b", "c"), ("k",)))
 
 
 def test_new_classifiers_share_the_rate_of_new_layers() -> None:

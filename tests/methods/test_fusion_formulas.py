@@ -4,25 +4,26 @@ import math
 
 import pytest
 import torch
-from tests.methods.batches import assert_new
+from tests.methods.batches import assert_loss, assert_new, batch_of, build, gradients, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
 from unseen.methods.fusion import Fusion
-from unseen.networks.stages import ImageInput, Network
 
-TASK = Task(("a", "b"), ("k", "l"))
 STEP = Progress(0, 1)
+
+
+def two_classes() -> DomainBatch:
+    batch = batch_of([0, 1, 0, 1, 0, 1])
+    return batch._replace(labels=batch.positions // 2 % 2)
 
 
 def make(**settings: object) -> Fusion:
     torch.manual_seed(0)
     stages = {"flatten": nn.Flatten(), "fc1": nn.Linear(12, 4), "fc2": nn.Linear(4, 2)}
-    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc2",))
-    method = Fusion(network, TASK, Fusion.Config.model_validate({"name": "fusion", **settings}))
+    method = build("fusion", network_of(stages), **settings)
     for parameter in method.parameters():
         nn.init.normal_(parameter)
     return method
@@ -40,16 +41,8 @@ def constant(**settings: object) -> Fusion:
     return method
 
 
-def batch_of(n: int = 6) -> DomainBatch:
-    images = torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(1))
-    places = torch.arange(n)
-    keys = image_keys(0, 0, places)
-    return DomainBatch(images, places // 2 % 2, places % 2, keys, 2, places, keys[:1])
-
-
 def one_image(label: int = 0, domain: int = 1) -> DomainBatch:
-    batch = batch_of(1)
-    return batch._replace(labels=torch.tensor([label]), domains=torch.tensor([domain]))
+    return batch_of([0])._replace(labels=torch.tensor([label]), domains=torch.tensor([domain]))
 
 
 def test_logits_by_hand() -> None:
@@ -108,19 +101,14 @@ def by_hand(method: Fusion, features: Tensor, weights: Tensor) -> Tensor:
 
 def test_gradients_reach_everything_through_both_terms() -> None:
     method = make(domain_loss_weight=0.7, agnostic_share=0.4)
-    batch = batch_of()
+    batch = two_classes()
     features = method.network(batch.images)
     domain_scores = method.branch(features)
     z = by_hand(method, features, domain_scores.softmax(1))
     expected = functional.cross_entropy(z, batch.labels)
     expected = expected + 0.7 * functional.cross_entropy(domain_scores, batch.domains)
-    expected.backward()
-    gradients = {name: p.grad.clone() for name, p in method.named_parameters()}
-    method.zero_grad()
-    method.loss(batch, STEP)["loss"].backward()
-    for name, parameter in method.named_parameters():
-        torch.testing.assert_close(parameter.grad, gradients[name], msg=name)
-        assert parameter.grad.abs().max() > 1e-3, name
+    assert_loss(method.loss(batch, STEP)["loss"], expected, method)
+    assert all(gradient.abs().max() > 1e-3 for gradient in gradients(expected, method))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +122,7 @@ def test_gradients_reach_everything_through_both_terms() -> None:
 )
 def test_what_the_branch_learns_from(settings: dict[str, object], reached: bool) -> None:
     method = make(**settings)
-    method.loss(batch_of(), STEP)["loss"].backward()
+    method.loss(two_classes(), STEP)["loss"].backward()
     gradient = method.branch[1].weight.grad
     assert gradient is not None
     assert (gradient.abs().max().item() > 1e-3) is reached
@@ -145,7 +133,7 @@ def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
     method = make(fuse="probabilities", agnostic_share=0, route=route)
     with torch.no_grad():
         method.branch[1].bias.copy_(torch.tensor([500.0, -500.0]))
-    losses = method.loss(batch_of(), STEP)
+    losses = method.loss(two_classes(), STEP)
     losses["loss"].backward()
     assert torch.isfinite(losses["loss"])
     assert all(torch.isfinite(p.grad).all() for p in method.parameters())
@@ -154,16 +142,7 @@ def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
 def test_only_layers_without_pretrained_weights_are_new() -> None:
     method = make()
     assert_new(method, method.branch)
-    stages = {"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)}
-    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+    network = network_of({"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)})
     network.new_stages = ("fc",)
-    method = Fusion(network, TASK, Fusion.Config(name="fusion"))
+    method = build("fusion", network)
     assert_new(method, *(head[0] for head in method.heads), method.branch)
-
-
-def test_the_trunk_runs_once() -> None:
-    method = make().eval()
-    calls = []
-    method.network.stage("fc1").register_forward_hook(lambda *_: calls.append(1))
-    method.predict(batch_of().images)
-    assert len(calls) == 1

@@ -1,49 +1,33 @@
 """MetaReg's mathematics against closed forms and an independent computation, and its phases."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from tests.methods import batches
-from tests.methods.batches import assert_new
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import assert_new, build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.errors import SettingsError
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
 from unseen.methods.metareg import MetaReg
-from unseen.networks.stages import ImageInput, Network
 from unseen.settings.experiment import OptimizerSettings
-from unseen.training.checkpoints import (
-    Checkpoint,
-    load_checkpoint,
-    load_weights,
-    save_checkpoint,
-    save_weights,
-)
 from unseen.training.optimizers import build_optimizer
 
 PHASE_1, PHASE_2 = Progress(3, 10), Progress(4, 10)
 batch_of = partial(batches.batch_of, dtype=torch.float64)
 
 
-TASK = Task(("a", "b", "c"), ("k", "l"))
-
-
-def make(domains: int = 2, seed: int = 0, **settings) -> MetaReg:
+def make(**settings) -> MetaReg:
     """Flattened 3×2×2 images, five features, three classes; heads and φ drawn at random."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     stages = {"body": nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), "fc": nn.Linear(5, 3)}
-    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=())
-    task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
-    method = MetaReg(network, task, MetaReg.Config(name="metareg", **settings)).double()
+    method = build("metareg", network_of(stages), **settings).double()
     with torch.no_grad():
         for parameter in (*method.heads.parameters(), *method.coefficients):
             parameter.normal_()
-    return method.train()
+    return method
 
 
 class Pair:
@@ -167,13 +151,7 @@ def test_phase_2_adds_the_weighted_l1_norm_of_the_new_head() -> None:
 
 
 def test_coefficients_start_at_zero_and_biases_have_none() -> None:
-    torch.manual_seed(0)
-    network = Network(
-        {"body": nn.Flatten(), "fc": nn.Linear(12, 3)},
-        ImageInput(2, (0.5,) * 3, (0.5,) * 3),
-        mask_sites=(),
-    )
-    method = MetaReg(network, Task(("a", "b", "c"), ("k", "l")), MetaReg.Config(name="metareg"))
+    method = build("metareg", network_of({"body": nn.Flatten(), "fc": nn.Linear(12, 3)}))
     assert [phi.shape for phi in method.coefficients] == [(3, 12)]
     assert not method.coefficients[0].any()
     assert method.statistics()["regulariser"] == {"mean_strength": 0.0, "negative_share": 0.0}
@@ -188,18 +166,14 @@ def train(method: MetaReg, optimizer: torch.optim.Optimizer, numbers: range) -> 
         optimizer.zero_grad()
 
 
-def with_optimizer(seed: int = 0) -> tuple[MetaReg, torch.optim.Optimizer]:
-    method = make(seed=seed)
-    return method, build_optimizer(method, OptimizerSettings(lr=1e-2, weight_decay=0.1))
-
-
 def copies(parameters) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in parameters]
 
 
 def test_each_phase_leaves_what_it_does_not_train_bit_for_bit() -> None:
     """Under Adam with weight decay, four steps of phase 1 and six of phase 2."""
-    method, optimizer = with_optimizer()
+    method = make()
+    optimizer = build_optimizer(method, OptimizerSettings(lr=1e-2, weight_decay=0.1))
     new_head = list(method.network.stage("fc").parameters())
     learned = [*method.heads.parameters(), *method.coefficients]
     head_at_start, learned_at_start = copies(new_head), copies(learned)
@@ -212,23 +186,6 @@ def test_each_phase_leaves_what_it_does_not_train_bit_for_bit() -> None:
     assert not any(map(torch.equal, new_head, head_at_start))
 
 
-@pytest.mark.parametrize("pause", [3, 4, 7])
-def test_a_checkpoint_carries_regulariser_heads_and_phase(pause: int, tmp_path: Path) -> None:
-    """Saved before, at and after the change of phase; it goes on as if it had never stopped."""
-    first, first_optimizer = with_optimizer()
-    train(first, first_optimizer, range(pause))
-    file = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(file, first, first_optimizer, Checkpoint(pause, 0, [], 0.0))
-    second, second_optimizer = with_optimizer(seed=5)
-    load_checkpoint(file, second, second_optimizer)
-    assert second.preparing == (pause <= 4)
-    images = batch_of(BALANCED).images
-    assert torch.equal(first.predict(images), second.predict(images))
-    train(first, first_optimizer, range(pause, 10))
-    train(second, second_optimizer, range(pause, 10))
-    assert all(torch.equal(t, second.state_dict()[n]) for n, t in first.state_dict().items())
-
-
 def test_the_phase_decides_who_predicts() -> None:
     method, batch = make(), batch_of(BALANCED)
     for progress in (PHASE_1, PHASE_2, PHASE_1):
@@ -238,17 +195,6 @@ def test_the_phase_decides_who_predicts() -> None:
         expected = heads if progress == PHASE_1 else method.network(batch.images)
         torch.testing.assert_close(method.predict(batch.images), expected)
         torch.testing.assert_close(method.predict(batch.images, domain=1), expected)
-
-
-def test_a_finished_model_needs_neither_heads_nor_coefficients(tmp_path: Path) -> None:
-    method, optimizer = with_optimizer()
-    train(method, optimizer, range(10))
-    save_weights(tmp_path / "model.safetensors", method)
-    fresh = make(seed=5)
-    load_weights(tmp_path / "model.safetensors", fresh)
-    images = batch_of(BALANCED).images
-    assert torch.equal(fresh.predict(images), method.network(images))
-    assert not torch.equal(fresh.coefficients[0], method.coefficients[0])
 
 
 @pytest.mark.parametrize(("share", "steps", "first"), [(0.4, 10, 4), (0, 10, 0), (0.9, 3, 2)])
@@ -271,18 +217,6 @@ def test_a_missing_domain_gives_finite_gradients(present: int) -> None:
         assert head.fc.weight.grad.any() == (head is method.heads[present])
 
 
-@pytest.mark.parametrize("first", [[0, 1, 4, 5], [0, 1, 2, 3]], ids=["shared", "one domain each"])
-@pytest.mark.parametrize("progress", [PHASE_1, PHASE_2], ids=["phase 1", "phase 2"])
-def test_two_devices_compute_what_one_does(
-    first: list[int], progress: Progress, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method, batch = make(inner_steps=3, inner_lr=0.3), batch_of(BALANCED)
-    second = [place for place in range(8) if place not in first]
-    halves = [rows(batch, first), rows(batch, second)]
-    found = gradients_of_two(method, halves, progress, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch, progress))
-
-
 def test_coefficients_have_their_own_rate_and_no_decay() -> None:
     method = make(meta_lr=0.5)
     group = method.parameter_groups()[0]
@@ -294,10 +228,5 @@ def test_heads_are_as_new_as_the_classifier_they_are_copied_from() -> None:
     assert_new(make())
     network = make().network
     network.new_stages = ("fc",)
-    method = MetaReg(network, TASK, MetaReg.Config(name="metareg"))
+    method = build("metareg", network)
     assert_new(method, network.stage("fc"), *method.heads)
-
-
-def test_one_domain_has_no_pair() -> None:
-    with pytest.raises(SettingsError, match=r"or more, found one \(k\).*method.name=aggregate"):
-        make(domains=1)

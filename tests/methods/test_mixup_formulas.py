@@ -3,23 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from tests.methods.batches import batch_of, gradients, tiny_network
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import assert_loss, batch_of, build
 from torch.nn import functional
 
-from unseen.data.batch import Task
-from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.methods.mixup import Mixup, beta_quantile, partners
+from unseen.methods.mixup import beta_quantile, partners
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 START = Progress(0, 10)
 DOMAINS = [0, 0, 0, 1, 1, 1, 2, 2, 2]
-
-
-def make(**settings) -> Mixup:
-    task = Task(("a", "b", "c"), ("k", "l", "m"))
-    return Mixup(tiny_network(), task, Mixup.Config(name="mixup", **settings))
 
 
 def places(domains: list[int], step: int = 0) -> list[int]:
@@ -53,7 +45,7 @@ def test_batches_that_are_not_balanced() -> None:
 
 
 def test_the_loss_is_that_of_mixed_images_and_both_labels() -> None:
-    method, batch = make(alpha=1.0), batch_of(DOMAINS, 3)
+    method, batch = build("mixup", domains=3, alpha=1.0), batch_of(DOMAINS, 3)
     others = places(DOMAINS)
     shares = method._shares(batch)
     assert len(set(shares.tolist())) == 3
@@ -67,8 +59,7 @@ def test_the_loss_is_that_of_mixed_images_and_both_labels() -> None:
         total = total + share * functional.cross_entropy(scores, own) / 9
         total = total + (1 - share) * functional.cross_entropy(scores, its) / 9
     losses = method.loss(batch._replace(images=batch.images.double()), START)
-    torch.testing.assert_close(losses["loss"], total)
-    torch.testing.assert_close(gradients(losses["loss"], method), gradients(total, method))
+    assert_loss(losses["loss"], total, method)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
@@ -80,16 +71,3 @@ def test_shares_are_of_the_beta_distribution(alpha: float) -> None:
     assert found.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=2e-3)
     if alpha == 1.0:
         np.testing.assert_allclose(found.numpy(), chances.numpy())
-
-
-def test_two_devices_compute_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    domains = [0, 0, 1, 1, 1, 2, 2, 2]
-    method, batch = make(alpha=1.0), batch_of(domains, 3)
-    halves = [rows(batch, [0, 3, 4, 5]), rows(batch, [1, 2, 6, 7])]
-    found = gradients_of_two(method, halves, START, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch, START))
-
-
-def test_one_domain_has_no_partner() -> None:
-    with pytest.raises(SettingsError, match=r"or more, found one \(k\)"):
-        Mixup(tiny_network(), Task(("a", "b", "c"), ("k",)), Mixup.Config(name="mixup"))

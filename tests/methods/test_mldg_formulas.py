@@ -5,23 +5,25 @@ from functools import partial
 import pytest
 import torch
 from tests.methods import batches
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import build
+from tests.methods.side_by_side import rows
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.mldg import MLDG
-from unseen.networks.stages import ImageInput, Network
+from unseen.networks.stages import Network
 
 START = Progress(0, 10)
 batch_of = partial(batches.batch_of, dtype=torch.float64)
+make = partial(build, "mldg")
 
 
 def network_of(*stages: nn.Module) -> Network:
-    named = {f"stage{number}": stage for number, stage in enumerate(stages)}
-    return Network(named, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=())
+    torch.manual_seed(0)
+    return batches.network_of({f"stage{number}": stage for number, stage in enumerate(stages)})
 
 
 def linear() -> Network:
@@ -32,11 +34,6 @@ def linear() -> Network:
 def deep() -> Network:
     torch.manual_seed(0)
     return network_of(nn.Flatten(), nn.Sequential(nn.Linear(12, 5), nn.Tanh()), nn.Linear(5, 3))
-
-
-def make(network: Network, domains: int = 2, **settings) -> MLDG:
-    task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
-    return MLDG(network, task, MLDG.Config(name="mldg", **settings)).train()
 
 
 def parts(method: MLDG, batch: DomainBatch) -> tuple[DomainBatch, DomainBatch]:
@@ -130,7 +127,7 @@ def test_gradients_that_agree_are_rewarded(agree: bool) -> None:
 def test_the_meta_test_domains_change_from_step_to_step_and_are_as_many_as_told() -> None:
     drawn = set()
     for number, domains in ((1, 3), (2, 3)):
-        method = make(deep(), domains, meta_test_domains=number)
+        method = make(deep(), domains=domains, meta_test_domains=number)
         for step in range(40):
             tested = method._meta_test(batch_of([0, 1, 2, 0], 3, step)).tolist()
             assert sum(tested[:3]) == number
@@ -202,22 +199,6 @@ def test_attention_can_be_differentiated_twice() -> None:
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("second_order", [True, False])
-@pytest.mark.parametrize("first", [[0, 1, 4, 5], [0, 1, 2, 3]], ids=["shared", "one domain each"])
-def test_two_devices_compute_what_one_does(
-    first: list[int], second_order: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where each has only one of the two domains: half of the virtual step is elsewhere."""
-    method = make(deep().double(), inner_lr=0.7, meta_weight=0.3, second_order=second_order)
-    batch = batch_of([0, 0, 0, 0, 1, 1, 1, 1])
-    second = [place for place in range(8) if place not in first]
-    halves = [rows(batch, first), rows(batch, second)]
-    found = gradients_of_two(method, halves, START, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch, START))
-
-
-def test_one_domain_cannot_be_parted() -> None:
-    with pytest.raises(SettingsError, match=r"or more, found one \(k\).*method.name=aggregate"):
-        make(deep(), domains=1)
+def test_a_domain_has_to_be_left_for_meta_train() -> None:
     with pytest.raises(SettingsError, match=r"none of the 3 training domains.*at most 2"):
         make(deep(), domains=3, meta_test_domains=3)

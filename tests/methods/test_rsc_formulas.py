@@ -1,25 +1,21 @@
 """RSC: which features are muted, in which images, and what is then minimised."""
 
+from functools import partial
+
 import pytest
 import torch
-from tests.methods.batches import batch_of, gradients, tiny_network
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import assert_loss, batch_of, build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
 from unseen.methods.rsc import RSC, among_largest
-from unseen.networks.stages import ImageInput, Network
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 START = Progress(0, 10)
 DOMAINS = [0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def make(network: Network | None = None, **settings) -> RSC:
-    task = Task(("a", "b", "c"), ("k", "l"))
-    return RSC(network or tiny_network(), task, RSC.Config(name="rsc", **settings))
+make = partial(build, "rsc")
 
 
 def test_the_largest_of_each_row() -> None:
@@ -50,8 +46,7 @@ def test_the_loss_by_hand() -> None:
     expected, chosen = by_hand(method, batch, 2, 3)
     assert 0 < len(chosen) < 8
     losses = method.loss(batch, START)
-    torch.testing.assert_close(losses["loss"], expected)
-    torch.testing.assert_close(gradients(losses["loss"], method), gradients(expected, method))
+    assert_loss(losses["loss"], expected, method)
     assert losses["muted"].item() == pytest.approx(0.5 * 3 / 8)
     plain = functional.cross_entropy(method.network(batch.images), batch.labels)
     assert losses["loss"] > plain + 1e-3  # it is a challenge
@@ -68,19 +63,6 @@ def test_without_a_share_nothing_is_muted() -> None:
 def test_a_head_with_batch_norm_records_one_pass() -> None:
     torch.manual_seed(0)
     head = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 3))
-    network = Network(
-        {"flatten": nn.Flatten(), "head": head}, ImageInput(2, (0.5,) * 3, (0.5,) * 3), ()
-    )
-    method = make(network).train()
+    method = make(network_of({"flatten": nn.Flatten(), "head": head}))
     method.loss(batch_of(DOMAINS), START)
     assert int(head[0].num_batches_tracked) == 1
-
-
-def test_two_devices_compute_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All muted images may be on one of them."""
-    method, batch = make(feature_share=0.5, image_share=3 / 8), batch_of(DOMAINS)
-    _, chosen = by_hand(method, batch, 2, 3)
-    first = [*chosen, min(set(range(8)) - chosen)]
-    halves = [rows(batch, first), rows(batch, [p for p in range(8) if p not in first])]
-    found = gradients_of_two(method, halves, START, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch, START))

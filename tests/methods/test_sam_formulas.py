@@ -1,24 +1,25 @@
 """SAM and SAGM: the gradient at moved weights, in closed form and to first order."""
 
+from functools import partial
+
 import pytest
 import torch
-from tests.methods.batches import batch_of, gradients, tiny_network
-from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
+from tests.methods.batches import batch_of, build, gradients, tiny_network
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
 from unseen.methods.sam import SAM
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 START = Progress(0, 10)
 DOMAINS = [0, 0, 0, 0, 1, 1, 1, 1]
+make = partial(build, "sam")
 
 
-def make(*hidden: nn.Module, **settings) -> SAM:
-    task = Task(("a", "b", "c"), ("k", "l"))
-    return SAM(tiny_network(*hidden), task, SAM.Config(name="sam", **settings)).train()
+def norm(tensors: list[Tensor]) -> float:
+    return torch.cat([t.flatten() for t in tensors]).norm().item()
 
 
 def risk(method: SAM, batch: DomainBatch) -> Tensor:
@@ -36,10 +37,6 @@ def at(method: SAM, batch: DomainBatch, gradient: list[Tensor], length: float) -
         for parameter, value in zip(method.parameters(), before, strict=True):
             parameter.copy_(value)
     return found
-
-
-def norm(tensors: list[Tensor]) -> float:
-    return torch.cat([t.flatten() for t in tensors]).norm().item()
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.5])
@@ -77,8 +74,8 @@ def test_alignment_adds_the_loss_itself_and_a_step_down() -> None:
 
 
 def test_batch_norm_takes_in_a_step_once() -> None:
-    method, batch = make(nn.BatchNorm1d(4)), batch_of(DOMAINS)
-    plain = make(nn.BatchNorm1d(4))
+    method, plain = (make(tiny_network(nn.BatchNorm1d(4))) for _ in range(2))
+    batch = batch_of(DOMAINS)
     plain.network(batch.images)
     method.loss(batch, START)["loss"].backward()
     for name, buffer in plain.network.named_buffers():
@@ -94,14 +91,3 @@ def test_a_frozen_part_stays_where_it_is() -> None:
     method.loss(batch, START)["loss"].backward()
     names = [name for name, p in method.named_parameters() if p.grad is not None]
     assert names == ["network.stages.fc2.weight", "network.stages.fc2.bias"]
-
-
-@pytest.mark.parametrize("alignment", [None, 0.3])
-def test_two_devices_compute_what_one_does(
-    alignment: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They move the weights by the gradient of all images."""
-    method, batch = make(radius=0.5, alignment=alignment), batch_of(DOMAINS)
-    halves = [rows(batch, [0, 1, 2, 3]), rows(batch, [4, 5, 6, 7])]
-    found = gradients_of_two(method, halves, START, monkeypatch)
-    torch.testing.assert_close(found, gradients_of_one(method, batch, START))
