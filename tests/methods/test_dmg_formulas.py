@@ -5,19 +5,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.methods.batches import batch_of
+from tests.methods.batches import batch_of, build, network_of
 from torch import Tensor, nn
 
-from unseen.data.batch import Task
 from unseen.data.randomness import image_keys, uniform
 from unseen.methods.base import Progress
-from unseen.methods.dmg import DMG, DomainStatistics, mask_statistics, soft_iou, straight_through
-from unseen.networks.stages import ImageInput, Network
+from unseen.methods.dmg import DMG, DomainStatistics, soft_iou, straight_through
+from unseen.networks.stages import Network
 
 LN3 = math.log(3)  # σ(ln 3) = 3/4, σ(−ln 3) = 1/4
+STEP = Progress(0, 1)
 
 
-def tiny_network() -> Network:
+def make(domains: int = 2, **settings) -> DMG:
     """Flattens 3×2×2 images to 12 numbers, then two linear layers with a site before each."""
     torch.manual_seed(0)
     stages = {
@@ -26,12 +26,8 @@ def tiny_network() -> Network:
         "dropout": nn.Dropout(0.5),
         "fc2": nn.Linear(4, 3),
     }
-    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc1", "fc2"))
-
-
-def make(domains: int = 2, **settings) -> DMG:
-    task = Task(("a", "b", "c"), tuple("klmn"[:domains]))
-    return DMG(tiny_network(), task, DMG.Config(name="dmg", **settings))
+    network = network_of(stages, sites=("fc1", "fc2"))
+    return build("dmg", network, domains=domains, **settings)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +53,10 @@ def test_soft_iou_of_two_empty_masks_is_zero_and_finite() -> None:
     assert torch.isfinite(nothing.grad).all()
 
 
-def test_straight_through_is_binary_with_the_gradient_of_the_chances() -> None:
+def test_straight_through_is_binary_with_the_gradient_of_the_probs() -> None:
     logits = torch.tensor([LN3, -LN3, 0.0], requires_grad=True)
-    chances = logits.sigmoid()
-    mask = straight_through(chances, torch.tensor([0.7, 0.3, 0.4]))
+    probs = logits.sigmoid()
+    mask = straight_through(probs, torch.tensor([0.7, 0.3, 0.4]))
     assert mask.tolist() == [1.0, 0.0, 1.0]
     (mask * torch.tensor([2.0, 3.0, 5.0])).sum().backward()
     # dL/dlogit = activation gradient × m (1 − m)
@@ -68,11 +64,11 @@ def test_straight_through_is_binary_with_the_gradient_of_the_chances() -> None:
     torch.testing.assert_close(logits.grad, expected)
 
 
-def test_sampled_masks_keep_units_as_often_as_their_chance() -> None:
-    chances = torch.tensor([0.1, 0.5, 0.9])
+def test_sampled_masks_keep_units_as_often_as_their_probability() -> None:
+    probs = torch.tensor([0.1, 0.5, 0.9])
     draws = uniform(image_keys(0, 0, torch.arange(20000)), 3, stream=1)
-    kept = straight_through(chances.expand_as(draws), draws).mean(dim=0)
-    torch.testing.assert_close(kept, chances, atol=0.015, rtol=0)
+    kept = straight_through(probs.expand_as(draws), draws).mean(dim=0)
+    torch.testing.assert_close(kept, probs, atol=0.015, rtol=0)
 
 
 def test_each_image_is_masked_by_its_own_domain() -> None:
@@ -82,27 +78,18 @@ def test_each_image_is_masked_by_its_own_domain() -> None:
         for logits in method.logits:
             logits[0], logits[1] = 50.0, -50.0
     batch = batch_of([0, 1, 0, 1])
-    losses = method.loss(batch, Progress(0, 1))
+    losses = method.loss(batch, STEP)
     scores = method.network(batch.images)
     scores[1::2] = method.network.stage("fc2").bias
     expected = nn.functional.cross_entropy(scores, batch.labels)
     torch.testing.assert_close(losses["loss"], expected)
 
 
-def test_training_samples_differ_between_images_and_steps() -> None:
-    first = uniform(image_keys(0, 0, torch.arange(2)), 64, stream=1)
-    second = uniform(image_keys(0, 1, torch.arange(2)), 64, stream=1)
-    other_site = uniform(image_keys(0, 0, torch.arange(2)), 64, stream=2)
-    assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, other_site)
-
-
 @pytest.mark.parametrize(("pairs", "expected"), [("mean", 2 * 0.6), ("sum", 3 * 2 * 0.6)])
 def test_overlap_adds_sites_and_averages_or_sums_pairs(pairs: str, expected: float) -> None:
-    """All chances 3/4: sIoU = (9/16) / (3/2 − 9/16) = 0.6 for each of 3 pairs at 2 sites."""
+    """All probs 3/4: sIoU = (9/16) / (3/2 − 9/16) = 0.6 for each of 3 pairs at 2 sites."""
     method = make(domains=3, start_kept=0.75, overlap_weight=1.0, overlap_pairs=pairs)
-    losses = method.loss(batch_of([0, 1, 2], 3), Progress(0, 1))
+    losses = method.loss(batch_of([0, 1, 2], 3), STEP)
     assert losses["overlap"].item() == pytest.approx(expected, abs=1e-5)
     assert (losses["loss"] - losses["task"]).item() == pytest.approx(expected, abs=1e-4)
 
@@ -111,16 +98,16 @@ def test_overlap_weight_pushes_masks_apart() -> None:
     method = make(start_kept=0.6, overlap_weight=1.0)
     task = make(start_kept=0.6, overlap_weight=0.0)
     for each in (method, task):
-        each.loss(batch_of([0, 1]), Progress(0, 1))["loss"].backward()
+        each.loss(batch_of([0, 1]), STEP)["loss"].backward()
     for with_overlap, without in zip(method.logits, task.logits, strict=True):
-        assert ((with_overlap.grad - without.grad) > 0).all()  # descent lowers every chance
+        assert ((with_overlap.grad - without.grad) > 0).all()  # descent lowers every probability
 
 
-def test_sparsity_is_the_sum_of_all_chances() -> None:
+def test_sparsity_is_the_sum_of_all_probs() -> None:
     method = make(start_kept=0.75, overlap_weight=0.0, sparsity_weight=0.1)
-    losses = method.loss(batch_of([0, 1]), Progress(0, 1))
-    all_chances = 2 * (12 + 4) * 0.75
-    assert (losses["loss"] - losses["task"]).item() == pytest.approx(0.1 * all_chances, rel=1e-4)
+    losses = method.loss(batch_of([0, 1]), STEP)
+    all_probs = 2 * (12 + 4) * 0.75
+    assert (losses["loss"] - losses["task"]).item() == pytest.approx(0.1 * all_probs, rel=1e-4)
 
 
 def by_hand(method: DMG, images: Tensor, masks: list[Tensor]) -> Tensor:
@@ -138,40 +125,13 @@ def test_prediction_scales_by_each_domain_and_averages_the_scores() -> None:
     torch.testing.assert_close(method.predict(images, domain=1), each[1])
 
 
-def test_average_mask_and_greedy_prediction() -> None:
-    images = batch_of([0, 1]).images
-    average = make(prediction="average_mask").eval()
-    mean = [logits.sigmoid().mean(dim=0) for logits in average.logits]
-    torch.testing.assert_close(average.predict(images), by_hand(average, images, mean))
-    greedy = make(prediction="greedy").eval()
-    with torch.no_grad():
-        for logits in greedy.logits:
-            logits.copy_(torch.linspace(-1, 1, logits.numel()).view_as(logits))
-    hard = [[(logits[d] > 0).float() for logits in greedy.logits] for d in range(2)]
-    each = [by_hand(greedy, images, masks) for masks in hard]
-    torch.testing.assert_close(greedy.predict(images), (each[0] + each[1]) / 2)
-    torch.testing.assert_close(greedy.predict(images, domain=0), each[0])
-
-
-def test_greedy_training_masks_are_the_units_above_one_half() -> None:
-    method = make(training_masks="greedy", overlap_weight=0.0)
-    with torch.no_grad():
-        for logits in method.logits:
-            logits.copy_(torch.linspace(-1, 1, logits.numel()).view_as(logits))
-    batch = batch_of([0, 0])
-    hard = [(logits[0] > 0).float() for logits in method.logits]
-    expected = nn.functional.cross_entropy(by_hand(method, batch.images, hard), batch.labels)
-    torch.testing.assert_close(method.loss(batch, Progress(0, 1))["task"], expected)
-
-
 def test_gates_per_channel_and_per_unit() -> None:
     torch.manual_seed(0)
     stages = {"conv": nn.Conv2d(3, 5, 1), "last": nn.Sequential(nn.Flatten(), nn.Linear(20, 3))}
-    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
-    task = Task(("a", "b", "c"), ("k", "l"))
+    network = network_of(stages, sites=("last",))
     images = batch_of([0, 1]).images
     for gates, width in (("channel", 5), ("unit", 20)):
-        method = DMG(network, task, DMG.Config(name="dmg", gates=gates)).eval()
+        method = build("dmg", network, gates=gates).eval()
         assert method.logits[0].shape == (2, width)
         mask = method.logits[0][1].sigmoid()
         mask = mask.view(5, 1, 1) if gates == "channel" else mask.view(5, 2, 2)
@@ -186,18 +146,8 @@ def test_dropout_is_off_and_logits_start_as_told() -> None:
         assert logits.min() >= 0
         assert logits.max() < 1
         assert logits.std() > 0.1
-    for chances in make(start_kept=0.95).chances().values():
-        torch.testing.assert_close(chances, torch.full_like(chances, 0.95))
-
-
-def test_the_logit_of_saved_runs_becomes_a_chance() -> None:
-    assert DMG.Config.model_validate({"name": "dmg", "init": "random_uniform"}) == DMG.Config(
-        name="dmg"
-    )
-    assert DMG.Config.model_validate({"name": "dmg", "init": LN3}).start_kept == pytest.approx(0.75)
-    for both in ({"init": 3, "start_kept": 0.5}, {"init": "zeros"}):
-        with pytest.raises(ValueError, match="init"):
-            DMG.Config.model_validate({"name": "dmg", **both})
+    for probs in make(start_kept=0.95).probs().values():
+        torch.testing.assert_close(probs, torch.full_like(probs, 0.95))
 
 
 def test_the_weight_of_the_overlap_rises_over_its_share_of_the_run() -> None:
@@ -216,7 +166,7 @@ def test_a_mask_shared_by_all_domains_learns_from_all_and_has_no_overlap() -> No
     method = make(domains=3, masks="shared", overlap_weight=1.0)
     assert [logits.shape for logits in method.logits] == [(1, 12), (1, 4)]
     batch = batch_of([0, 1, 2], 3)
-    losses = method.loss(batch, Progress(0, 1))
+    losses = method.loss(batch, STEP)
     assert losses["overlap"] == 0
     assert losses["loss"] == losses["task"]
     masks = [
@@ -233,26 +183,24 @@ def test_a_mask_shared_by_all_domains_learns_from_all_and_has_no_overlap() -> No
 
 
 @pytest.mark.parametrize(("settings", "kept"), [({"start_kept": 0.9}, 0.9), ({}, 0.62)])
-def test_dropout_keeps_its_chance_for_good(settings: dict[str, float], kept: float) -> None:
+def test_dropout_keeps_its_probability_for_good(settings: dict[str, float], kept: float) -> None:
     method = make(masks="dropout", **settings)
     assert not any(logits.requires_grad for logits in method.logits)
-    losses = method.loss(batch_of([0, 1]), Progress(0, 1))
+    losses = method.loss(batch_of([0, 1]), STEP)
     assert losses["kept"].item() == pytest.approx(kept, abs=1e-3)
     assert losses["loss"] == losses["task"]
     losses["loss"].backward()
-    chance = losses["kept"]
+    prob = losses["kept"]
     images = batch_of([0, 1]).images
-    scaled = by_hand(method, images, [chance.expand(12), chance.expand(4)])
+    scaled = by_hand(method, images, [prob.expand(12), prob.expand(4)])
     torch.testing.assert_close(method.predict(images), scaled)
-    with pytest.raises(ValueError, match="training_masks=sample"):
-        DMG.Config(name="dmg", masks="dropout", training_masks="greedy")
 
 
 def convolution() -> Network:
     """One channel of 2×2 positions at the site `last`."""
     torch.manual_seed(0)
     stages = {"conv": nn.Conv2d(3, 1, 1), "last": nn.Sequential(nn.Flatten(), nn.Linear(4, 3))}
-    return Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
+    return network_of(stages, sites=("last",))
 
 
 def positions(*images: list[float]) -> Tensor:
@@ -278,7 +226,7 @@ def test_weights_by_the_distance_of_statistics() -> None:
 
 def test_statistics_of_tokens_and_of_flat_features() -> None:
     stages = {"tokens": nn.Flatten(2), "flat": nn.Flatten(), "last": nn.Linear(12, 3)}
-    network = Network(stages, ImageInput(2, (0.5,) * 3, (0.5,) * 3), mask_sites=("last",))
+    network = network_of(stages, sites=("last",))
     tokens = torch.tensor([[[1.0, 5.0, 0.0, 0.0], [3.0, 5.0, 0.0, 0.0], [2.0, 5.0, 0.0, 3.0]]])
     found = DomainStatistics(network, "flat", 2).of_images(tokens)
     third = math.sqrt(2 / 3)
@@ -291,15 +239,12 @@ def test_statistics_of_tokens_and_of_flat_features() -> None:
 
 
 def test_routed_prediction_mixes_weights_with_uniform_ones() -> None:
-    task = Task(("a", "b", "c"), ("k", "l"))
-
-    def build(**settings) -> DMG:
-        torch.manual_seed(1)
-        return DMG(convolution(), task, DMG.Config(name="dmg", **settings)).eval()
+    def on_maps(**settings) -> DMG:
+        return build("dmg", convolution(), **settings).eval()
 
     batch = batch_of([0, 1, 0, 1])
-    routed = build(prediction="routed", uniform_share=0.25)
-    routed.loss(batch, Progress(0, 1))
+    routed = on_maps(prediction="routed", uniform_share=0.25)
+    routed.loss(batch, STEP)
     site = routed.network.run(batch.images, until="last")
     own = torch.stack([site.flatten(1).mean(1), site.flatten(1).std(1, correction=0)], 1)
     domains = torch.stack([own[0::2].mean(0), own[1::2].mean(0)])
@@ -309,34 +254,24 @@ def test_routed_prediction_mixes_weights_with_uniform_ones() -> None:
     expected = (weights[..., None] * opinions).sum(0)
     torch.testing.assert_close(routed.predict(batch.images), expected)
     assert not torch.allclose(expected, opinions.mean(0))
-    soft = build()
+    soft = on_maps()
     torch.testing.assert_close(opinions, soft.opinions(batch.images))
-    uniform_ones = build(prediction="routed", uniform_share=1.0)
+    uniform_ones = on_maps(prediction="routed", uniform_share=1.0)
     torch.testing.assert_close(uniform_ones.predict(batch.images), soft.predict(batch.images))
     with pytest.raises(ValueError, match="prediction=soft"):
-        build(prediction="routed", masks="shared")
-
-
-def test_the_trunk_runs_once_for_all_domains() -> None:
-    method = make(domains=4).eval()
-    seen = {"flatten": 0, "fc1": 0}
-    for name in seen:
-
-        def count(_: nn.Module, inputs: tuple[Tensor], __: Tensor, name: str = name) -> None:
-            seen[name] += len(inputs[0])
-
-        method.network.stage(name).register_forward_hook(count)
-    method.predict(batch_of([0, 0, 0]).images)
-    assert seen == {"flatten": 3, "fc1": 12}
+        on_maps(prediction="routed", masks="shared")
 
 
 def test_statistics_by_name() -> None:
-    chances = torch.tensor([[0.9, 0.9, 0.1, 0.1], [0.9, 0.1, 0.9, 0.1]])
-    found = mask_statistics(chances, ("photo", "sketch"))
-    assert found["kept"]["photo"] == {"soft": pytest.approx(0.5), "hard": 0.5}
-    assert found["iou"]["photo|sketch"]["hard"] == pytest.approx(1 / 3)
+    method = make()
+    probs = torch.tensor([[0.9, 0.9, 0.1, 0.1], [0.9, 0.1, 0.9, 0.1]])
+    with torch.no_grad():
+        method.logits[1].copy_(probs.logit())
+    found = method.statistics()["fc2"]
+    assert found["kept"]["k"] == {"soft": pytest.approx(0.5), "hard": 0.5}
+    assert found["iou"]["k|l"]["hard"] == pytest.approx(1 / 3)
     shared = 0.81 + 0.09 + 0.09 + 0.01
-    assert found["iou"]["photo|sketch"]["soft"] == pytest.approx(shared / (4 - shared))
+    assert found["iou"]["k|l"]["soft"] == pytest.approx(shared / (4 - shared))
 
 
 def test_masks_have_their_own_rate_and_decay() -> None:

@@ -6,62 +6,34 @@ from typing import Any
 
 import pytest
 import torch
-from tests.methods.batches import gradients
+from tests.methods import batches
+from tests.methods.batches import build, gradients, largest, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys
-from unseen.errors import SettingsError
+from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
-from unseen.methods.dsn import (
-    BANDWIDTHS,
-    DSN,
-    difference_loss,
-    discrepancy,
-    mmd_loss,
-    reconstruction_loss,
-)
-from unseen.methods.shared import joint_images
-from unseen.networks.stages import ImageInput, Network
+from unseen.methods.dsn import BANDWIDTHS, DSN, difference_loss, mmd_loss, reconstruction_loss
+from unseen.methods.shared import joint_images, kernel_discrepancies
 
-SOURCES = Task(("a", "b", "c"), ("k", "l", "m"))
-ADAPTATION = Task(("a", "b", "c"), ("k", "l", "m"), target="t")
 LATE = Progress(9, 10)
 
 
-def tiny_network() -> Network:
+def make(target: str | None = None, **settings: Any) -> DSN:
     torch.manual_seed(0)
     features = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 6), nn.Tanh(), nn.BatchNorm1d(6))
-    stages = {"features": features, "fc": nn.Linear(6, 3)}
-    return Network(stages, ImageInput(8, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
+    network = network_of({"features": features, "fc": nn.Linear(6, 3)}, size=8)
+    return build("dsn", network, domains=3, target=target, discriminator_width=8, **settings)
 
 
-def make(task: Task = SOURCES, **settings: Any) -> DSN:
-    network = tiny_network()
-    return DSN(network, task, DSN.Config(name="dsn", discriminator_width=8, **settings))
+def batch_of(n_target: int = 4) -> DomainBatch:
+    return batches.batch_of([0, 0, 0, 1, 1, 1, 2, 2, 2], 3, size=8, n_target=n_target)
 
 
-def batch_of(
-    domains: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2), n_target: int = 4
-) -> DomainBatch:
-    generator = torch.Generator().manual_seed(1)
-    places = torch.arange(len(domains))
-    return DomainBatch(
-        torch.randn(len(domains), 3, 8, 8, generator=generator),
-        places % 3,
-        torch.tensor(domains),
-        image_keys(0, 0, places),
-        3,
-        places,
-        image_keys(0, 0, places[:1]),
-        torch.randn(n_target, 3, 8, 8, generator=generator),
-    )
-
-
-def largest(values: list[Tensor]) -> float:
-    return max(value.abs().max().item() for value in values)
+def discrepancy(a: Tensor, b: Tensor, bandwidths: tuple[float, ...]) -> Tensor:
+    groups = torch.tensor([0] * len(a) + [1] * len(b))
+    gammas = [1 / (2 * bandwidth) for bandwidth in bandwidths]
+    return kernel_discrepancies(torch.cat([a, b]), groups, 2, gammas)[0][0, 1]
 
 
 def test_reconstruction_by_hand() -> None:
@@ -149,25 +121,25 @@ def test_mmd_is_the_mean_over_pairs_and_draws_domains_together() -> None:
     codes = torch.randn(9, 2, generator=generator) + torch.arange(3).repeat(3)[:, None]
     codes.requires_grad_()
     groups = torch.arange(3).repeat(3)
-    value = mmd_loss(codes, groups)
+    value = mmd_loss(codes, groups, 3)
     a, b, c = (codes[groups == group] for group in range(3))
     pairs = [discrepancy(*pair, BANDWIDTHS) for pair in ((a, b), (a, c), (b, c))]
     torch.testing.assert_close(value, torch.stack(pairs).mean())
     value.backward()
     assert codes.grad is not None
-    after = mmd_loss((codes - 0.05 * codes.grad).detach(), groups)
+    after = mmd_loss((codes - 0.05 * codes.grad).detach(), groups, 3)
     assert after < value
 
 
 def test_mmd_has_a_floor_and_needs_a_pair() -> None:
     codes = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     twice = torch.cat([codes, codes]).requires_grad_()
-    value = mmd_loss(twice, torch.tensor([0] * 4 + [1] * 4))
+    value = mmd_loss(twice, torch.tensor([0] * 4 + [1] * 4), 2)
     value.backward()
     assert value.item() == pytest.approx(1e-4)
     assert twice.grad is not None
     assert not twice.grad.any()
-    assert mmd_loss(codes, torch.zeros(4, dtype=torch.int64)).item() == 0
+    assert mmd_loss(codes, torch.zeros(4, dtype=torch.int64), 2).item() == 0
 
 
 def parts(method: DSN, batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -184,20 +156,20 @@ def parts(method: DSN, batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor, Tens
     return functional.cross_entropy(scores, batch.labels), shared, private, groups
 
 
-@pytest.mark.parametrize("task", [SOURCES, ADAPTATION])
+@pytest.mark.parametrize("target", [None, "t"])
 @pytest.mark.parametrize("similarity", ["adversarial", "mmd"])
-def test_the_loss_is_equation_1_and_its_gradient_too(task: Task, similarity: str) -> None:
+def test_the_loss_is_equation_1_and_its_gradient_too(target: str | None, similarity: str) -> None:
     """The discriminator's loss falls for itself, and rises for the shared encoder."""
     weights = {"reconstruction_weight": 0.5, "difference_weight": 0.7, "similarity_weight": 0.3}
-    method = make(task, similarity=similarity, warm_up=0.0, schedule_steepness=2.0, **weights)
+    method = make(target, similarity=similarity, warm_up=0.0, schedule_steepness=2.0, **weights)
     batch = batch_of()
     task_loss, shared, private, groups = parts(method, batch)
-    images = torch.cat([batch.images, batch.target]) if task.target else batch.images
+    images = torch.cat([batch.images, batch.target]) if target else batch.images
     reconstruction = reconstruction_loss(images, method.decoder(shared + private))
     difference = difference_loss(shared, private, groups)
     strength = -1.0
     if similarity == "mmd":
-        likeness = mmd_loss(shared, groups)
+        likeness = mmd_loss(shared, groups, len(method.private_encoders))
     else:
         guesses = method.discriminator(shared)
         halves = [
@@ -208,7 +180,6 @@ def test_the_loss_is_equation_1_and_its_gradient_too(task: Task, similarity: str
         strength = 2 / (1 + math.exp(-2 * 0.9)) - 1
 
     losses = method.loss(batch, LATE)
-    losses["loss"].backward()
     for name, value in {
         "task": task_loss,
         "reconstruction": reconstruction,
@@ -226,7 +197,7 @@ def test_the_loss_is_equation_1_and_its_gradient_too(task: Task, similarity: str
     ):
         pairs = zip(gradients(friendly, module), gradients(likeness, module), strict=True)
         expected = [ours + weight * theirs for ours, theirs in pairs]
-        found = [p.grad for p in module.parameters()]
+        found = gradients(losses["loss"], module)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     shared_layers = method.network.stage("features")
     for term in (task_loss, reconstruction, difference, likeness):
@@ -236,12 +207,11 @@ def test_the_loss_is_equation_1_and_its_gradient_too(task: Task, similarity: str
 
 
 def test_the_classifier_learns_from_labels_alone() -> None:
-    method = make(ADAPTATION, warm_up=0.0)
-    batch = batch_of()
-    method.loss(batch, LATE)["loss"].backward()
+    method, batch = make("t", warm_up=0.0), batch_of()
     task_loss, *_ = parts(method, batch)
-    found = [p.grad for p in method.network.stage("fc").parameters()]
-    torch.testing.assert_close(found, gradients(task_loss, method.network.stage("fc")))
+    classifier = method.network.stage("fc")
+    found = gradients(method.loss(batch, LATE)["loss"], classifier)
+    torch.testing.assert_close(found, gradients(task_loss, classifier))
 
 
 @pytest.mark.parametrize("similarity", ["adversarial", "mmd"])
@@ -254,86 +224,35 @@ def test_the_warm_up_leaves_codes_alone(similarity: str) -> None:
     rebuilt = method.decoder(shared + private)
     plain = task_loss + 0.01 * reconstruction_loss(batch.images, rebuilt)
     expected = gradients(plain, method.network)
-    method.loss(batch, Progress(4, 10))["loss"].backward()
-    found = [p.grad for p in method.network.parameters()]
+    loss = method.loss(batch, Progress(4, 10))["loss"]
+    found = gradients(loss, method.network)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     if similarity == "adversarial":
-        assert largest([p.grad for p in method.discriminator.parameters()]) > 1e-3
-    method.zero_grad()
-    method.loss(batch, Progress(6, 10))["loss"].backward()
-    after = [p.grad for p in method.network.parameters()]
+        assert largest(gradients(loss, method.discriminator)) > 1e-3
+    after = gradients(method.loss(batch, Progress(6, 10))["loss"], method.network)
     assert largest([a - b for a, b in zip(after, expected, strict=True)]) > 1e-3
 
 
 def test_forms() -> None:
     """A private encoder and an answer of the discriminator for each source, or for each side."""
-    for task, expected in ((SOURCES, 3), (ADAPTATION, 2)):
-        method = make(task)
+    for target, expected in ((None, 3), ("t", 2)):
+        method = make(target)
         assert len(method.private_encoders) == expected
         assert method.discriminator[-1].out_features == expected
     assert list(make(similarity="mmd").discriminator.parameters()) == []
-    assert joint_images(batch_of(), SOURCES)[1].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    images, sides = joint_images(batch_of(n_target=2), ADAPTATION)
+    assert joint_images(batch_of(), make().task)[1].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    images, sides = joint_images(batch_of(n_target=2), make("t").task)
     assert sides.tolist() == [0] * 9 + [1] * 2
     assert len(images) == 11
-    with pytest.raises(SettingsError, match=r"no target .*or more, found one \(k\)"):
-        make(Task(("a", "b", "c"), ("k",)))
-
-
-def test_source_and_target_pass_the_shared_encoder_together() -> None:
-    method = make(ADAPTATION)
-    sizes = []
-    method.network.stage("features").register_forward_hook(
-        lambda _, inputs, __: sizes.append(len(inputs[0]))
-    )
-    method.loss(batch_of(n_target=5), LATE)
-    assert sizes == [14]
-
-
-def test_a_missing_domain_still_takes_part() -> None:
-    method = make(warm_up=0.0)
-    losses = method.loss(batch_of((0, 0, 2, 0, 0, 0)), LATE)
-    losses["loss"].backward()
-    assert losses["loss"].isfinite()
-    assert all(p.grad is not None for p in method.parameters())
-    assert all(p.grad.isfinite().all() for p in method.parameters())
-    assert not any(p.grad.any() for p in method.private_encoders[1].parameters())
-    assert any(p.grad.any() for p in method.private_encoders[2].parameters())
-
-
-def test_codes_of_all_devices_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the rows that another process would send, half a batch has the loss of the whole."""
-    method = make(similarity="mmd", warm_up=0.0).eval()
-    whole = batch_of((0, 1, 2, 0, 1, 2))
-    expected = method.loss(whole, LATE)
-    _, *rows = parts(method, whole)
-    waiting = iter(rows)
-    monkeypatch.setattr(across_devices, "gather", lambda _: next(waiting))
-    pieces = [part[:3] if isinstance(part, Tensor) else part for part in whole]
-    found = method.loss(DomainBatch(*pieces), LATE)
-    torch.testing.assert_close(found["difference"], expected["difference"])
-    torch.testing.assert_close(found["similarity"], expected["similarity"])
-    assert found["task"] != expected["task"]
 
 
 @pytest.mark.parametrize(("wanted", "size"), [(8, 8), (11, 11), (12, 12), (32, 20)])
 def test_images_are_rebuilt_at_the_wanted_size_but_no_larger(wanted: int, size: int) -> None:
     stages = {"flatten": nn.Flatten(), "fc": nn.Linear(3 * 20 * 20, 3)}
-    network = Network(stages, ImageInput(20, (0.5,) * 3, (0.5,) * 3), mask_sites=("fc",))
-    method = DSN(network, SOURCES, DSN.Config(name="dsn", reconstruction_size=wanted))
+    method = build("dsn", network_of(stages, size=20), domains=3, reconstruction_size=wanted)
     seen = []
     method.private_encoders[0].register_forward_hook(lambda _, x, __: seen.append(x[0].shape[2:]))
     method.decoder.register_forward_hook(lambda _, __, image: seen.append(image.shape[1:]))
     images = functional.interpolate(batch_of().images, size=20)
     assert method.loss(batch_of()._replace(images=images), LATE)["loss"].isfinite()
     assert seen == [(size, size), (3, size, size)]
-
-
-def test_prediction_uses_the_shared_encoder_and_the_classifier_alone() -> None:
-    method = make().eval()
-    images = batch_of().images
-    expected = method.network(images)
-    for name in method.traits.training_only:
-        delattr(method, name)
-    assert torch.equal(method.predict(images), expected)
-    assert {name.split(".")[0] for name, _ in method.named_parameters()} == {"network"}

@@ -3,22 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from tests.methods import batches
 from torch import Tensor, nn
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.methods.importance import Importance, normalised, top_share, unimportant_rate
+from unseen.methods.importance import Importance, normalised, top_share
 from unseen.networks.backbones import build_network
 from unseen.settings.experiment import NetworkSettings, OptimizerSettings
-from unseen.training.checkpoints import (
-    Checkpoint,
-    load_checkpoint,
-    load_weights,
-    save_checkpoint,
-    save_weights,
-)
 from unseen.training.optimizers import build_optimizer
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch"))
@@ -26,22 +19,19 @@ FEATURES = 256  # of the small CNN before fc1
 STEPS = 20  # phase 2 starts at step 10, freezes at 17
 
 
-def make(seed: int = 0, **settings) -> Importance:
-    torch.manual_seed(seed)
+def make(**settings) -> Importance:
+    torch.manual_seed(0)
     network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(TASK.classes))
     network.freeze("fc1")
     return Importance(network, TASK, Importance.Config(name="importance", **settings))
 
 
 def batch_of(domains: list[int], step: int = 0) -> DomainBatch:
+    """Stored features, which are larger for a higher class."""
+    batch = batches.batch_of(domains, step=step)
     generator = torch.Generator().manual_seed(step)
-    n = len(domains)
-    labels = torch.arange(n) % 3
-    images = labels[:, None] - 1 + 0.5 * torch.randn(n, FEATURES, generator=generator)
-    keys = image_keys(0, step, torch.arange(n))
-    return DomainBatch(
-        images, labels, torch.tensor(domains), keys, 2, torch.arange(n), step_key(0, step)
-    )
+    noise = torch.randn(len(domains), FEATURES, generator=generator)
+    return batch._replace(images=batch.labels[:, None] - 1 + 0.5 * noise)
 
 
 def step(method: Importance, optimizer: torch.optim.Optimizer, number: int, steps: int = STEPS):
@@ -241,17 +231,15 @@ def test_untracked_layers_learn_at_the_full_rate() -> None:
 
 def test_rates_of_unimportant_weights_by_hand() -> None:
     """Phase 2 from step 100 on, 100 steps: tenths of 10 steps, frozen from step 170."""
-    config = Importance.Config(name="importance")
-    rates = {number: unimportant_rate(config, Progress(number, 200)) for number in (100, 109, 110)}
+    rate = make().unimportant_rate
+    rates = {number: rate(Progress(number, 200)) for number in (100, 109, 110)}
     assert rates == {100: 0.1, 109: 0.1, 110: pytest.approx(0.09)}
-    assert unimportant_rate(config, Progress(169, 200)) == pytest.approx(0.1 * 0.9**6)
-    assert unimportant_rate(config, Progress(170, 200)) == 0.0
-    other = Importance.Config(
-        name="importance", phase_share=0.25, unimportant_rate=0.5, unimportant_decay=0.5,
-        freeze_after=1.0,
-    )  # fmt: skip
-    assert unimportant_rate(other, Progress(25, 100)) == 0.5
-    assert unimportant_rate(other, Progress(99, 100)) == pytest.approx(0.5 * 0.5**9)
+    assert rate(Progress(169, 200)) == pytest.approx(0.1 * 0.9**6)
+    assert rate(Progress(170, 200)) == 0.0
+    settings = {"unimportant_rate": 0.5, "unimportant_decay": 0.5, "freeze_after": 1.0}
+    rate = make(phase_share=0.25, **settings).unimportant_rate
+    assert rate(Progress(25, 100)) == 0.5
+    assert rate(Progress(99, 100)) == pytest.approx(0.5 * 0.5**9)
 
 
 def test_the_rate_in_force_is_recorded() -> None:
@@ -284,36 +272,6 @@ def test_images_and_their_stored_features_are_the_same_to_it() -> None:
     features = method.network.start(images)
     assert features.shape == (4, FEATURES)
     torch.testing.assert_close(method.predict(images), method.predict(features))
-
-
-@pytest.mark.parametrize("stop", [5, 9, 10, 15])
-def test_a_resume_on_either_side_of_the_boundary_changes_nothing(stop: int, tmp_path) -> None:
-    first = make()
-    optimizer = run(first, range(stop))
-    save_checkpoint(tmp_path / "c", first, optimizer, Checkpoint(stop, 0, [], 0.0))
-    second = make(seed=99)
-    other = build_optimizer(second, OptimizerSettings(lr=1e-2))
-    assert load_checkpoint(tmp_path / "c", second, other) is not None
-    for number in range(stop, STEPS):
-        step(first, optimizer, number)
-        step(second, other, number)
-    expected, found = first.state_dict(), second.state_dict()
-    assert [n for n in expected if not torch.equal(expected[n], found[n])] == []
-    assert not first.preparing
-
-
-def test_a_model_holds_the_second_network_alone(tmp_path) -> None:
-    method = make()
-    run(method, range(STEPS))
-    save_weights(tmp_path / "m", method)
-    fresh = make(seed=99)
-    load_weights(tmp_path / "m", fresh)
-    images = batch_of([0, 1]).images
-    assert torch.equal(fresh.predict(images), method.predict(images))
-    kept = [
-        n for n in method.state_dict() if n.partition(".")[0] not in method.traits.training_only
-    ]
-    assert {name.partition(".")[0] for name in kept} == {"network", "classifier", "_extra_state"}
 
 
 def test_only_the_second_phase_is_a_candidate() -> None:
