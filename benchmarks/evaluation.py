@@ -6,13 +6,13 @@ from benchmarks.figures import Figure, Measurement, alternate, clock, median_rat
 from benchmarks.workload import CLASSES, DOMAINS, settings
 from unseen.data.batch import Task
 from unseen.training.build import build_method
-from unseen.training.devices import keep_freed_memory
+from unseen.training.devices import tune_malloc
 
 BATCH_SIZE = 64
 
 
 def masks_over_plain(repeats: int) -> Measurement:
-    keep_freed_memory()
+    tune_malloc()
     experiment = settings({"name": "digits"}, "dmg", "resnet18", 224)
     method = build_method(experiment, Task(CLASSES, DOMAINS)).eval()
     images = torch.randn(BATCH_SIZE, 3, 224, 224).to(memory_format=torch.channels_last)

@@ -16,13 +16,13 @@ from torchvision import transforms
 from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
 from unseen.data.dataset import FileDataset, open_dataset
-from unseen.training.state import RunState
+from unseen.training.session import Session
 
 IMAGE_SIZE = 128
 
 
 @contextmanager
-def opened_run() -> Iterator[RunState]:
+def opened_run() -> Iterator[Session]:
     """EfficientNet-Lite0 on PACS below $UNSEEN_DATA; without it, on generated files."""
     root = os.environ.get("UNSEEN_DATA")
     if root and (Path(root) / "PACS").is_dir():
@@ -34,23 +34,23 @@ def opened_run() -> Iterator[RunState]:
             yield _open(generated(folder), folder)
 
 
-def _open(data: dict[str, Any], folder: Path) -> RunState:
+def _open(data: dict[str, Any], folder: Path) -> Session:
     experiment = settings(data, "aggregate", "efficientnet_lite0", IMAGE_SIZE)
     return open_run(experiment, folder / "run")
 
 
 def share_of_step(repeats: int) -> Measurement:
     """Reading runs beside the step in a thread; here it is waited for, so all of it counts."""
-    with opened_run() as state:
-        batch = batch_of(state)
+    with opened_run() as session:
+        batch = batch_of(session)
         steps = iter(range(1, 10**6))
         pairs = alternate(
-            clock(lambda: batch_of(state, next(steps))),
-            clock(lambda: step_on(state, batch)),
+            clock(lambda: batch_of(session, next(steps))),
+            clock(lambda: step_on(session, batch)),
             repeats,
             warm_up=3,
         )
-        return median_ratio(pairs, remark=f"on {state.experiment.data.name}")
+        return median_ratio(pairs, remark=f"on {session.shared.data.name}")
 
 
 def pil_over_prepared(repeats: int) -> Measurement:
@@ -58,16 +58,16 @@ def pil_over_prepared(repeats: int) -> Measurement:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with opened_run() as state:
-            files = FilesThroughPIL(state)
+        with opened_run() as session:
+            files = FilesThroughPIL(session)
             ours, theirs = iter(range(10**6)), iter(range(10**6))
             pairs = alternate(
                 clock(lambda: files.batch(next(theirs))),
-                clock(lambda: batch_of(state, next(ours))),
+                clock(lambda: batch_of(session, next(ours))),
                 repeats,
                 warm_up=3,
             )
-            ms = np.median(pairs, axis=0) * 1000 / state.sampler.batch_size
+            ms = np.median(pairs, axis=0) * 1000 / session.runs[0].sampler.batch_size
             return median_ratio(pairs, remark=f"{ms[0]:.2f} and {ms[1]:.2f} ms per image")
     finally:
         torch.set_num_threads(threads)
@@ -76,11 +76,11 @@ def pil_over_prepared(repeats: int) -> Measurement:
 class FilesThroughPIL:
     """The usual training transform (DomainBed's), from the files of the same batches."""
 
-    def __init__(self, state: RunState) -> None:
-        dataset = open_dataset(state.experiment.data)
+    def __init__(self, session: Session) -> None:
+        dataset = open_dataset(session.shared.data)
         assert isinstance(dataset, FileDataset)
         self._dataset = dataset
-        self._sampler = state.sampler
+        self._sampler = session.runs[0].sampler
         self._transform = transforms.Compose(
             [
                 transforms.RandomResizedCrop(IMAGE_SIZE, scale=(0.7, 1.0)),
@@ -88,7 +88,7 @@ class FilesThroughPIL:
                 transforms.ColorJitter(0.3, 0.3, 0.3, 0.3),
                 transforms.RandomGrayscale(),
                 transforms.ToTensor(),
-                transforms.Normalize(state.feed.scale.mean, state.feed.scale.std),
+                transforms.Normalize(session.feed.scale.mean, session.feed.scale.std),
             ]
         )
 

@@ -50,8 +50,8 @@ def over_aggregate(method: str, repeats: int) -> Measurement:
             open_run(_experiment(generated(folder), name, NEEDS.get(method, {})), folder / name)
             for name in (method, "aggregate")
         )
-        for state in (one, aggregate):
-            state.step = state.steps - 1
+        for session in (one, aggregate):
+            session.step = session.steps - 1
         batch = batch_of(one)
         return median_ratio(
             alternate(

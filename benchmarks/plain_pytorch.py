@@ -47,12 +47,12 @@ def plain_over_unseen(network: str, repeats: int) -> Measurement:
 
 def write_start(network: str, folder: Path) -> None:
     """unseen's first weights under torchvision's names, and the batch, for the plain side."""
-    state = open_run(settings(generated(folder), "aggregate", network, 224), folder / "start")
-    weights = state.method.network.state_dict()
-    names = state.method.network.original_names.items()
+    session = open_run(settings(generated(folder), "aggregate", network, 224), folder / "start")
+    weights = session.learner.method.network.state_dict()
+    names = session.learner.method.network.original_names.items()
     plain = {there: weights[here].contiguous() for there, here in names}
     save_file(plain, folder / "weights.safetensors")
-    batch = batch_of(state)
+    batch = batch_of(session)
     tensors = {"images": batch.images.contiguous(), "labels": batch.labels}
     save_file(tensors, folder / "batch.safetensors")
 
@@ -77,9 +77,9 @@ def plain_step(network: str, folder: Path) -> Step:
 
 def unseen_step(network: str, folder: Path) -> Step:
     """`aggregate` as `unseen train` runs it."""
-    state = open_run(settings(generated(folder), "aggregate", network, 224), folder / "run")
-    _without_dropout(state.method)
-    return partial(step_on, state, batch_of(state))
+    session = open_run(settings(generated(folder), "aggregate", network, 224), folder / "run")
+    _without_dropout(session.learner.method)
+    return partial(step_on, session, batch_of(session))
 
 
 def _without_dropout(model: nn.Module) -> None:

@@ -20,11 +20,9 @@ from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
 from unseen.training.devices import launch
 from unseen.training.display import Display
-from unseen.training.execute import execute
+from unseen.training.execute import execute, train_together
 from unseen.training.loop import train_step
-from unseen.training.stacked.stack import assemble_stack
-from unseen.training.stacked.train import train_together, training_steps
-from unseen.training.state import assemble
+from unseen.training.session import open_session
 
 DRAWS = 20
 ALONE = 12
@@ -115,22 +113,21 @@ def steps_alone(repeats: int) -> Measurement:
         folders = [RunFolder(folder / str(number)) for number in range(len(experiments))]
         for run in folders:
             run.path.mkdir()
-        first = experiments[0]
-        state = launch(first, assemble, first, folders[0].path, display)
-        state.module.train()
-        members = list(zip(experiments, folders, strict=True))
-        stack = launch(first, assemble_stack, members, display)
-        steps = training_steps(stack)
+        first, members = experiments[0], list(zip(experiments, folders, strict=True))
+        one = launch(first, open_session, members[:1], display)
+        many = launch(first, open_session, members, display)
+        batches = many.batches(range(many.steps))
         starts = iter(range(0, 10**6, TIMED))
 
         def alone() -> None:
             start = next(starts)
-            for batch in state.batches(range(start, start + TIMED)):
-                train_step(state, batch)
+            for batch in one.batches(range(start, start + TIMED)):
+                train_step(one, batch)
 
         def together() -> None:
-            for _ in islice(steps, TIMED):
-                pass
+            for batch in islice(batches, TIMED):
+                train_step(many, batch)
+                many.step += 1
 
         pairs = alternate(clock(alone), clock(together), repeats)
     pairs = [(len(experiments) * one, all_of_them) for one, all_of_them in pairs]

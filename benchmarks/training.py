@@ -10,7 +10,7 @@ from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, med
 from benchmarks.workload import batch_of, generated, open_run, settings, step_on, workspace
 from unseen.networks import quick_cpu
 from unseen.settings.experiment import AveragingSettings, Experiment
-from unseen.training.state import RunState
+from unseen.training.session import Session
 
 
 def dmg_over_aggregate(repeats: int) -> Measurement:
@@ -59,8 +59,8 @@ def many_views_over_one(repeats: int) -> Measurement:
         )
         numbers = iter(range(10**6))
 
-        def step(state: RunState) -> Clock:
-            return clock(lambda: step_on(state, batch_of(state, next(numbers))))
+        def step(session: Session) -> Clock:
+            return clock(lambda: step_on(session, batch_of(session, next(numbers))))
 
         return median_ratio(alternate(step(eight), step(one), repeats, warm_up=3))
 
@@ -75,8 +75,8 @@ def bfloat16_over_32_bits(repeats: int) -> Measurement:
         )
         batch = batch_of(full)
 
-        def step(state: RunState) -> Clock:
-            return clock(lambda: step_on(state, batch), time.process_time)
+        def step(session: Session) -> Clock:
+            return clock(lambda: step_on(session, batch), time.process_time)
 
         return median_ratio(alternate(step(mixed), step(full), repeats, warm_up=3))
 
@@ -85,13 +85,13 @@ def products_over_convolutions(precision: str, repeats: int) -> Measurement:
     """Processor time of the same step; small maps of one pixel leave all to oneDNN."""
     with workspace() as folder:
         plain = _from_features(folder, freeze_batch_norm=True)
-        state = open_run(plain.model_copy(update={"precision": precision}), folder / "run")
-        batch = batch_of(state)
+        session = open_run(plain.model_copy(update={"precision": precision}), folder / "run")
+        batch = batch_of(session)
 
         def step(largest_map: int) -> Clock:
             def work() -> None:
                 with patch.object(quick_cpu, "LARGEST_MAP", largest_map):
-                    step_on(state, batch)
+                    step_on(session, batch)
 
             return clock(work, time.process_time)
 

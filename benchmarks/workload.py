@@ -12,12 +12,13 @@ from PIL import Image
 from rich.console import Console
 
 from unseen.data.batch import DomainBatch
+from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
-from unseen.training.devices import keep_freed_memory, launch
+from unseen.training.devices import launch, tune_malloc
 from unseen.training.display import Display
 from unseen.training.loop import train_step
-from unseen.training.state import RunState, assemble
+from unseen.training.session import Session, open_session
 
 DOMAINS = ("art", "cartoon", "photo")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
@@ -78,22 +79,20 @@ def settings(data: dict[str, Any], method: str, network: str, image_size: int) -
     )
 
 
-def open_run(experiment: Experiment, folder: Path) -> RunState:
+def open_run(experiment: Experiment, folder: Path) -> Session:
     """A run before its first step, as the training command has it."""
-    keep_freed_memory()
+    tune_malloc()
     folder.mkdir(exist_ok=True)
     display = Display(Console(quiet=True), 1, "bench")
-    state: RunState = launch(experiment, assemble, experiment, folder, display)
-    state.module.train()
-    return state
+    return launch(experiment, open_session, [(experiment, RunFolder(folder))], display)
 
 
-def batch_of(state: RunState, step: int = 0) -> DomainBatch:
+def batch_of(session: Session, step: int = 0) -> DomainBatch:
     """The augmented batch of one step: read, then augmented, nothing in the background."""
-    (batch,) = state.batches(range(step, step + 1))
+    (batch,) = session.batches(range(step, step + 1))
     return batch
 
 
-def step_on(state: RunState, batch: DomainBatch) -> float:
+def step_on(session: Session, batch: DomainBatch) -> float:
     """One training step of unseen; its loss."""
-    return train_step(state, batch)["loss"].item()
+    return train_step(session, batch)["loss"].item()

@@ -25,7 +25,9 @@ from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import _train_in_process, execute
 from unseen.training.interruptions import Interrupted
-from unseen.training.state import RunState, assemble, save
+from unseen.training.loop import save
+from unseen.training.one_run import OneRun
+from unseen.training.session import Session, open_session
 
 pytestmark = pytest.mark.timeout(900)  # all methods train in one fixture
 ADAPTING = ("dann", "dsn")  # have a form for adaptation besides the other one
@@ -83,12 +85,14 @@ def run(chosen: Experiment, path: Path) -> RunFolder:
 def gradients(fabric: Fabric, settings: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     """What one forward and one backward leave on this device."""
     with Display(Console(quiet=True), 1, "") as display:
-        state = assemble(fabric, build_experiment(settings), path, display)
-    (batch,) = state.batches(range(1))
-    fabric.backward(state.module(batch, Progress(0, 4))["loss"])
-    if state.log is not None:
-        state.log.close()
-    found = {name: p.grad for name, p in state.method.named_parameters() if p.grad is not None}
+        members = [(build_experiment(settings), RunFolder(path))]
+        session = open_session(fabric, members, display)
+    assert isinstance(session.learner, OneRun)
+    (batch,) = session.batches(range(1))
+    fabric.backward(session.learner.module(batch, Progress(0, 4))["loss"])
+    session.close()
+    method = session.learner.method
+    found = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
     return {
         name: gradient.clone(memory_format=torch.contiguous_format)
         for name, gradient in found.items()
@@ -124,9 +128,9 @@ def _forbid_writing() -> None:
     Path.touch = refuse  # and what the log of the metrics begins with
 
 
-def _pause_after_two(state: RunState) -> None:
-    save(state)
-    raise Interrupted(state.folder.path, state.step, 15)
+def _pause_after_two(session: Session) -> None:
+    save(session)
+    raise Interrupted(session.runs[0].folder.path, session.step, 15)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
         recorded = result.view(result.selection, "out_of_domain")[each.domain].accuracy
         assert each.accuracy == recorded
         assert "disagreement" in each.gaps
-    monkeypatch.setattr(RunImages, "_answerer", property(lambda run: pytest.fail("asked again")))
+    monkeypatch.setattr(RunImages, "_session", property(lambda run: pytest.fail("asked again")))
     again = read_references(story.references, known_of(story.model), said.append, "cpu")
     assert again == first
 

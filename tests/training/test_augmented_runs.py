@@ -17,9 +17,10 @@ from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.training import loop
 from unseen.training.build import build_images, build_method, build_sampler, build_task
+from unseen.training.groups import stackable_groups
 from unseen.training.interruptions import Interrupted
-from unseen.training.stacked.groups import stackable_groups
-from unseen.training.state import RunState, save
+from unseen.training.loop import save
+from unseen.training.session import Session
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -50,9 +51,9 @@ def test_a_resumed_run_ends_with_the_same_bytes(
     experiment = tiny("digits/dmg", **settings)
     whole = run_tiny(experiment, tmp_path / "whole")
 
-    def save_and_stop(state: RunState) -> None:
-        save(state)
-        raise Interrupted(state.folder.path, state.step, 15)
+    def save_and_stop(session: Session) -> None:
+        save(session)
+        raise Interrupted(session.runs[0].folder.path, session.step, 15)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "save", save_and_stop)

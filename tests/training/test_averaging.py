@@ -15,11 +15,11 @@ from unseen.results.folder import RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import AveragingSettings, Experiment
 from unseen.training import loop
-from unseen.training.average import StepAverage, ValleyAverage
+from unseen.training.average import StepAverage, ValleyAverage, averaged_tensors
 from unseen.training.build import build_method, build_task
-from unseen.training.build_average import averaged_tensors
 from unseen.training.interruptions import Interrupted
-from unseen.training.state import RunState, save
+from unseen.training.loop import save
+from unseen.training.session import Session
 
 Build = Callable[..., Experiment]
 Run = Callable[[Experiment, Path], RunFolder]
@@ -71,9 +71,10 @@ def valley(losses: Sequence[float], **settings: Any) -> list[tuple[float | None,
 
 
 def test_swad_begins_where_the_loss_stops_falling() -> None:
-    """Of 3, 2, 1.0, 1.1, 1.2 the third is the lowest of three: from its weights (step 6) on."""
+    """Of 3, 2, 1.0, 1.1, 1.2 the third is the lowest of three: from its weights (step 6) on. Before
+    that is known, the two steps since the evaluation before count."""
     found = valley([3, 2, 1.0, 1.1, 1.2, 0.9], valley_start=3)
-    assert found[:4] == [(None, 0)] * 4
+    assert found[:4] == [(1.5, 2), (3.5, 2), (5.5, 2), (7.5, 2)]
     assert found[4] == (pytest.approx((6 + 7 + 8 + 9 + 10) / 5), 5)
     assert found[5] == (pytest.approx((6 + 7 + 8 + 9 + 10 + 11 + 12) / 7), 7)
 
@@ -83,7 +84,7 @@ def test_swad_leaves_out_what_came_after_the_valley() -> None:
     two of them in a row are the end."""
     settings = {"valley_start": 2, "valley_end": 2, "valley_rise": 0.5}
     found = valley([1, 1, 1.6, 1.5, 1.6, 1.6, 0.1], **settings)
-    assert [count for _, count in found] == [0, 3, 3, 7, 7, 7, 7]
+    assert [count for _, count in found] == [2, 3, 3, 7, 7, 7, 7]
     assert found[2] == found[1]
     assert found[3][0] == pytest.approx(sum(range(2, 9)) / 7), "the hill counts after all"
     assert found[6] == found[3], "nothing counts after the end"
@@ -96,8 +97,9 @@ def test_swad_judges_the_losses_of_its_start_as_well() -> None:
     assert found[3] == (pytest.approx(sum(range(2, 9)) / 7), 7)
 
 
-def test_swad_without_a_valley_has_no_average() -> None:
-    assert valley([5, 4, 3, 2, 1], valley_start=3)[-1] == (None, 0)
+def test_swad_without_a_valley_is_the_mean_since_the_last_evaluation() -> None:
+    """As in the authors' code: of the steps 9 and 10."""
+    assert valley([5, 4, 3, 2, 1], valley_start=3)[-1] == (9.5, 2)
 
 
 @pytest.mark.parametrize("settings", [{"name": "mean"}, {"name": "swad", "valley_start": 2}])
@@ -112,7 +114,7 @@ def test_the_weights_come_back_bit_for_bit(settings: dict[str, Any]) -> None:
         if isinstance(average, ValleyAverage):
             average.judge(1.0)
     own = {name: tensor.clone() for name, tensor in live.items()}
-    with average.in_place():
+    with average.applied():
         assert average.model is not None
         for name, tensor in live.items():
             assert torch.equal(tensor, average.model.values[name])
@@ -126,9 +128,9 @@ def watch_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
     seen: list[dict[str, Tensor]] = []
     step = loop.train_step
 
-    def remember(state: RunState, batch: Any) -> Any:
-        losses = step(state, batch)
-        tensors = averaged_tensors(state.method)
+    def remember(session: Session, batch: Any) -> Any:
+        losses = step(session, batch)
+        tensors = averaged_tensors(session.learner.method)
         seen.append({name: tensor.detach().clone() for name, tensor in tensors.items()})
         return losses
 
@@ -180,9 +182,9 @@ def test_a_stopped_run_ends_with_the_same_bytes(
     experiment = tiny(f"digits/{method}", **changes)
     whole = run_tiny(experiment, tmp_path / "whole")
 
-    def save_and_stop(state: RunState) -> None:
-        save(state)
-        raise Interrupted(state.folder.path, state.step, 15)
+    def save_and_stop(session: Session) -> None:
+        save(session)
+        raise Interrupted(session.runs[0].folder.path, session.step, 15)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "save", save_and_stop)

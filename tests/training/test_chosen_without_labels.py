@@ -17,12 +17,12 @@ from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.results.rules import WITHOUT_LABELS, Evaluation, choose
 from unseen.settings.recipes import load_experiment
-from unseen.training import without_labels
+from unseen.training import validation
 from unseen.training.build import build_method
 from unseen.training.display import Display
 from unseen.training.execute import execute
 from unseen.training.pictures import penultimate
-from unseen.training.without_labels import scores_and_features
+from unseen.training.validation import scores_and_features
 
 SETTINGS: dict[str, Any] = {
     "data.unseen_domain": "outlines",
@@ -92,34 +92,23 @@ def test_a_resumed_run_is_the_same(train: Train) -> None:
         assert parts.weights(rule).read_bytes() == whole.weights(rule).read_bytes()
 
 
-def test_a_run_that_an_earlier_version_began_goes_on_without_them(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("unseen.training.measuring.judge_without_labels", lambda state: None)
-        train("run", until=2)
-    folder = train("run")
-    assert list(judged(folder)) == [4, 6]
-    assert set(folder.read_result().rules) == {"source", "last"}
-
-
 def test_only_images_that_training_sees_are_looked_at(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the held-out ones of the target, and of no image of the target its label."""
     asked: list[np.ndarray] = []
-    observe = without_labels._observe
+    observe = validation._observe
 
-    def remember(state: Any, rows: np.ndarray) -> Any:
+    def remember(session: Any, rows: np.ndarray) -> Any:
         asked.append(rows)
-        roles = state.images.roles
+        roles = session.runs[0].images.roles
         known = np.concatenate([roles.target_rows, *roles.validation.values()])
         assert set(rows) <= set(known)
         assert not set(rows) & set(np.concatenate(list(roles.out_of_domain.values())))
-        return observe(state, rows)
+        return observe(session, rows)
 
-    monkeypatch.setattr(without_labels, "_observe", remember)
-    monkeypatch.setattr(without_labels, "MOST_IMAGES", 30)
+    monkeypatch.setattr(validation, "_observe", remember)
+    monkeypatch.setattr(validation, "MOST_IMAGES", 30)
     train("run", steps=2)
     assert [len(rows) for rows in asked] == [30, 30]
 

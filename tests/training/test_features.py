@@ -188,7 +188,7 @@ def test_stages_that_do_not_fit(
 
 def test_rows_come_in_the_order_they_are_asked_for() -> None:
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
-    stored = StoredFeatures(None, values)  # pyright: ignore[reportArgumentType]
+    stored = StoredFeatures(range(4), values)  # pyright: ignore[reportArgumentType]
     assert stored.batch(np.array([2, 0])).tolist() == [[6, 7, 8], [0, 1, 2]]
 
 

@@ -17,7 +17,7 @@ from unseen.settings.experiment import identity
 from unseen.training.build import build_sampler
 from unseen.training.display import Display
 from unseen.training.execute import execute
-from unseen.training.head import shares
+from unseen.training.first_pass import shares
 
 RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
 

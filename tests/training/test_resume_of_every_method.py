@@ -11,7 +11,8 @@ from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.training import loop
 from unseen.training.interruptions import Interrupted
-from unseen.training.state import RunState, save
+from unseen.training.loop import save
+from unseen.training.session import Session
 
 ADAPTING = [
     name
@@ -42,9 +43,9 @@ def test_resume_equality(
     experiment = tiny(f"digits/{method}", **changes)
     whole = run_tiny(experiment, tmp_path / "whole")
 
-    def save_and_stop(state: RunState) -> None:
-        save(state)
-        raise Interrupted(state.folder.path, state.step, 15)
+    def save_and_stop(session: Session) -> None:
+        save(session)
+        raise Interrupted(session.runs[0].folder.path, session.step, 15)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "save", save_and_stop)

@@ -21,15 +21,14 @@ from unseen.networks.digits import small_cnn
 from unseen.results.folder import RunFolder
 from unseen.results.measure import Counts
 from unseen.settings.experiment import Experiment, NetworkSettings
+from unseen.training import finish, groups, loop
 from unseen.training.build import build_method
 from unseen.training.checkpoints import save_weights
 from unseen.training.display import Display
-from unseen.training.execute import execute
+from unseen.training.execute import RunsFailed, execute, train_together
+from unseen.training.groups import stackable_groups
 from unseen.training.interruptions import Interrupted, StopFlag
-from unseen.training.stacked import groups, results, train
-from unseen.training.stacked.groups import stackable_groups
-from unseen.training.stacked.results import WeightsWriter
-from unseen.training.stacked.train import RunsFailed, train_together
+from unseen.training.many_runs import WeightsWriter
 
 Build = Callable[..., Experiment]
 SIX = [  # two of them see the same batches
@@ -341,7 +340,7 @@ def test_a_stack_that_was_killed_is_repeated(
     heads: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiments = [heads(seed=seed) for seed in range(4)]
-    write, seen = results.write_files, []
+    write, seen = finish.write_files, []
 
     def break_down(*arguments: Any) -> None:
         seen.append(arguments)
@@ -350,7 +349,7 @@ def test_a_stack_that_was_killed_is_repeated(
         write(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(results, "write_files", break_down)
+        patch.setattr(finish, "write_files", break_down)
         with pytest.raises(KeyboardInterrupt):
             together(experiments, tmp_path / "together")
     states = [RunFolder(tmp_path / "together" / str(n)).finished for n in range(4)]
@@ -378,7 +377,7 @@ def test_a_signal_stops_a_stack(
 
     experiments = [heads(seed=seed) for seed in range(2)]
     with monkeypatch.context() as patch:
-        patch.setattr(train, "stop_requests", told_to_stop)
+        patch.setattr(loop, "stop_requests", told_to_stop)
         with pytest.raises(Interrupted, match="stopped at step 1 of runs that train together"):
             together(experiments, tmp_path)
     assert not (tmp_path / "0" / "metrics.jsonl").exists()

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-import torch
-
 from unseen.data.dataset import open_dataset
-from unseen.data.feed import Feed, Process
-from unseen.data.prepare import PreparedImages, prepare
+from unseen.data.prepare import prepare
+from unseen.data.roles import Roles
 from unseen.errors import DataError
-from unseen.results.measure import Evaluator, three_views
+from unseen.results.measure import three_views
 from unseen.results.result import Views
 from unseen.serve.model import Model
 from unseen.settings.experiment import DataSettings
-from unseen.training.build import build_images
+from unseen.training.build import Images, build_images
+from unseen.training.devices import fabric_on
+from unseen.training.session import open_trained
 
 
 def evaluate(model: Model, data: str | Path | None = None) -> Views:
@@ -21,30 +21,22 @@ def evaluate(model: Model, data: str | Path | None = None) -> Views:
     `data` is a folder `domain/class/*` or a manifest whose classes the model knows; the model is
     not told these domains, so all of them are reported as out of domain.
     """
-    experiment, predict = model.experiment, model.method.predict
+    experiment = model.experiment
     if data is None:
         images = build_images(open_dataset(experiment.data), experiment, model.image_size)
-        prepared = images.prepared
-        out_of_domain, in_domain = images.roles.out_of_domain, images.roles.in_domain
     else:
-        prepared = _prepare_other(model, Path(data))
-        index = prepared.index
-        out_of_domain, in_domain = {name: index.rows(name) for name in index.domains}, {}
-    process = Process(model.device)
-    feed = Feed(prepared, model.scale, process)
-    n_classes = len(model.classes)
-    evaluator = Evaluator(feed.evaluation, n_classes, process, lambda counts: counts)
+        images = _open_other(model, Path(data))
+    fabric = fabric_on(model.device, experiment)
+    session = open_trained(fabric, experiment, model.method, images)
     fitted = model.fitted_temperature
     temperatures = None if fitted is None else [fitted]
-    bf16 = experiment.precision == "bf16"
-    with torch.autocast(process.device.type, torch.bfloat16, enabled=bf16):
-        [views] = three_views(
-            evaluator, predict, model.has_opinions, out_of_domain, in_domain, temperatures
-        )
+    [(_, roles, evaluator, predict)] = session.cohorts()
+    about = (evaluator, predict, model.has_opinions, roles.out_of_domain, roles.in_domain)
+    [views] = three_views(*about, temperatures)
     return views
 
 
-def _prepare_other(model: Model, data: Path) -> PreparedImages:
+def _open_other(model: Model, data: Path) -> Images:
     """Images of other domains, with labels in the order of the model's classes."""
     name = "folder" if data.is_dir() else "manifest"
     dataset = open_dataset(DataSettings(name=name, root=data))
@@ -61,5 +53,6 @@ def _prepare_other(model: Model, data: Path) -> PreparedImages:
             f"(it knows {', '.join(model.classes)})"
         )
     prepared = prepare(dataset, model.image_size)
-    prepared.index = prepared.index.with_classes(tuple(model.classes))
-    return prepared
+    prepared.index = index = prepared.index.with_classes(tuple(model.classes))
+    domains = {name: index.rows(name) for name in index.domains}
+    return Images(prepared, Roles((), index.domains, {}, {}, {}, domains, {}, {}), dataset)

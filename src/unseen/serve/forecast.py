@@ -2,19 +2,15 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.special import softmax
 
 from unseen.data.cache import cache_folder
 from unseen.data.dataset import OpenDatasets
-from unseen.data.features import StoredFeatures
-from unseen.data.feed import Feed, Process
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, UnseenError
 from unseen.forecast.estimate import Reference, gaps
@@ -31,9 +27,10 @@ from unseen.results.result import RunResult
 from unseen.results.statistics import evenly
 from unseen.serve.model import Model
 from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch
-from unseen.training.build import Images, build_images
-from unseen.training.features import plain_version
-from unseen.training.profile import Answerer, make_profile
+from unseen.training.build import build_images
+from unseen.training.devices import fabric_on
+from unseen.training.profile import make_profile, observe
+from unseen.training.session import Session, open_trained
 
 _BATCH = 64
 MOST_IMAGES = 5000
@@ -248,7 +245,9 @@ class RunImages:
                 return Profile.read(file)
             except UnseenError:  # it is made again
                 pass
-        profile = make_profile(self._answerer, self._images)
+        session = self._session
+        about = (session.learner.method, session.feed, session.runs[0].images)
+        profile = make_profile(*about, session.fabric.autocast)
         profile.write(file)
         return profile
 
@@ -258,8 +257,10 @@ class RunImages:
         file = self._cached(f"answers on {domain}")
         found = read_arrays_if_whole(file)
         if "scores" not in found:
-            rows = evenly(self._images.roles.out_of_domain[domain], LOOKED_AT)
-            observed = self._answerer.observe(rows, rows)
+            session = self._session
+            rows = evenly(session.runs[0].images.roles.out_of_domain[domain], LOOKED_AT)
+            about = (session.learner.method, session.feed)
+            observed = observe(*about, rows, rows, session.fabric.autocast)
             found = {key: value for key, value in observed._asdict().items() if value is not None}
             write_arrays(file, found)
         observed = ModelOutputs(**found)
@@ -279,32 +280,14 @@ class RunImages:
         return hashlib.sha256(weights.read_bytes()).hexdigest()
 
     @cached_property
-    def _model(self) -> Model:
-        return Model.from_run(self.folder, self.device)
-
-    @cached_property
-    def _images(self) -> Images:
-        experiment = self._model.experiment
-        images = build_images(_DATASETS.open(experiment.data), experiment, self._model.image_size)
+    def _session(self) -> Session:
+        model = Model.from_run(self.folder, self.device)
+        experiment = model.experiment
+        images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)
         if images.prepared.content != self.result.data:
             raise DataError(
                 f"the images have changed since the run in {self.folder.path} was trained; put "
                 "them back, or train it again"
             )
-        return images
-
-    @cached_property
-    def _answerer(self) -> Answerer:
-        model, prepared = self._model, self._images.prepared
-        process = Process(model.device)
-        feed = Feed(prepared, model.scale, process)
-        network, settings = model.method.network, model.experiment.network
-        if network.frozen_until is not None and settings.store_features:
-            stored = plain_version(prepared, network, settings, feed.images).file.open()
-            if stored is not None:  # they need not be computed again
-                feed = Feed(StoredFeatures(prepared.index, stored), model.scale, process)
-        if model.experiment.precision != "bf16":
-            return Answerer(model.method, feed, nullcontext)
-        return Answerer(
-            model.method, feed, lambda: torch.autocast(model.device.type, torch.bfloat16)
-        )
+        fabric = fabric_on(model.device, experiment)
+        return open_trained(fabric, experiment, model.method, images, self.folder)

@@ -90,8 +90,7 @@ class Trainer:
 
 def train_job(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
     """Trains all runs of a job, to their end or to the step at which they pause."""
-    from unseen.training.execute import execute
-    from unseen.training.stacked.train import train_together
+    from unseen.training.execute import execute, train_together
 
     experiments = [build_experiment(settings) for settings in job.settings]
     folders = [RunFolder(path) for path in job.folders]

@@ -17,34 +17,22 @@ from unseen.data.dataset import open_dataset
 from unseen.errors import DataError, UnseenError
 from unseen.methods.base import DatasetPassMethod, Method
 from unseen.results.folder import MetricsLog, RunFolder, find_runs
-from unseen.results.measure import Evaluator, Measurement
 from unseen.results.result import Merged, MergedRun, RuleResult, RunResult
-from unseen.results.rules import Evaluation, SelectBy, recorded_validation
+from unseen.results.rules import recorded_validation
 from unseen.serve.model import trained_method
-from unseen.settings.experiment import METRICS, Experiment, Metric, complete_settings
+from unseen.settings.experiment import METRICS, Experiment, complete_settings
 from unseen.settings.recipes import build_experiment
-from unseen.training.build import Images, build_images, describe_images
+from unseen.training.build import build_images
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
 from unseen.training.display import Display
-from unseen.training.measuring import (
-    Times,
-    Trained,
-    evaluation_record,
-    measure_models,
-    measure_step,
-    rule_result,
-    rules_of,
-    write_files,
-)
-from unseen.training.pictures import draw
-from unseen.training.profile import Answerer, make_profile
-from unseen.training.state import open_feed
+from unseen.training.finish import measure_rules, rule_result, write_files
+from unseen.training.run import describe_images, rules_of
+from unseen.training.session import Session, open_trained
+from unseen.training.validation import evaluate, evaluation_record
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-    from unseen.data.feed import Feed
 
 
 _COUNTER = "num_batches_tracked"
@@ -277,36 +265,6 @@ def merge_runs(
     return folder
 
 
-class _Measure(NamedTuple):
-    """What weights are loaded into and measured by."""
-
-    fabric: "Fabric"
-    method: Method
-    images: Images
-    feed: "Feed"
-    evaluator: Evaluator
-    metric: Metric
-
-    def predict(self, images: Tensor, domain: int | None) -> Tensor:
-        with self.fabric.autocast():
-            return self.method.predict(images, domain)
-
-    def load(self, average: Average) -> None:
-        self.method.load_state_dict(average.tensors(), strict=False)
-
-    def validation(self, step: int) -> Evaluation:
-        """On the source validation images."""
-        roles, by = self.images.roles, SelectBy("source", self.metric)
-        [evaluation] = measure_step(self.evaluator, self.predict, roles, by, step)
-        return evaluation
-
-    def model(self) -> Measurement:
-        """The weights that are loaded."""
-        roles = self.images.roles
-        [found] = measure_models(self.evaluator, self.predict, roles, self.method)
-        return found
-
-
 def _merge(
     fabric: "Fabric",
     experiment: Experiment,
@@ -315,51 +273,47 @@ def _merge(
     choose: Choice,
     display: Display,
 ) -> None:
-    measure = _open(fabric, experiment, parts[0], display)
-    chosen = _greedily(measure, parts, display) if choose == "greedy" else list(parts)
-    merged = _merged(parts, choose, chosen)
     with _new_folder(output) as folder:
+        session = _open(fabric, experiment, parts[0], folder, display)
+        chosen = _greedily(session, parts, display) if choose == "greedy" else list(parts)
+        merged = _merged(parts, choose, chosen)
         folder.create(experiment)
-        write_json(folder.data, describe_images(measure.images))
-        _use_dataset_pass(measure.method, parts[0], folder)
-        results = _write_weights(measure, chosen, folder)
-        measure.method.remarks = (merged.description, *parts[0].result.remarks)
-        steps = parts[0].result.steps
-        times = Times(merged.seconds)
-        trained = Trained(experiment, folder, measure.images, steps, times, merged)
-        pictures = draw(measure.method, measure.feed, measure.images, fabric.autocast)
-        answerer = Answerer(measure.method, measure.feed, fabric.autocast)
-        profile = make_profile(answerer, measure.images)
-        write_files(trained, measure.method, results, pictures, profile)
+        write_json(folder.data, describe_images(session.runs[0].images))
+        method = session.learner.method
+        _use_dataset_pass(method, parts[0], folder)
+        results = _measure_rules(session, chosen, folder)
+        method.remarks = (merged.description, *parts[0].result.remarks)
+        write_files(session, 0, results, {"seconds": merged.seconds}, merged)
 
 
-def _open(fabric: "Fabric", experiment: Experiment, best: Part, display: Display) -> _Measure:
+def _open(
+    fabric: "Fabric", experiment: Experiment, best: Part, folder: RunFolder, display: Display
+) -> Session:
     """With the images of the runs, or their stored features where they trained from those."""
     result = best.result
     weights = best.folder.weights(result.selection)
     method = trained_method(experiment, result.classes, result.training_domains, weights)
-    method = method.to(fabric.device).eval()
     dataset = open_dataset(experiment.data)
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
     if images.prepared.content != result.data:
         raise DataError(
             f"the images have changed since {best.name} was trained; put them back to merge"
         )
-    feed = open_feed(fabric, experiment, images, method, display)
-    evaluator = Evaluator(feed.evaluation, len(result.classes), feed.process, lambda each: each)
-    return _Measure(fabric, method, images, feed, evaluator, experiment.metric)
+    session = open_trained(fabric, experiment, method, images, folder, display)
+    session.steps = result.steps
+    return session
 
 
-def _greedily(measure: _Measure, parts: Sequence[Part], display: Display) -> list[Part]:
+def _greedily(session: Session, parts: Sequence[Part], display: Display) -> list[Part]:
     """The best run, and each next one with which the average is at least as good."""
     first, *others = parts
     average, chosen = Average.of(_weights(first)), [first]
-    best = _score(measure, average)
+    best = _score(session, average)
     for part in others:
         larger = average.with_file(_weights(part))
-        found = _score(measure, larger)
+        found = _score(session, larger)
         verdict = "added" if found >= best else "left out"
-        what = f"{METRICS[measure.metric]} on source validation"
+        what = f"{METRICS[session.shared.metric]} on source validation"
         display.line(f"{verdict} {part.name}: {found:.2%} {what}, before {best:.2%}")
         if found >= best:
             average, best = larger, found
@@ -367,32 +321,35 @@ def _greedily(measure: _Measure, parts: Sequence[Part], display: Display) -> lis
     return chosen
 
 
-def _score(measure: _Measure, average: Average) -> float:
-    measure.load(average)
-    return measure.validation(step=0).score
+def _score(session: Session, average: Average) -> float:
+    _load(session, average)
+    return evaluate(session)[0].score
 
 
-def _write_weights(
-    measure: _Measure, chosen: Sequence[Part], folder: RunFolder
+def _load(session: Session, average: Average) -> None:
+    session.learner.method.load_state_dict(average.tensors(), strict=False)
+
+
+def _measure_rules(
+    session: Session, chosen: Sequence[Part], folder: RunFolder
 ) -> dict[str, RuleResult]:
     """The average under each rule that the runs kept weights for; that of their own rule last, so
     that it is in memory afterwards."""
-    experiment, steps = chosen[0].experiment, chosen[0].result.steps
-    results: dict[str, RuleResult] = {}
-    measured: dict[tuple[int, ...], Measurement] = {}
+    experiment = chosen[0].experiment
     rules = [r for r in rules_of(experiment) if all(r in part.result.rules for part in chosen)]
-    for rule in sorted(rules, key=lambda rule: rule == experiment.selection):
-        measure.load(Average.of(*(part.folder.weights(rule) for part in chosen)))
-        save_weights(folder.weights(rule), measure.method)
-        at = tuple(part.result.under(rule).step for part in chosen)
-        if at not in measured:
-            measured[at] = measure.model()
-        results[rule] = rule_result(steps, measured[at])
+    rules.sort(key=lambda rule: rule == experiment.selection)
+    for rule in rules:
+        _load(session, Average.of(*(part.folder.weights(rule) for part in chosen)))
+        save_weights(folder.weights(rule), session.learner.method)
+    at_steps = {rule: tuple(part.result.under(rule).step for part in chosen) for rule in rules}
+    measured = measure_rules(session, at_steps)
+    session.learner.use(experiment.selection)
+    session.step = session.steps
     log = MetricsLog(folder.metrics, 0)
-    statistics = measure.method.statistics()
-    log.write(evaluation_record(measure.validation(steps), True, statistics))
+    statistics = session.learner.statistics(0)
+    log.write(evaluation_record(evaluate(session)[0], True, statistics))
     log.close()
-    return results
+    return {rule: rule_result(session.steps, measured[rule][0]) for rule in rules}
 
 
 def _use_dataset_pass(method: Method, best: Part, folder: RunFolder) -> None:

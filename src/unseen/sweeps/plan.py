@@ -391,6 +391,7 @@ def _obstacles(
 
 def _obstacle(experiment: Experiment, index: Index, built: dict[tuple[str, int, int], str]) -> str:
     """Builds the method as it would start, but with random weights: nothing is downloaded."""
+    from unseen.training.average import check_averaging
     from unseen.training.build import (
         build_method,
         build_sampler,
@@ -398,7 +399,6 @@ def _obstacle(experiment: Experiment, index: Index, built: dict[tuple[str, int, 
         count_steps,
         looks_at_target,
     )
-    from unseen.training.build_average import check_averaging
 
     looks_at_target(experiment)
     roles = choose_roles(index, experiment.data, experiment.setting)

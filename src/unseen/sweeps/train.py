@@ -89,7 +89,7 @@ def _jobs(planned: Iterable[PlannedRun], together: bool, log: tuple[str, ...]) -
 def _groups(experiments: Sequence[Experiment], together: bool) -> Iterable[Sequence[Experiment]]:
     if not together:
         return [(experiment,) for experiment in experiments]
-    from unseen.training.stacked.groups import stackable_groups
+    from unseen.training.groups import stackable_groups
 
     return stackable_groups(experiments)
 

@@ -1,12 +1,19 @@
-"""SWAD: Domain Generalization by Seeking Flat Minima (Cha et al., NeurIPS 2021), algorithm 1.
+"""Averages of the weights over the steps of a run: `mean`, `ema`, and SWAD.
 
+SWAD: Domain Generalization by Seeking Flat Minima (Cha et al., NeurIPS 2021), algorithm 1.
 Averaged is every step from t_s to t_e, which the validation loss of the weights themselves decides.
 t_s is the first evaluation whose loss none of the next N_s − 1 is below; the loss may then rise to
 1 + r times the mean of these N_s. After N_e evaluations in a row above that, t_e is the last one
-before them. A run that ends first is averaged up to its last evaluation that is not above; without
-a t_s, the last weights count, as in the authors' code.
+before them. A run that ends first is averaged up to its last evaluation that is not above. As long
+as there is no t_s, the mean of the steps since the last evaluation but one counts, as in the
+authors' code.
+
+The average starts with the weights at t_s, as in the paper, and every step weighs the same. The
+authors' code starts with the steps after t_s, and there the steps between two evaluations weigh the
+same together, however many they are.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from unseen import across_devices
-from unseen.settings.experiment import AveragingSettings
+from unseen.errors import SettingsError
+from unseen.methods.base import Method, TwoPhases
+from unseen.networks.layers import BATCH_NORMS
+from unseen.settings.experiment import AveragingSettings, Experiment
+from unseen.training.build import own_tensors
+from unseen.training.checkpoints import for_prediction, part_of
 
 Tensors = Mapping[str, Tensor]
 
@@ -110,26 +122,22 @@ class Average(ABC):
         }
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Inside, the method has the averaged weights; afterwards its own ones, bit for bit."""
+    def applied(self) -> Iterator[None]:
+        """Inside, the method has the averaged weights; afterwards its own ones, bit for bit. On all
+        devices they are those of the first one, which alone saves them: batch norm sees other
+        images on each."""
         if self.model is None:
             yield
             return
         own = {name: tensor.detach().clone() for name, tensor in self.live.items()}
-        self.take_over()
+        for name, value in self.model.values.items():
+            if not isinstance(self.live[name], nn.Parameter):
+                across_devices.as_first(value)
+        _copy(self.model.values, self.live)
         try:
             yield
         finally:
             _copy(own, self.live)
-
-    def take_over(self) -> None:
-        """The method has the averaged weights from now on; on all devices those of the first one,
-        which alone saves them: batch norm sees other images on each."""
-        if self.model is not None:
-            for name, value in self.model.values.items():
-                if not isinstance(self.live[name], nn.Parameter):
-                    across_devices.as_first(value)
-            _copy(self.model.values, self.live)
 
 
 class StepAverage(Average):
@@ -160,12 +168,6 @@ class StepAverage(Average):
         self._mean.restore(part_of(tensors, "mean"), numbers["steps"])
 
 
-def part_of(tensors: Tensors, part: str) -> dict[str, Tensor]:
-    """Tensors of one mean, from all that a checkpoint has."""
-    start = f"{part}."
-    return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
-
-
 @torch.no_grad()
 def _copy(values: Tensors, to: Tensors) -> None:
     lists = (list(to.values()), list(values.values()))
@@ -188,10 +190,13 @@ class ValleyAverage(Average):
         """In the valley: what counts, and what will if the loss comes down again."""
         self._highest: float | None = None
         self._above = 0
+        self._last = RunningMean(live)
+        """Between the last two evaluations."""
 
     @property
     def model(self) -> RunningMean | None:
-        return self._settled if self._settled.count else None
+        found = self._settled if self._settled.count else self._last
+        return found if found.count else None
 
     @property
     def ended(self) -> bool:
@@ -205,6 +210,7 @@ class ValleyAverage(Average):
     def judge(self, loss: float) -> None:
         """At an evaluation: the validation loss of the weights as they are."""
         part, self._steps = self._steps, RunningMean(self.live)
+        self._last = part
         if self._highest is not None:
             self._place(part, loss)
         elif not self._losses or loss < self._losses[0]:
@@ -251,3 +257,54 @@ class ValleyAverage(Average):
         self._highest, self._above = numbers["highest"], numbers["above"]
         for name, mean in self.means().items():
             mean.restore(part_of(tensors, name), numbers["counts"][name])
+
+
+def build_average(experiment: Experiment, method: Method, steps: int) -> Average | None:
+    """None where the weights themselves count."""
+    settings = experiment.averaging
+    if settings.name == "none":
+        return None
+    if settings.name == "swad":
+        return ValleyAverage(averaged_tensors(method), settings)
+    preparing = method.boundary(steps) if isinstance(method, TwoPhases) else 0
+    return average_of_steps(experiment, averaged_tensors(method), steps, preparing)
+
+
+def average_of_steps(
+    experiment: Experiment, live: Tensors, steps: int, preparing: int = 0
+) -> StepAverage:
+    """`preparing` steps make no model yet."""
+    skipped = preparing + experiment.averaging.start * (steps - preparing)
+    return StepAverage(live, experiment.averaging, skipped)
+
+
+def averaged_tensors(method: Method) -> dict[str, Tensor]:
+    """What prediction needs and training changes, each tensor once: parameters that learn, and
+    buffers of numbers with a fraction, such as the statistics of batch norm."""
+    still = {
+        id(buffer)
+        for module in method.train().modules()
+        if isinstance(module, BATCH_NORMS) and not module.training
+        for buffer in module.buffers()
+    }
+    needed = for_prediction(method).keys()
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in own_tensors(method):
+        changes = tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+        if changes and name in needed and tensor.is_floating_point() and id(tensor) not in still:
+            found.setdefault(id(tensor), (name, tensor))
+    return dict(found.values())
+
+
+def check_averaging(experiment: Experiment, steps: int) -> None:
+    """Raise where the average could never begin."""
+    settings = experiment.averaging
+    if settings.name != "swad":
+        return
+    evaluations = math.ceil(steps / experiment.evaluate_every)
+    if evaluations < settings.valley_start:
+        raise SettingsError(
+            f"averaging.name=swad needs averaging.valley_start={settings.valley_start} evaluations "
+            f"before it begins, but {steps} steps have {evaluations}; set evaluate_every="
+            f"{max(1, steps // 20)}, say"
+        )

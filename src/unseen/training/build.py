@@ -1,7 +1,8 @@
 """From settings to the parts of a run: task, method, images and what each of them is for."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import copy
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -183,21 +184,19 @@ def count_steps(experiment: Experiment, sampler: Sampler) -> int:
     return max(1, round(experiment.epochs * sampler.steps_per_epoch))
 
 
-def describe_images(images: Images) -> dict[str, Any]:
-    """What a run was given: content, classes, and how many images of each domain for what."""
-    prepared, roles = images.prepared, images.roles
-    counts = {
-        role: {domain: len(rows) for domain, rows in getattr(roles, role).items()}
-        for role in ("train", "validation", "in_domain", "out_of_domain")
-    }
-    return {
-        "content": prepared.content,
-        "image_size": prepared.size,
-        "classes": list(prepared.index.classes),
-        "training_domains": list(roles.training_domains),
-        "unseen_domains": list(roles.unseen_domains),
-        "left_out": list(prepared.left_out),
-        **counts,
-        "target": len(roles.target_rows),
-        "target_by_domain": {domain: len(rows) for domain, rows in roles.target.items()},
-    }
+def own_tensors(method: Method) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers but for those of the network's frozen part."""
+    frozen = {id(t) for t in _frozen(method.network)}
+    for name, tensor in method.state_dict(keep_vars=True).items():
+        if id(tensor) not in frozen:
+            yield name, tensor
+
+
+def copy_of(network: Network) -> Network:
+    """An independent network but for its frozen part, which it shares: that never changes."""
+    return copy.deepcopy(network, {id(tensor): tensor for tensor in _frozen(network)})
+
+
+def _frozen(network: Network) -> Iterator[Tensor]:
+    for name in network.frozen_stages():
+        yield from network.stage(name).state_dict(keep_vars=True).values()

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,7 +13,9 @@ from torch import Tensor
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
-from unseen.training.average import Average, part_of
+
+if TYPE_CHECKING:
+    from unseen.training.average import Average
 
 
 class Checkpoint(NamedTuple):
@@ -47,6 +49,12 @@ def for_prediction(method: Method) -> dict[str, Tensor]:
         for name, tensor in method.state_dict().items()
         if name.partition(".")[0] not in method.traits.training_only
     }
+
+
+def part_of(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with that of a part, without it."""
+    start = f"{part}."
+    return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -85,7 +93,7 @@ def save_checkpoint(
     method: Method,
     optimizer: torch.optim.Optimizer,
     about: Checkpoint,
-    average: Average | None = None,
+    average: "Average | None" = None,
 ) -> None:
     """Learning rates are not saved: they are a function of the step."""
     tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
@@ -111,7 +119,7 @@ def load_checkpoint(
     path: Path,
     method: Method,
     optimizer: torch.optim.Optimizer,
-    average: Average | None = None,
+    average: "Average | None" = None,
 ) -> Checkpoint | None:
     """Restore all of them in place; None where there is no checkpoint yet."""
     if not path.is_file():

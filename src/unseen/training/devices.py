@@ -5,9 +5,11 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from unseen.errors import SettingsError, UnseenError
@@ -29,19 +31,26 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
             f"{started} processes were started for this run, but devices.number={devices.number}; "
             f"set devices.number={started}"
         )
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # settings say the precision
     strategy = "auto" if devices.number == 1 else "ddp" if started > 1 else "ddp_spawn"
-    fabric = Fabric(
-        accelerator=devices.accelerator,
-        devices=devices.number // nodes,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision="bf16-mixed" if experiment.precision == "bf16" else "32-true",
-    )
+    number = devices.number // nodes
+    fabric = _fabric(experiment, devices.accelerator, number, num_nodes=nodes, strategy=strategy)
     try:
         return fabric.launch(function, *arguments)
     except (ProcessExitedException, ProcessRaisedException) as error:
         raise ProcessLost(error, devices.number) from error
+
+
+def fabric_on(device: torch.device, experiment: Experiment) -> Fabric:
+    """For a model that is there already, on its device and in the precision of its run."""
+    return _fabric(experiment, device.type, [device.index or 0] if device.type == "cuda" else 1)
+
+
+def _fabric(
+    experiment: Experiment, accelerator: str, devices: int | list[int], **options: Any
+) -> Fabric:
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # settings say the precision
+    precision = "bf16-mixed" if experiment.precision == "bf16" else "32-true"
+    return Fabric(accelerator=accelerator, devices=devices, precision=precision, **options)
 
 
 class ProcessLost(UnseenError):
@@ -80,7 +89,16 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
-def keep_freed_memory() -> None:
+def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> Tensor:
+    """The same on every device: the sum or the highest of what each of them has."""
+    if fabric.world_size == 1:
+        return values
+    shared = fabric.all_reduce(values, reduce_op=how)
+    assert isinstance(shared, Tensor)
+    return shared
+
+
+def tune_malloc() -> None:
     """Let glibc keep the large blocks that a step frees, for the next step to use.
 
     By default they go back to the system and are faulted in again, page by page, which costs a

@@ -1,20 +1,25 @@
-"""The training loop: one page, plain functions. Whoever wants another loop copies this page."""
+"""The training loop, for one run and for many: one page, plain functions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from lightning_fabric import Fabric
 
-from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.data.dataset import OpenDatasets
-from unseen.data.styles import style_changes
+from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
-from unseen.settings.experiment import Experiment
-from unseen.training.devices import keep_freed_memory
+from unseen.reports.tracking import Subject, Trackers
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment, complete_settings, identity
+from unseen.training.checkpoints import Checkpoint
+from unseen.training.devices import over_devices, tune_malloc
 from unseen.training.display import Display
+from unseen.training.finish import finish
 from unseen.training.interruptions import (
     Interrupted,
     StopFlag,
@@ -22,115 +27,144 @@ from unseen.training.interruptions import (
     stop_requests,
     weights_diverged,
 )
-from unseen.training.measuring import validate, write_result
-from unseen.training.state import RunState, assemble, over_devices, save
-from unseen.training.tracking import tracked
+from unseen.training.session import Session, open_session
+from unseen.training.validation import validate
 
 
 def train(
     fabric: Fabric,
-    experiment: Experiment,
-    path: Path,
+    members: Sequence[tuple[Experiment, RunFolder]],
     display: Display,
     log: Sequence[str] = (),
     until: int | None = None,
     datasets: OpenDatasets | None = None,
-) -> None:
-    """Train from the newest checkpoint to the end, then measure; everything goes to the folder.
+) -> dict[Path, UnseenError]:
+    """Train to the end, then measure; everything goes to the folders. The errors of runs that
+    diverged come back; the others are not affected.
 
-    `log` names trackers that get the same records; `until` a step to pause at: its checkpoint is
-    written, there is no result yet, and going on gives what a run without a pause gives.
+    A single run begins at its newest checkpoint. `log` names trackers that get the same records;
+    `until` is a step to pause at: its checkpoint is written, there is no result yet, and going on
+    gives what a run without a pause gives.
     """
-    keep_freed_memory()
-    state = assemble(fabric, experiment, path, display, datasets)
+    tune_malloc()
+    session = open_session(fabric, members, display, datasets)
     try:
-        with tracked(state, log):
+        with tracked(session, log):
             with stop_requests() as stop:
-                fit(state, stop, state.steps if until is None else min(until, state.steps))
-            if state.step == state.steps:
-                write_result(state)
-            state.fabric.barrier()  # no process looks for the result before it is there
+                fit(session, stop, session.steps if until is None else min(until, session.steps))
+            if len(session.runs) > 1:
+                for run in session.runs:
+                    run.write_records()
+            if session.step == session.steps and session.active:
+                finish(session)
+            fabric.barrier()  # no process looks for the result before it is there
     finally:
-        if state.log is not None:
-            state.log.close()
+        session.close()
+    return {run.folder.path: run.error for run in session.runs if run.error is not None}
 
 
-def fit(state: RunState, stop: StopFlag, end: int) -> None:
-    """All steps that remain until `end`."""
-    experiment = state.experiment
-    state.module.train()
-    for batch in state.batches(range(state.step, end)):
-        losses = train_step(state, batch)
-        state.step += 1
-        last = state.step == state.steps
-        _watch(state, losses, last)
-        if last or state.step % experiment.evaluate_every == 0:
-            validate(state)
-        signal_number = _agree_to_stop(state, stop)
-        pause = state.step == end or signal_number
-        if pause or state.step % experiment.checkpoint_every == 0:
-            _stop_if_weights_diverged(state)
-            save(state)
-        if signal_number and state.step < end:
-            raise Interrupted(state.folder.path, state.step, signal_number)
+def fit(session: Session, stop: StopFlag, end: int) -> None:
+    """All steps that remain until `end`; a run that diverges goes no further."""
+    shared = session.shared
+    for batch in session.batches(range(session.step, end)):
+        losses = train_step(session, batch)
+        session.step += 1
+        watch(session, losses)
+        if not session.active:
+            return
+        if session.step == session.steps or session.step % shared.evaluate_every == 0:
+            validate(session)
+        signal_number = _agree_to_stop(session, stop)
+        pause = session.step == end or signal_number
+        if pause or session.step % shared.checkpoint_every == 0:
+            _stop_where_weights_diverged(session)
+            if not session.active:
+                return
+            save(session)
+        if signal_number and session.step < end:
+            alone = len(session.runs) == 1
+            raise Interrupted(session.runs[0].folder.path, session.step, signal_number, alone)
 
 
-def train_step(state: RunState, batch: DomainBatch) -> Losses:
+def train_step(session: Session, batch: DomainBatch) -> Losses:
     """One forward, one backward, one update."""
-    progress = Progress(state.step, state.steps)
-    state.set_rates()
-    # Dropout and the like: a function of the step, so that a resume needs no generator's state
-    _seed(state, (state.experiment.seed << 32) + state.step * 1021 + state.process.rank)
-    changes = style_changes(state.experiment.augment, batch, across_devices.gather)
-    with state.method.network.changed_inputs(changes):
-        losses: Losses = state.module(batch, progress)
-    state.fabric.backward(losses["loss"])
-    state.method.edit_gradients(progress)
-    if state.experiment.clip_gradient is not None:
-        parameters = state.method.parameters()
-        torch.nn.utils.clip_grad_norm_(parameters, state.experiment.clip_gradient)
-    state.optimizer.step()
-    state.optimizer.zero_grad()
-    state.method.after_update(progress)
-    if state.average is not None and not state.method.preparing:
-        state.average.after_step(state.step + 1)
-    return losses
+    return session.learner.step(batch, Progress(session.step, session.steps))
 
 
-def _seed(state: RunState, seed: int) -> None:
-    """On a CPU its own generator alone: seeding those of absent GPUs costs as much as a step."""
-    if state.process.device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
-
-
-def _watch(state: RunState, losses: Losses, last: bool) -> None:
+def watch(session: Session, losses: Losses) -> None:
     """Record every so often; on a GPU only then, because looking at a number waits for it."""
-    due = last or state.step % state.experiment.log_every == 0
-    if not due and state.process.device.type != "cpu":
+    due = session.step == session.steps or session.step % session.shared.log_every == 0
+    if not due and session.fabric.device.type != "cpu":
         return
     values = torch.stack([value.detach().float() for value in losses.values()])
-    values = over_devices(state.fabric, values, "sum") / state.process.world_size
-    record = dict(zip(losses, values.tolist(), strict=True))
-    if not math.isfinite(record["loss"]):  # on all devices, so all of them stop
-        raise loss_diverged(state.experiment, state.folder.path, state.step, record)
-    if due and state.log is not None:
-        lr = state.optimizer.param_groups[-1]["lr"]
-        state.log.write({"step": state.step, **record, "lr": lr})
-    if state.fabric.is_global_zero:
-        state.display.step(state.step, record["loss"])
+    values = over_devices(session.fabric, values, "sum") / session.fabric.world_size
+    by_run = values.reshape(len(losses), -1).T.tolist()
+    rates = session.learner.rates() if due else []
+    finite = []
+    for number, run in session.active:
+        record = dict(zip(losses, by_run[number], strict=True))
+        if not math.isfinite(record["loss"]):  # on all devices, so all of them stop
+            run.error = loss_diverged(run.experiment, run.folder.path, session.step, record)
+            continue
+        finite.append(record["loss"])
+        if due and session.writes:
+            run.record({"step": session.step, **record, "lr": rates[number]})
+    if finite and session.writes:
+        session.display.step(session.step * len(session.runs), fmean(finite))
 
 
-def _stop_if_weights_diverged(state: RunState) -> None:
-    finite = [parameter.isfinite().all() for parameter in state.method.parameters()]
-    if not torch.stack(finite).all():
-        raise weights_diverged(state.experiment, state.folder.path, state.step)
+def _stop_where_weights_diverged(session: Session) -> None:
+    finite = session.learner.finite()
+    for number, run in session.active:
+        if not finite[number]:
+            run.error = weights_diverged(run.experiment, run.folder.path, session.step)
 
 
-def _agree_to_stop(state: RunState, stop: StopFlag) -> int:
+def _agree_to_stop(session: Session, stop: StopFlag) -> int:
     """The signal that any process was sent, known to all of them."""
-    if state.process.world_size == 1:
+    if session.fabric.world_size == 1:
         return stop.signal_number
-    flag = torch.tensor(stop.signal_number, device=state.process.device)
-    return int(over_devices(state.fabric, flag, "max"))
+    flag = torch.tensor(stop.signal_number, device=session.fabric.device)
+    return int(over_devices(session.fabric, flag, "max"))
+
+
+def save(session: Session) -> None:
+    """A checkpoint of this very step; runs that train together have none."""
+    run = session.runs[0]
+    if run.log is None:
+        return
+    times = session.times()
+    about = Checkpoint(
+        step=session.step,
+        metrics_size=run.log.sync(),
+        evaluations=[evaluation._asdict() for evaluation in run.evaluations],
+        seconds=times["seconds"],
+        processor_seconds=times["processor_seconds"],
+    )
+    session.learner.save(about)
+
+
+@contextmanager
+def tracked(session: Session, names: Sequence[str]) -> Iterator[None]:
+    """Send what this process records of a single run to trackers, from the beginning; then the
+    result."""
+    run = session.runs[0]
+    if run.log is None or not names:
+        yield
+        return
+    folder, experiment = run.folder, run.experiment
+    subject = Subject(
+        folder.path.name, identity(experiment), complete_settings(experiment), folder.path.parent
+    )
+    trackers = Trackers(names, subject, session.display.line)
+    finished = False
+    try:
+        for record in folder.read_metrics():
+            trackers.record(record)
+        run.log.listener = trackers.record
+        yield
+        if folder.finished:  # not where it pauses
+            trackers.result(folder.read_result())
+            finished = True
+    finally:
+        trackers.close(finished)

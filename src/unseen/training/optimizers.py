@@ -1,11 +1,12 @@
-"""Optimizers and learning-rate schedules, from settings."""
+"""Optimizers and learning-rate schedules, from settings: `torch.optim` for one run, and the same
+updates for many at once, whose parameters have a first axis of runs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unseen.methods.base import Method, ParameterGroup
 from unseen.networks.stages import stage_distances
@@ -86,3 +87,122 @@ def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
     for group in optimizer.param_groups:
         if group["scheduled"]:
             group["lr"] = group["initial_lr"] * factor
+
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+_CHUNK = 2**18
+"""Numbers of a parameter that are updated in one go: all that an update touches stays in cache."""
+
+
+class Rates(NamedTuple):
+    """Of one run, before its schedule: by name of the parameter, and the one that is recorded."""
+
+    lr: dict[str, float]
+    weight_decay: dict[str, float]
+    recorded: float
+    unscheduled: frozenset[str] = frozenset()
+    """Parameters whose rate the schedule leaves alone."""
+
+
+def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
+    """As `build_optimizer` shares out the parameters."""
+    names = {parameter: name for name, parameter in method.named_parameters()}
+    groups = complete_groups(method, settings)
+    lr, decay = {}, {}
+    for group in groups:
+        for parameter in group.params:
+            lr[names[parameter]] = group.lr
+            decay[names[parameter]] = group.weight_decay
+    alone = frozenset(names[p] for group in groups if not group.scheduled for p in group.params)
+    return Rates(lr, decay, groups[-1].lr, alone)
+
+
+class StackedOptimizer:
+    """Updates parameters `[runs, ...]` in place."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        rates: Sequence[Rates],
+        settings: Sequence[OptimizerSettings],
+    ) -> None:
+        """`settings` agree in the kind of optimizer and in nesterov, `rates` in what is
+        scheduled."""
+        self._parameters = parameters
+        self._unscheduled = rates[0].unscheduled
+        self._settings = settings[0]
+        self._update: Callable[..., None] = {"sgd": _sgd}.get(settings[0].name, _adam)
+
+        def per_run(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float64)
+
+        self._lr = {name: per_run([run.lr[name] for run in rates]) for name in parameters}
+        self._decay = {
+            name: per_run([run.weight_decay[name] for run in rates]) for name in parameters
+        }
+        self._momentum = per_run([each.momentum for each in settings])
+        number = 1 if self._settings.name == "sgd" else 2
+        self._memory = {
+            name: [torch.zeros_like(parameter) for _ in range(number)]
+            for name, parameter in parameters.items()
+        }
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, gradients: Mapping[str, Tensor], factors: Tensor) -> None:
+        """`factors` `[runs]`: those of the runs' schedules. Gradients may be overwritten."""
+        self._steps += 1
+        for name, parameter in self._parameters.items():
+            lr = self._lr[name] * (1.0 if name in self._unscheduled else factors)
+            decay = self._decay[name]
+            numbers = [lr, decay, 1 - lr * decay, self._momentum]
+            spread = [_spread(each, parameter) for each in numbers]
+            tensors = [parameter, gradients[name], *self._memory[name]]
+            for part in _parts(parameter):
+                own = [tensor[part] for tensor in (*tensors, *spread)]
+                self._update(own, self._settings, self._steps, bool(decay.any()))
+
+
+def clip(gradients: Mapping[str, Tensor], largest: Tensor) -> None:
+    """As `clip_grad_norm_`, in place: no run's gradient is longer than its own `largest`."""
+    norms = [gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]
+    total = torch.stack(norms, dim=1).norm(dim=1)
+    factors = (largest.to(total) / (total + 1e-6)).clamp(max=1.0)  # as torch has it
+    for gradient in gradients.values():
+        gradient.mul_(_spread(factors, gradient))
+
+
+def _adam(own: list[Tensor], settings: OptimizerSettings, step: int, decays: bool) -> None:
+    parameter, gradient, mean, square, lr, decay, kept, _ = own
+    if decays and settings.name == "adamw":
+        parameter.mul_(kept)
+    elif decays:
+        gradient = gradient.addcmul(parameter, decay)
+    first, second = BETAS
+    mean.lerp_(gradient, 1 - first)
+    square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    size = square.sqrt().mul_((1 - second**step) ** -0.5).add_(EPSILON)
+    parameter.addcmul_(torch.div(mean, size, out=size), lr, value=-1 / (1 - first**step))
+
+
+def _sgd(own: list[Tensor], settings: OptimizerSettings, step: int, decays: bool) -> None:
+    parameter, gradient, velocity, lr, decay, _, momentum = own
+    if decays:
+        gradient = gradient.addcmul(parameter, decay)
+    velocity.mul_(momentum).add_(gradient)
+    moved = gradient.addcmul(velocity, momentum) if settings.nesterov else velocity
+    parameter.addcmul_(moved, lr, value=-1)
+
+
+def _spread(values: Tensor, like: Tensor) -> Tensor:
+    """`[runs]` in a shape that multiplies `[runs, ...]`; rounded first, not all devices know
+    double precision."""
+    return values.to(like.dtype).to(like.device).view(-1, *[1] * (like.ndim - 1))
+
+
+def _parts(parameter: Tensor) -> list[slice]:
+    """Neighbouring runs, few enough to stay in cache."""
+    runs = len(parameter)
+    each = max(1, _CHUNK * runs // max(1, parameter.numel()))
+    return [slice(start, start + each) for start in range(0, runs, each)]

@@ -32,7 +32,8 @@ def draw(
     images: Images,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> dict[str, np.ndarray]:
-    """What pictures.npz holds, for the weights that the method has now."""
+    """What pictures.npz holds, for the weights that the method has now; it is in evaluation
+    mode."""
 
     def predict(batch: Tensor) -> Tensor:
         with autocast():
@@ -41,15 +42,8 @@ def draw(
     roles = images.roles
     domains = tuple(dict.fromkeys((*roles.training_domains, *roles.unseen_domains)))
     model = _Model(predict, method.network, feed)
-    training = method.training
-    if training:
-        method.eval()
-    try:
-        arrays = {"domains": np.array(domains), **_mistakes(model, images, domains)}
-        return arrays | _features(model, images, domains)
-    finally:
-        if training:
-            method.train()
+    arrays = {"domains": np.array(domains), **_mistakes(model, images, domains)}
+    return arrays | _features(model, images, domains)
 
 
 class _Model(NamedTuple):

@@ -1,9 +1,9 @@
 """One pass over validation images at the end of a run: what forecasts compare new images with."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,50 +72,29 @@ DESCRIBED = 200
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
-class Answerer(NamedTuple):
-    """A method, and where it gets its images from."""
-
-    method: Method
-    feed: Feed
-    autocast: Autocast = nullcontext
-
-    @torch.no_grad()
-    def observe(self, rows: np.ndarray, described: np.ndarray) -> ModelOutputs:
-        """Scores of some images, and features of others."""
-        was_training = self.method.training
-        if was_training:
-            self.method.eval()
-        try:
-            scores, apart = self._answers(rows)
-            batches = self.feed.images(described)
-            return ModelOutputs(scores, apart, None, pooled_features(self.method.network, batches))
-        finally:
-            if was_training:
-                self.method.train()
-
-    def _answers(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Scores, and how far the domains' opinions lie apart."""
-        if not isinstance(self.method, DomainAware):
-            return np.concatenate([scores for (scores,) in self._over(rows, self._scores)]), None
-        parts = list(self._over(rows, self._scores_and_opinions))
-        scores, opinions = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return scores, disagreement(opinions).astype(np.float32)
-
-    def _scores(self, images: Tensor) -> tuple[Tensor, ...]:
-        return (self.method.predict(images),)
-
-    def _scores_and_opinions(self, images: Tensor) -> tuple[Tensor, ...]:
-        assert isinstance(self.method, DomainAware)
-        scores, opinions = self.method.scores_and_opinions(images)
-        return scores, opinions.transpose(0, 1).float().softmax(dim=2)
-
-    def _over(
-        self, rows: np.ndarray, compute: Callable[[Tensor], tuple[Tensor, ...]]
-    ) -> Iterator[tuple[np.ndarray, ...]]:
-        for images in self.feed.images(rows):
-            with self.autocast():
-                found = compute(images)
-            yield tuple(each.float().cpu().numpy() for each in found)
+@torch.no_grad()
+def observe(
+    method: Method,
+    feed: Feed,
+    rows: np.ndarray,
+    described: np.ndarray,
+    autocast: Autocast = nullcontext,
+) -> ModelOutputs:
+    """What a method in evaluation mode makes of images: scores of some, and how far the domains'
+    opinions lie apart; features of others."""
+    aware = method if isinstance(method, DomainAware) else None
+    scores, opinions = [], []
+    for images in feed.images(rows):
+        with autocast():
+            if aware is None:
+                found = method.predict(images)
+            else:
+                found, apart = aware.scores_and_opinions(images)
+                opinions.append(apart.transpose(0, 1).float().softmax(dim=2).cpu().numpy())
+        scores.append(found.float().cpu().numpy())
+    divergence = disagreement(np.concatenate(opinions)).astype(np.float32) if aware else None
+    features = pooled_features(method.network, feed.images(described))
+    return ModelOutputs(np.concatenate(scores), divergence, None, features)
 
 
 def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
@@ -129,8 +108,10 @@ def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray |
     return values if np.isfinite(values).all() else None
 
 
-def make_profile(answerer: Answerer, images: Images) -> Profile:
-    """For the weights that the method has now; of validation images only."""
+def make_profile(
+    method: Method, feed: Feed, images: Images, autocast: Autocast = nullcontext
+) -> Profile:
+    """For the weights that the method has now, in evaluation mode; of validation images only."""
     index = images.prepared.index
     chosen = {name: evenly(rows, ANSWERED) for name, rows in images.roles.validation.items()}
     rows = np.concatenate(list(chosen.values()))
@@ -140,7 +121,7 @@ def make_profile(answerer: Answerer, images: Images) -> Profile:
     described = np.concatenate(
         [evenly(np.flatnonzero(places == number), DESCRIBED) for number in range(len(chosen))]
     )
-    found = answerer.observe(rows, rows[described])
+    found = observe(method, feed, rows, rows[described], autocast)
     return Profile(
         classes=tuple(index.classes),
         domains=tuple(chosen),

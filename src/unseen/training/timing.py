@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import torch
 from lightning_fabric import Fabric
-from rich.console import Console
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
 from unseen.methods.base import DomainAware, Progress
+from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.training.build import build_method, trains_from_features
-from unseen.training.devices import keep_freed_memory, launch
-from unseen.training.display import Display
+from unseen.training.devices import launch, tune_malloc
+from unseen.training.display import SilentDisplay
 from unseen.training.loop import train_step
-from unseen.training.measuring import validate
 from unseen.training.optimizers import build_optimizer
-from unseen.training.state import RunState, assemble
+from unseen.training.session import Session, open_session
+from unseen.training.validation import validate
 
 _NOISE = 2
 """Images of each domain."""
@@ -128,33 +128,32 @@ def _kind(gpu: bool) -> str:
 
 
 def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> RunTimes:
-    keep_freed_memory()
+    tune_malloc()
     started = time.monotonic()
-    state = assemble(fabric, experiment, path, Display(Console(quiet=True), 1, ""))
+    session = open_session(fabric, [(experiment, RunFolder(path))], SilentDisplay())
     try:
         setup = time.monotonic() - started
-        step = _time_steps(state)
+        step = _time_steps(session)
         started = time.monotonic()
-        validate(state)
+        validate(session)
         validation = time.monotonic() - started
     finally:
-        if state.log is not None:
-            state.log.close()
-    views = _images_in_views(state.images.roles, isinstance(state.method, DomainAware))
-    validated = sum(map(len, state.images.roles.validation.values()))
+        session.close()
+    roles = session.runs[0].images.roles
+    views = _images_in_views(roles, isinstance(session.learner.method, DomainAware))
+    validated = sum(map(len, roles.validation.values()))
     return RunTimes(setup, step, validation, 2 * validation * views / validated)
 
 
-def _time_steps(state: RunState) -> float:
+def _time_steps(session: Session) -> float:
     """The mean over some steps, after one that warms up; a short run has its own number of them."""
-    steps = min(_WARM_UP + _STEPS, state.steps)
+    steps = min(_WARM_UP + _STEPS, session.steps)
     started = time.monotonic()
-    state.module.train()
-    for batch in state.batches(range(steps)):
-        losses = train_step(state, batch)
+    for batch in session.batches(range(steps)):
+        losses = train_step(session, batch)
         losses["loss"].item()  # on a GPU: wait for it
-        state.step += 1
-        if state.step == _WARM_UP and steps > _WARM_UP:
+        session.step += 1
+        if session.step == _WARM_UP and steps > _WARM_UP:
             started = time.monotonic()
     return (time.monotonic() - started) / max(1, steps - _WARM_UP)
 

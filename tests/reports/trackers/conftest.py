@@ -15,7 +15,8 @@ from unseen.settings.recipes import load_experiment
 from unseen.training import loop
 from unseen.training.display import Display
 from unseen.training.execute import execute
-from unseen.training.state import RunState, save
+from unseen.training.loop import save
+from unseen.training.session import Session
 
 Series = dict[str, dict[int, float]]
 """Values by name and step."""
@@ -63,10 +64,10 @@ def run_with(experiment: Experiment) -> Callable[..., RunFolder]:
 def crash_once(run_with: Callable[..., RunFolder]) -> Callable[..., None]:
     """A run that dies after step 4, two steps after its last checkpoint."""
 
-    def crash(state: RunState) -> None:
-        if state.step == CRASH_AT:
+    def crash(session: Session) -> None:
+        if session.step == CRASH_AT:
             raise Crash
-        save(state)
+        save(session)
 
     def run(runs: Path, names: Sequence[str]) -> None:
         with pytest.MonkeyPatch.context() as patch:

@@ -31,7 +31,7 @@ from unseen.results.result import Measured, RuleResult, Views
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.sweeps.compare import compare
-from unseen.training.tracking import tracked
+from unseen.training.loop import tracked
 
 CALLS = ("start", "numbers", "table", "figure", "close")
 TINY_WORDS = {"steps": 2, "images_per_domain": 2, "network.image_size": 16}
@@ -130,15 +130,15 @@ def test_only_the_process_that_writes_has_trackers(
 ) -> None:
     """A process that has the run's log tells trackers of it; another one does not."""
     folder = run_with(tmp_path, [])
-    state: Any = SimpleNamespace(
-        log=None, folder=folder, experiment=experiment, display=SimpleNamespace(line=pytest.fail)
-    )
-    with tracked(state, ["mlflow"]):
-        assert not listeners["mlflow"].heard
-    state.log = SimpleNamespace(listener=None)
-    with tracked(state, ["mlflow"]):
-        assert state.log.listener is not None
-    assert listeners["mlflow"].calls[0] == "start"
+    run = SimpleNamespace(log=None, folder=folder, experiment=experiment)
+    session: Any = SimpleNamespace(runs=[run], display=SimpleNamespace(line=pytest.fail))
+    with tracked(session, ["mlflow"]):
+        assert listeners["mlflow"].heard == []
+    assert listeners["mlflow"].heard == []
+    run.log = SimpleNamespace(listener=None)
+    with tracked(session, ["mlflow"]):
+        assert run.log.listener is not None
+    assert listeners["mlflow"].heard[0][0] == "start"
 
 
 def test_a_comparison_sends_its_runs_and_its_tables(

@@ -172,7 +172,7 @@ def test_the_choice_never_looks_at_the_unseen_domain(
 
     runs = [trained(seed=seed) for seed in (0, 1)]
     monkeypatch.setattr(Feed, "evaluation", watched)
-    monkeypatch.setattr("unseen.sweeps.merge._write_weights", chosen)
+    monkeypatch.setattr("unseen.sweeps.merge._measure_rules", chosen)
     with pytest.raises(UnseenError, match="the choice is made"):
         merged(runs, tmp_path / "model", "greedy")
     index = open_dataset(unseen.load_run(runs[0].path).experiment.data).index()

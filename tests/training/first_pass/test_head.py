@@ -15,11 +15,11 @@ from unseen.networks.stages import classifier_inputs, linear_classifier, set_cla
 from unseen.results.folder import RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment, NetworkSettings, identity
-from unseen.training import head
+from unseen.training import first_pass
 from unseen.training.build import build_method
 from unseen.training.display import SilentDisplay
-from unseen.training.head import Examples
-from unseen.training.stacked.train import train_together
+from unseen.training.execute import train_together
+from unseen.training.first_pass import Examples
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -39,7 +39,7 @@ def examples(features: list[list[float]], labels: list[int], counts: list[float]
 def test_two_points_by_hand() -> None:
     """x = ±1 in two classes: by symmetry scores are ±w x, and -2 σ(-2w) + 2 · penalty · w = 0."""
     own = examples([[1.0], [-1.0]], [0, 1], [0.5, 0.5])
-    found = head.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
+    found = first_pass.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
     w = found[0, 0].item()
     assert found[0, 1].item() == pytest.approx(-w, abs=1e-5)
     assert torch.sigmoid(torch.tensor(-2 * w)).item() == pytest.approx(0.1 * w, abs=1e-5)
@@ -49,7 +49,7 @@ def test_domains_weigh_the_same() -> None:
     """Nothing but a bias to learn: class 1 has a third of one domain and all of the other one,
     which has a single image; the chances that fit are the means over domains."""
     own = examples([[0.0]] * 4, [0, 0, 1, 1], [1 / 6, 1 / 6, 1 / 6, 1 / 2])
-    found = head.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
+    found = first_pass.fit(own, 0.1, torch.zeros(2, 2, dtype=torch.float64))
     assert found[-1].softmax(dim=0).tolist() == pytest.approx([1 / 3, 2 / 3], abs=1e-5)
 
 
@@ -57,8 +57,8 @@ def test_validation_chooses_the_penalty() -> None:
     training = examples([[1.0], [-1.0]], [0, 1], [0.5, 0.5])
     agreeing = examples([[1.0]], [0], [1.0])
     contrary = examples([[1.0]], [1], [1.0])
-    assert head.choose_penalty(training, agreeing, 2)[1] == min(head.PENALTIES)
-    assert head.choose_penalty(training, contrary, 2)[1] == max(head.PENALTIES)
+    assert first_pass.choose_penalty(training, agreeing, 2)[1] == min(first_pass.PENALTIES)
+    assert first_pass.choose_penalty(training, contrary, 2)[1] == max(first_pass.PENALTIES)
 
 
 def test_the_layer_is_found_and_set() -> None:
@@ -115,7 +115,7 @@ def test_a_resume_takes_the_head_that_there_is(
     folder = run_tiny(experiment, tmp_path / "run")
     before = folder.weights("last").read_bytes()
     folder.result.unlink()
-    monkeypatch.setattr(head, "fit_head", None)  # would fail if it were called
+    monkeypatch.setattr(first_pass, "fit_head", None)  # would fail if it were called
     assert run_tiny(experiment, tmp_path / "run").weights("last").read_bytes() == before
 
 
@@ -123,7 +123,7 @@ def test_the_unseen_domain_is_not_looked_at(
     tiny: Build, run_tiny: RunTiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
-    original = head._examples
+    original = first_pass._examples
 
     def watched(network: Any, stored: Any, rows_of: Any, by_class: bool) -> Any:
         looked_at.extend(
@@ -133,7 +133,7 @@ def test_the_unseen_domain_is_not_looked_at(
         )
         return original(network, stored, rows_of, by_class)
 
-    monkeypatch.setattr(head, "_examples", watched)
+    monkeypatch.setattr(first_pass, "_examples", watched)
     run_tiny(tiny(head_first=True, steps=1), tmp_path / "run")
     assert set(looked_at) == {"blended", "coloured", "plain"}
 

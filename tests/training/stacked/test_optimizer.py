@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from unseen.settings.experiment import OptimizerSettings
-from unseen.training.stacked import optimizer as stacked_optimizer
-from unseen.training.stacked.optimizer import Rates, StackedOptimizer, clip
+from unseen.training import optimizers
+from unseen.training.optimizers import Rates, StackedOptimizer, clip
 
 RUNS = 5
 SHAPES = {"weight": (4, 3), "bias": (4,)}
@@ -36,7 +36,7 @@ def torch_optimizer(settings: OptimizerSettings, groups: list[dict[str, Any]]) -
 def test_every_step_is_that_of_torch(
     common: dict[str, Any], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacked_optimizer, "_CHUNK", chunk)  # 24 numbers: two runs at a time
+    monkeypatch.setattr(optimizers, "_CHUNK", chunk)  # 24 numbers: two runs at a time
     random = torch.Generator().manual_seed(0)
     start = {name: torch.randn(RUNS, *shape, generator=random) for name, shape in SHAPES.items()}
     stacked = {name: values.clone() for name, values in start.items()}

@@ -20,9 +20,9 @@ from unseen.training.build import (
     build_sampler,
     build_task,
     count_steps,
+    own_tensors,
     trains_from_features,
 )
-from unseen.training.stacked.method import own_tensors
 
 LARGEST = 256
 """Runs in a stack."""

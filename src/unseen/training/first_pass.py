@@ -1,8 +1,9 @@
-"""`head_first`: the new classifier is fitted on the features that the network starts with, before
-anything else moves.
+"""What a run computes once, before its first step: a method's pass over all images, and with
+`head_first` the classifier, fitted on the features that the network starts with.
 
-Multinomial logistic regression with an L2 penalty, all domains weighing the same, and with
-`sampling=class_balanced` all classes of a domain, too (1/(D·K_d·n_dk) in the place of 1/(D·n_d)):
+The fit is a multinomial logistic regression with an L2 penalty, all domains weighing the same, and
+with `sampling=class_balanced` all classes of a domain, too (1/(D·K_d·n_dk) in the place of
+1/(D·n_d)):
 
     min over W, b of  Σ_d 1/(D·n_d) Σ_i −log softmax(W x_i + b)[y_i]  +  penalty/2 · |W|²
 
@@ -29,11 +30,10 @@ from unseen.methods.base import DatasetPassMethod, Method, TrainingImages
 from unseen.networks.stages import Network, classifier_inputs
 from unseen.results.folder import RunFolder
 from unseen.results.statistics import evenly
-from unseen.settings.experiment import Experiment
-from unseen.training.build import Images
 from unseen.training.checkpoints import load_tensors, save_tensors
 from unseen.training.display import Display
 from unseen.training.features import complete, plain_version
+from unseen.training.run import Run
 
 
 def run_dataset_pass(
@@ -95,35 +95,25 @@ class Examples(NamedTuple):
     counts: Tensor
 
 
-class Start(NamedTuple):
-    """What a run has before its first step."""
-
-    experiment: Experiment
-    network: Network
-    """As it starts, whole: no method has changed it."""
-    images: Images
-    feed: Feed
-
-
 def first_head(
-    fabric: Fabric, folder: RunFolder, start: Start, display: Display
+    fabric: Fabric, run: Run, network: Network, feed: Feed, display: Display
 ) -> dict[str, Tensor]:
-    """Fitted once in the life of a run, in the first process; all of them use what it found."""
-    if not folder.head.is_file():
+    """Fitted once in the life of a run, in the first process; all of them use what it found. The
+    network is the one that the run starts with, whole: no method has changed it."""
+    if not run.folder.head.is_file():
         if fabric.is_global_zero:
-            save_tensors(folder.head, fit_head(start, display))
+            save_tensors(run.folder.head, fit_head(run, network, feed, display))
         fabric.barrier()
-    return load_tensors(folder.head)
+    return load_tensors(run.folder.head)
 
 
-def fit_head(start: Start, display: Display) -> dict[str, Tensor]:
+def fit_head(run: Run, network: Network, feed: Feed, display: Display) -> dict[str, Tensor]:
     """`weight` and `bias` of the classifier, and the `penalty` that was chosen."""
-    stored = _features(start, display)
-    roles = start.images.roles
-    by_class = start.experiment.sampling == "class_balanced"
+    stored = _features(run, network, feed, display)
+    roles = run.images.roles
+    by_class = run.experiment.sampling == "class_balanced"
     training, validation = (
-        _examples(start.network, stored, rows_of, by_class)
-        for rows_of in (roles.train, roles.validation)
+        _examples(network, stored, rows_of, by_class) for rows_of in (roles.train, roles.validation)
     )
     scale = training.features.square().mean().sqrt().clamp_min(1e-12)
     n_classes = len(stored.index.classes)
@@ -136,21 +126,20 @@ def fit_head(start: Start, display: Display) -> dict[str, Tensor]:
     return {"weight": weight, "bias": weights[-1].float(), "penalty": torch.tensor(penalty)}
 
 
-def _features(start: Start, display: Display) -> StoredFeatures:
+def _features(run: Run, network: Network, feed: Feed, display: Display) -> StoredFeatures:
     """At the last stage, of all images: a file that runs with other unseen domains share."""
-    network = start.network
     frozen = copy.deepcopy(network)
     frozen.freeze(frozen.head)
 
     def images(rows: np.ndarray) -> Iterator[Tensor]:
-        for batch in start.feed.images(rows):
+        for batch in feed.images(rows):
             at_boundary = network.holds_features(batch)
             yield frozen.run(
                 batch, network.frozen_until if at_boundary else None, until=frozen.head
             )
 
-    prepared = start.images.prepared
-    version = plain_version(prepared, frozen, start.experiment.network, images)
+    prepared = run.images.prepared
+    version = plain_version(prepared, frozen, run.experiment.network, images)
     (values,) = complete([version], display)
     return StoredFeatures(prepared.index, values)
 

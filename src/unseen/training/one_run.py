@@ -1,0 +1,122 @@
+"""The learner of a single run: Fabric for devices and precision, `torch.optim`, clipping, and the
+average of the weights."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from unseen import across_devices
+from unseen.atomic import link_file
+from unseen.data.batch import DomainBatch
+from unseen.data.styles import style_changes
+from unseen.methods.base import Losses, Method, Progress
+from unseen.training.average import Average, build_average
+from unseen.training.checkpoints import (
+    Checkpoint,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
+from unseen.training.run import Run
+
+
+class OneRun:
+    """Trains one method as it is. One that is trained already is never started."""
+
+    optimizer: torch.optim.Optimizer
+    average: Average | None = None
+
+    def __init__(self, fabric: Fabric, run: Run, method: Method) -> None:
+        self.fabric, self.run, self.method = fabric, run, method
+        self.module: nn.Module = method
+        """The method as Fabric wraps it: what training calls, so that gradients are shared."""
+
+    def start(self, steps: int) -> Checkpoint | None:
+        """Makes everything ready for a step; the checkpoint it goes on from, if there is one."""
+        experiment = self.run.experiment
+        optimizer = build_optimizer(self.method, experiment.optimizer)
+        self.average = build_average(experiment, self.method, steps)
+        file = self.run.folder.checkpoint
+        checkpoint = load_checkpoint(file, self.method, optimizer, self.average)
+        self.module, self.optimizer = self.fabric.setup(self.method, optimizer)
+        self.module.train()
+        return checkpoint
+
+    def save(self, about: Checkpoint) -> None:
+        """Writes a checkpoint."""
+        file = self.run.folder.checkpoint
+        save_checkpoint(file, self.method, self.optimizer, about, self.average)
+
+    def step(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """One forward, one backward, one update; the losses are numbers."""
+        experiment, epoch = self.run.experiment, self.run.sampler.steps_per_epoch
+        set_rates(self.optimizer, schedule_factor(experiment.schedule, *progress, epoch))
+        # Dropout and the like: a function of the step, so that a resume needs no generator's state
+        self._seed((experiment.seed << 32) + progress.step * 1021 + self.fabric.global_rank)
+        changes = style_changes(experiment.augment, batch, across_devices.gather)
+        with self.method.network.changed_inputs(changes):
+            losses: Losses = self.module(batch, progress)
+        self.fabric.backward(losses["loss"])
+        self.method.edit_gradients(progress)
+        if experiment.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.method.parameters(), experiment.clip_gradient)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.method.after_update(progress)
+        if self.average is not None and not self.method.preparing:
+            self.average.after_step(progress.step + 1)
+        return losses
+
+    def _seed(self, seed: int) -> None:
+        """On a CPU its own generator alone: seeding those of absent GPUs costs as much as a
+        step."""
+        if self.fabric.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+
+    def rates(self) -> list[float]:
+        """The learning rate that is recorded, at the last step."""
+        return [self.optimizer.param_groups[-1]["lr"]]
+
+    def finite(self) -> list[bool]:
+        """Whether all weights are numbers."""
+        finite = [parameter.isfinite().all() for parameter in self.method.parameters()]
+        return [bool(torch.stack(finite).all())]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the method has the averaged weights, if there are any."""
+        return nullcontext() if self.average is None else self.average.applied()
+
+    def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor:
+        """Scores of images, `[images, classes]`."""
+        return self.method.predict(images, domain)
+
+    def method_of(self, run: int) -> Method:
+        """The method with the weights that it has now."""
+        return self.method
+
+    def statistics(self, run: int) -> dict[str, Any]:
+        """What the method has to say at an evaluation."""
+        return self.method.statistics()
+
+    def keep(self, preferred: Mapping[str, Sequence[int]]) -> None:
+        """Writes the weights for all rules that prefer them."""
+        files = [self.run.folder.weights(rule) for rule, runs in preferred.items() if runs]
+        if files:
+            save_weights(files[0], self.method)
+        for file in files[1:]:
+            link_file(files[0], file)
+
+    def use(self, rule: str) -> None:
+        """The method gets the weights that a rule preferred."""
+        load_weights(self.run.folder.weights(rule), self.method)
+
+    def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
+        """They were written when they were preferred."""

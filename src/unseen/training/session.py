@@ -1,0 +1,346 @@
+"""A session: one run or many that train together, opened in one way.
+
+Training drives it (loop.py); merging, evaluating and timing open one and stop before the loop.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from unseen.data.augment import PixelScale
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.dataset import OpenDatasets
+from unseen.data.features import StoredFeatures
+from unseen.data.feed import Feed, Process
+from unseen.data.prepare import PreparedImages, prepare
+from unseen.data.roles import Roles, choose_roles
+from unseen.errors import UnseenError
+from unseen.methods.base import Losses, Method, Progress
+from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
+from unseen.results.folder import MetricsLog, RunFolder
+from unseen.results.measure import Evaluator, Predict
+from unseen.results.rules import Evaluation
+from unseen.settings.experiment import Experiment
+from unseen.training.average import Average
+from unseen.training.build import (
+    Images,
+    build_method_on,
+    build_task,
+    copy_of,
+    count_steps,
+    trains_from_features,
+)
+from unseen.training.checkpoints import Checkpoint, save_tensors
+from unseen.training.devices import over_devices
+from unseen.training.display import Display, SilentDisplay
+from unseen.training.features import features_key, plain_version, stored_features
+from unseen.training.first_pass import first_head, run_dataset_pass
+from unseen.training.many_runs import ManyRuns
+from unseen.training.one_run import OneRun
+from unseen.training.run import Run, remember_images
+from unseen.training.streams import in_streams, stacked_batches, streams_of
+
+
+class Learner(Protocol):
+    """What learns, for one run or for many: all that knows an optimizer.
+
+    Runs are numbered as in the session; losses, rates and scores have one entry for each.
+    """
+
+    method: Method
+    """That of the run, or one that computes for all of them."""
+
+    @property
+    def average(self) -> Average | None: ...
+
+    def start(self, steps: int) -> Checkpoint | None: ...
+    def save(self, about: Checkpoint) -> None: ...
+
+    def step(self, batch: DomainBatch, progress: Progress) -> Losses: ...
+    def rates(self) -> Sequence[float]: ...
+    def finite(self) -> Sequence[bool]: ...
+
+    def averaged(self) -> AbstractContextManager[None]: ...
+    def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor: ...
+    def method_of(self, run: int) -> Method: ...
+    def statistics(self, run: int) -> dict[str, Any]: ...
+
+    def keep(self, preferred: Mapping[str, Sequence[int]]) -> None: ...
+    def use(self, rule: str) -> None: ...
+    def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None: ...
+
+
+class Cohort(NamedTuple):
+    """Runs that are measured on the same images, and what measures them."""
+
+    numbers: list[int]
+    roles: Roles
+    evaluator: Evaluator
+    predict: Predict
+
+
+@dataclass
+class Session:
+    """Everything in place for one or many runs."""
+
+    fabric: Fabric
+    display: Display
+    runs: list[Run]
+    feed: Feed
+    learner: Learner
+    steps: int = 0
+    step: int = 0
+    """Steps that are done."""
+    seconds_before: float = 0.0
+    processor_seconds_before: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    processor_started: float = field(default_factory=time.process_time)
+
+    @property
+    def shared(self) -> Experiment:
+        """For settings in which the runs do not differ."""
+        return self.runs[0].experiment
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files: the first one alone does."""
+        return self.fabric.is_global_zero
+
+    @property
+    def active(self) -> list[tuple[int, Run]]:
+        """The runs that have not diverged, with their numbers."""
+        return [(number, run) for number, run in enumerate(self.runs) if run.error is None]
+
+    def batches(self, steps: range) -> Iterator[DomainBatch]:
+        """This process's share of the augmented batches of some steps."""
+        if len(self.runs) == 1:
+            experiment = self.shared
+            sampler = self.runs[0].sampler
+            return self.feed.training(sampler, experiment.augment, experiment.seed, steps)
+        assert isinstance(self.feed.source, StoredFeatures)
+        device = self.feed.process.device
+        return stacked_batches(self.feed.source, streams_of(self.runs), steps, device)
+
+    def times(self) -> dict[str, float]:
+        """The share of a run in the time by the clock, and in that of processors, which counts for
+        this process alone, however busy the machine is."""
+        seconds = time.monotonic() - self.started
+        processor_seconds = time.process_time() - self.processor_started
+        return {
+            "seconds": self.seconds_before + seconds / len(self.runs),
+            "processor_seconds": self.processor_seconds_before + processor_seconds / len(self.runs),
+        }
+
+    def cohorts(self) -> Iterator[Cohort]:
+        """The active runs by the images that they are measured on; counts are those of all
+        devices."""
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for number, run in self.active:
+            roles = run.images.roles
+            members.setdefault((roles.training_domains, roles.unseen_domains), []).append(number)
+        n_classes = len(self.runs[0].task.classes)
+        for numbers in members.values():
+            evaluator = Evaluator(
+                self.feed.evaluation, n_classes, self.feed.process, self._add_up, len(numbers)
+            )
+            predict = partial(self._predict, numbers)
+            yield Cohort(numbers, self.runs[numbers[0]].images.roles, evaluator, predict)
+
+    def _add_up(self, counts: Tensor) -> Tensor:
+        return over_devices(self.fabric, counts, "sum")
+
+    def _predict(self, numbers: list[int], images: Tensor, domain: int | None) -> Tensor:
+        with self.fabric.autocast():
+            return self.learner.predict(numbers, images, domain)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Inside, the method is in evaluation mode."""
+        training = self.learner.method.training
+        self.learner.method.eval()
+        try:
+            yield
+        finally:
+            self.learner.method.train(training)
+
+    def close(self) -> None:
+        """Closes the log, if there is one."""
+        for run in self.runs:
+            if run.log is not None:
+                run.log.close()
+
+
+def open_session(
+    fabric: Fabric,
+    members: Sequence[tuple[Experiment, RunFolder]],
+    display: Display,
+    datasets: OpenDatasets | None = None,
+) -> Session:
+    """Everything in place before the first step, or, for a single run, at that of its newest
+    checkpoint. Several runs have to fit together (groups.py)."""
+    first = members[0][0]
+    dataset = (datasets or OpenDatasets()).open(first.data)
+    index = dataset.index()
+    tasks = [build_task(index, experiment) for experiment, _ in members]
+    classes = tasks[0].classes
+    beginning = _Beginning([experiment for experiment, _ in members], len(classes))
+    beginning.method(first, tasks[0])  # one that refuses its settings does so at once
+    network = beginning.network(first.seed)
+    prepared = prepare(dataset, network.image_size, display.preparing)
+    beginning.check_shared(prepared, first)
+    prepared.index = prepared.index.with_classes(classes)
+    runs = []
+    for (experiment, folder), task in zip(members, tasks, strict=True):
+        roles = choose_roles(prepared.index, experiment.data, experiment.setting)
+        runs.append(Run(experiment, folder, Images(prepared, roles, dataset), task))
+    runs = in_streams(runs)
+    steps = count_steps(first, runs[0].sampler)
+    for run in runs:
+        remember_images(fabric, run.folder, run.images)
+    feed = open_feed(fabric, first, runs[0].images, network.to(fabric.device), display)
+    heads = _first_heads(fabric, runs, beginning, feed, display)
+    methods = [
+        beginning.method(run.experiment, run.task, head)
+        for run, head in zip(runs, heads, strict=True)
+    ]
+    if len(runs) > 1:
+        session = Session(
+            fabric, display, runs, feed, ManyRuns(runs, methods, fabric.device), steps
+        )
+        session.learner.start(steps)
+    else:
+        session = _open_one(fabric, display, runs[0], feed, methods[0].to(fabric.device), steps)
+    return session
+
+
+def _open_one(
+    fabric: Fabric, display: Display, run: Run, feed: Feed, method: Method, steps: int
+) -> Session:
+    """At the step of the newest checkpoint."""
+    run_dataset_pass(fabric, run.folder, method, feed, run.images.roles, display)
+    session = Session(fabric, display, [run], feed, OneRun(fabric, run, method), steps)
+    checkpoint = session.learner.start(steps)
+    if checkpoint is not None:
+        session.step = checkpoint.step
+        session.seconds_before = checkpoint.seconds
+        session.processor_seconds_before = checkpoint.processor_seconds
+        run.evaluations = [Evaluation(**record) for record in checkpoint.evaluations]
+    if session.writes:
+        run.log = MetricsLog(run.folder.metrics, checkpoint.metrics_size if checkpoint else 0)
+    return session
+
+
+def open_trained(
+    fabric: Fabric,
+    experiment: Experiment,
+    method: Method,
+    images: Images,
+    folder: RunFolder | None = None,
+    display: Display | None = None,
+) -> Session:
+    """A model that is trained: it is measured, and nothing else. Features that are stored already
+    spare the frozen part of its network; with a display, they are made where they are not. Files
+    go to the folder, if there is one."""
+    run = Run(experiment, folder or RunFolder(Path()), images, method.task)
+    method = method.to(fabric.device).eval()
+    feed = open_feed(fabric, experiment, images, method.network, display)
+    learner = OneRun(fabric, run, method)
+    return Session(fabric, display or SilentDisplay(), [run], feed, learner)
+
+
+def open_feed(
+    fabric: Fabric,
+    experiment: Experiment,
+    images: Images,
+    network: Network,
+    display: Display | None,
+) -> Feed:
+    """Pixels; or stored features, where the method needs no more than those. Without a display
+    they are not computed."""
+    scale = PixelScale(network.mean, network.std)
+    process = Process(fabric.device, fabric.global_rank, fabric.world_size)
+    pixels = Feed(images.prepared, scale, process)
+    if not trains_from_features(experiment):
+        return pixels
+    if display is not None:
+        features = stored_features(fabric.device, images, network, experiment, display)
+        return Feed(features, scale, process)
+    version = plain_version(images.prepared, network, experiment.network, pixels.images)
+    stored = version.file.open()
+    if stored is None:
+        return pixels
+    return Feed(StoredFeatures(images.prepared.index, stored), scale, process)
+
+
+class _Beginning:
+    """Methods before their first step; runs that begin alike have the same one.
+
+    First weights depend on the seed alone: each network is drawn once, and what a method draws
+    begins where its network ended.
+    """
+
+    def __init__(self, experiments: Sequence[Experiment], n_classes: int) -> None:
+        self._once = len(experiments) == 1 and not experiments[0].head_first
+        self._methods: dict[tuple[Any, ...], Method] = {}
+        self._networks: dict[int, tuple[Network, Tensor]] = {}
+        for seed in dict.fromkeys(experiment.seed for experiment in experiments):
+            torch.manual_seed(seed)
+            network = build_network(experiments[0].network, n_classes)
+            self._networks[seed] = network, torch.get_rng_state()
+
+    def network(self, seed: int) -> Network:
+        """The network as it starts; whole, unless it is that of the only method."""
+        return self._networks[seed][0]
+
+    def method(
+        self, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
+    ) -> Method:
+        """The method of a run, as `build_method` has it."""
+        own = None if head is None else head["weight"].numpy().tobytes()
+        alike = (experiment.seed, experiment.method.model_dump_json(), own)
+        if alike not in self._methods:
+            network, random_state = self._networks[experiment.seed]
+            network = network.cpu()
+            torch.set_rng_state(random_state)
+            network = network if self._once else copy_of(network)
+            self._methods[alike] = build_method_on(network, experiment, task, head)
+        return self._methods[alike]
+
+    def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
+        """Several networks are refused unless their frozen parts are the same."""
+        networks = [network for network, _ in self._networks.values()]
+        if len(networks) == 1:
+            return
+        if len({features_key(prepared, each, experiment.network) for each in networks}) > 1:
+            raise UnseenError(
+                f"the frozen part of '{experiment.network.name}' depends on the seed, so these "
+                "runs cannot share features; train them one by one"
+            )
+
+
+def _first_heads(
+    fabric: Fabric, runs: Sequence[Run], beginning: _Beginning, feed: Feed, display: Display
+) -> list[dict[str, Tensor] | None]:
+    """The classifier that each run begins with, where the settings ask for a fitted one; fitted
+    once for all runs with the same network and training images."""
+    if not runs[0].experiment.head_first:
+        return [None] * len(runs)
+    found: dict[tuple[Any, ...], dict[str, Tensor]] = {}
+    heads = []
+    for run in runs:
+        alike = (run.experiment.seed, run.task.domains)
+        if alike in found and not run.folder.head.is_file():
+            save_tensors(run.folder.head, found[alike])
+        network = beginning.network(run.experiment.seed).to(fabric.device)
+        found[alike] = first_head(fabric, run, network, feed, display)
+        heads.append(found[alike])
+    return heads
