@@ -46,7 +46,7 @@ def _forms() -> dict[str, dict[str, Any]]:
 
 FORMS = _forms() | {
     "dmg, routed": {"prediction": "routed"},
-    "dsn, mmd": {"similarity": "mmd", "warm_up": 0.0},
+    "dsn, mmd": {"similarity": "mmd", "warm_up": 0.0, "similarity_weight": 0.1},
     "mldg, first order": {"second_order": False},
     "sam, aligned": {"alignment": 0.3},
 }
