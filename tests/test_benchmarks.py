@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import methods, run
+from benchmarks import run
 from benchmarks.figures import (
     Figure,
     Measurement,
@@ -19,8 +19,6 @@ from benchmarks.figures import (
 from benchmarks.imports import imported
 from benchmarks.plain_pytorch import with_losses
 from rich.console import Console
-
-from unseen.settings import catalog
 
 
 def figure(name: str, goal: str, ratio: float, sound: bool = True) -> Figure:
@@ -83,10 +81,6 @@ def test_every_figure_has_a_readable_goal_and_a_name_of_its_own() -> None:
     for known in run.FIGURES:
         assert meets(1.0, known.goal) in (True, False)
         assert known.repeats > 0
-
-
-def test_every_method_is_compared_with_aggregate() -> None:
-    assert {"aggregate", *methods.LIMITS} == set(catalog.METHODS)
 
 
 def test_different_losses_meet_no_goal() -> None:
