@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from tests.made_results import made_result
 
+from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import Study, make_studies
+from unseen.reports.page.write import write_report
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunFolder
 from unseen.results.result import RunResult
@@ -69,3 +72,19 @@ def make_run(tmp_path: Path) -> MakeRun:
         return write_run(tmp_path / "runs", result, metrics, **(settings or {}))
 
     return make
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., str]:
+    """`report(rule="last")` is the page of the runs that were made."""
+
+    def write(**options: Any) -> str:
+        page = write_report(tmp_path / "runs", tmp_path / "out", **options)
+        return page.read_text(encoding="utf-8")
+
+    return write
+
+
+@pytest.fixture
+def studies(tmp_path: Path) -> Callable[[], list[Study]]:
+    return lambda: make_studies(load_runs(tmp_path / "runs")[0], None)

@@ -1,21 +1,15 @@
 """The page opens with a sentence that must not claim more than the runs can carry."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from unseen.reports.page.conclusion import Conclusion, conclude, ranking
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import make_studies
 
 
 @pytest.fixture
-def concluded(tmp_path: Path):
-    def conclusion() -> Conclusion:
-        study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
-        return conclude(study, "source")
-
-    return conclusion
+def concluded(studies) -> Callable[[], Conclusion]:
+    return lambda: conclude(studies()[0], "source")
 
 
 def fill(make_run, method: str, by_seed: dict[int, tuple[float, float]]) -> None:
@@ -68,11 +62,10 @@ def test_methods_are_compared_over_the_seeds_they_share(make_run, concluded) -> 
     assert "Compared over seed 0, which all ranked methods have." in told.sentences
 
 
-def test_a_method_that_lacks_a_domain_is_not_ranked(make_run, concluded, tmp_path) -> None:
+def test_a_method_that_lacks_a_domain_is_not_ranked(make_run, concluded, studies) -> None:
     fill(make_run, "aggregate", {0: (0.8, 0.6)})
     make_run("dmg", {"photo": 0.99}, {"sketch": 0.8})
-    study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
-    assert [each.name for each in ranking(study, "source")] == ["aggregate"]
+    assert [each.name for each in ranking(studies()[0], "source")] == ["aggregate"]
     assert "Not ranked, for lack of results: dmg." in concluded().sentences
 
 
@@ -82,7 +75,7 @@ def test_the_baseline_may_win(make_run, concluded) -> None:
     assert "No method did better than the baseline, aggregate." in concluded().sentences
 
 
-def test_unfinished_runs_are_counted(make_run, tmp_path, concluded) -> None:
+def test_unfinished_runs_are_counted(make_run, concluded) -> None:
     make_run("dmg", {"photo": 0.8}, settings={"finished": False})
     told = concluded()
     assert told.headline == "No run has finished yet"

@@ -2,8 +2,10 @@
 
 import csv
 import io
-from html.parser import HTMLParser
-from pathlib import Path
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -11,71 +13,49 @@ import pytest
 
 from unseen.reports.confusions import shares
 from unseen.reports.page.classes import pool, reliabilities
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import make_studies
-from unseen.reports.page.write import write_report
 from unseen.results.result import Calibration, DomainResult, RuleResult
 
 AGGREGATE = {"sketch": (0.60, 0.62, 0.64), "photo": (0.80, 0.80, 0.80)}
 DMG = {"sketch": (0.64, 0.66, 0.68), "photo": (0.81, 0.82, 0.83)}
 
 
-class Tables(HTMLParser):
-    """All tables of a page: title, rule, and rows of texts; and the addresses of downloads."""
+class Tables(NamedTuple):
+    """All tables of a page by title and rule, as rows of texts; and the addresses of downloads."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[tuple[str, str], list[list[str]]] = {}
-        self.downloads: dict[str, str] = {}
-        self._rule = self._title = ""
-        self._inside: list[str] = []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        about = dict(attrs)
-        if tag == "div" and about.get("class") == "table":
-            self._rule = about.get("data-rule") or ""
-        elif tag == "tr":
-            self.found.setdefault((self._title, self._rule), []).append([])
-        elif tag in ("td", "th") and (self._title, self._rule) in self.found:
-            self.found[self._title, self._rule][-1].append("")
-        elif tag == "a" and "download" in about:
-            self.downloads[about["download"] or ""] = about["href"] or ""
-        if tag in ("h3", "td", "th"):
-            self._inside.append(tag)
-            if tag == "h3":
-                self._title = ""
-        elif tag == "span" and self._inside:
-            self._inside.append("span")
-
-    def handle_endtag(self, tag) -> None:
-        if self._inside and self._inside[-1] == tag:
-            self._inside.pop()
-
-    def handle_data(self, data) -> None:
-        if self._inside[-1:] == ["h3"]:
-            self._title += data.strip()
-        elif self._inside and self._inside[-1] in ("td", "th"):
-            self.found[self._title, self._rule][-1][-1] += data.strip()
-
-
-def read_tables(page: Path) -> Tables:
-    tables = Tables()
-    tables.feed(page.read_text(encoding="utf-8"))
-    return tables
+    found: dict[tuple[str, str], list[list[str]]]
+    downloads: dict[str, str]
 
 
 @pytest.fixture
-def two_methods(make_run, tmp_path: Path) -> Path:
+def read_tables(report) -> Callable[[], Tables]:
+    def read() -> Tables:
+        page, found = report(), {}
+        table = r'class="table"(?: data-rule="(\w+)")?>.*?<h3>(.*?)(?: <span.*?)?</h3>(.*?)</table>'
+        for rule, title, content in re.findall(table, page, flags=re.S):
+            rows = re.findall(r"<tr.*?</tr>", content, flags=re.S)
+            cells = [re.findall(r"<t[hd][ >].*?</t[hd]>", row, flags=re.S) for row in rows]
+            found[title, rule] = [[_text(cell) for cell in row] for row in cells]
+        downloads = re.findall(r'<a download="(.*?)" href="(.*?)">', page)
+        return Tables(found, {file: unescape(address) for file, address in downloads})
+
+    return read
+
+
+def _text(cell: str) -> str:
+    return unescape(re.sub("<.*?>", "", cell)).strip()
+
+
+@pytest.fixture
+def two_methods(make_run) -> None:
     for method, by_domain in (("aggregate", AGGREGATE), ("dmg", DMG)):
         for domain, accuracies in by_domain.items():
             for seed, accuracy in enumerate(accuracies):
                 make_run(method, {domain: accuracy}, {"cartoon": 0.9, "art": 0.8}, seed=seed)
-    return tmp_path / "runs"
 
 
-def test_tables_show_means_intervals_and_paired_differences(two_methods, tmp_path) -> None:
+def test_tables_show_means_intervals_and_paired_differences(two_methods, read_tables) -> None:
     """t(2 degrees) = 4.303: a spread of 2 points over three seeds is ± 4.303 · 2/√3 = 4.97."""
-    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+    tables = read_tables()
     header, *rows = tables.found["Out-of-domain accuracy", "source"]
     assert header == ["method", "photo", "sketch", "overall", "difference to aggregate"]
     # overall of aggregate: 70, 71, 72; of dmg: 72.5, 74, 75.5; differences 2.5, 3, 3.5
@@ -88,8 +68,8 @@ def test_tables_show_means_intervals_and_paired_differences(two_methods, tmp_pat
     assert inside[1] == ["aggregate", "85.0 ± 0.0", "85.0 ± 0.0", "85.0 ± 0.0", ""]
 
 
-def test_downloads_hold_the_same_numbers(two_methods, tmp_path) -> None:
-    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+def test_downloads_hold_the_same_numbers(two_methods, read_tables) -> None:
+    tables = read_tables()
     kind, _, content = tables.downloads["out_of_domain_source.csv"].partition(",")
     assert kind == "data:text/csv;charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(unquote(content))))
@@ -99,8 +79,8 @@ def test_downloads_hold_the_same_numbers(two_methods, tmp_path) -> None:
     assert {"out_of_domain_last.md", "known_domain_source.tex"} <= set(tables.downloads)
 
 
-def test_worst_domain_and_gap(two_methods, tmp_path) -> None:
-    tables = read_tables(write_report(two_methods, tmp_path / "out"))
+def test_worst_domain_and_gap(two_methods, read_tables) -> None:
+    tables = read_tables()
     rows = tables.found["Worst domain and gap", "source"][1:]
     # in domain 85 for every seed; gap of dmg: 12.5, 11, 9.5
     assert rows == [
@@ -109,23 +89,25 @@ def test_worst_domain_and_gap(two_methods, tmp_path) -> None:
     ]
 
 
-def test_charts_carry_the_same_numbers_as_the_tables(two_methods, tmp_path) -> None:
-    page = write_report(two_methods, tmp_path / "out").read_text(encoding="utf-8")
+def test_charts_carry_the_same_numbers_as_the_tables(two_methods, report) -> None:
+    page = report()
     assert 'aria-label="sketch: aggregate 62.0 ± 5.0; dmg 66.0 ± 5.0"' in page
     assert 'aria-label="overall: dmg +3.0 ± 1.2"' in page
     assert "dmg: 66.0 ± 5.0 (64.0, 66.0, 68.0)" in page  # single seeds, when one points at it
 
 
-def test_rules_have_numbers_of_their_own(make_run, make_result, tmp_path) -> None:
+def test_rules_have_numbers_of_their_own(make_run, make_result, read_tables) -> None:
     better = make_result("aggregate", {"sketch": 0.7}).rules["source"]
     worse = make_result("aggregate", {"sketch": 0.5}).rules["last"]
     make_run("aggregate", {"sketch": 0.7}, results={"source": better, "last": worse})
-    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
+    tables = read_tables()
     assert tables.found["Out-of-domain accuracy", "source"][1][1] == "70.0"
     assert tables.found["Out-of-domain accuracy", "last"][1][1] == "50.0"
 
 
-def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, tmp_path) -> None:
+def test_confusions_add_up_over_seeds_and_calibration_is_the_records(
+    make_run, studies, read_tables
+) -> None:
     first = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(2, 5))
     second = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(4, 6))
     confusions = ([[4, 1], [2, 3]], [[5, 0], [0, 5]])
@@ -133,7 +115,7 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, t
         each = DomainResult.counted(np.array(confusion), bins)
         results = {"source": RuleResult(step=1, views={"out_of_domain": {"sketch": each}})}
         make_run("aggregate", {"sketch": 0.7}, seed=seed, results=results)
-    study = make_studies(load_runs(tmp_path / "runs")[0], None)[0]
+    study = studies()[0]
     (pooled,) = pool(study, "source")
     assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
     assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
@@ -141,36 +123,26 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(make_run, t
     assert found.ece == pytest.approx((0.08 + 0.3) / 2)
     assert not list(reliabilities(study, "source", scaled=True))
     assert list(found.points) == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
-    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
+    tables = read_tables()
     assert tables.found["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
 
 
-def test_calibration_before_and_after_in_and_out_of_domain(make_run, tmp_path) -> None:
-    """Of a run with a temperature, and of one without."""
-
-    def domain(before: float, after: float | None) -> DomainResult:
+def test_calibration_before_and_after_in_and_out_of_domain(make_run, read_tables) -> None:
+    def domain(before: float, after: float) -> DomainResult:
         bins = [
             Calibration(images=(10,), confidence=(6 + 10 * error,), correct=(6,))
             for error in (before, after)
-            if error is not None
         ]
         return DomainResult.counted(np.array([[6, 4], [0, 0]]), *bins)
 
-    for seed, scaled in enumerate((True, False)):
-        views = {
-            "out_of_domain": {"sketch": domain(0.3, 0.2 if scaled else None)},
-            "in_domain": {
-                "photo": domain(0.2, 0.04 if scaled else None),
-                "art": domain(0.1, 0.02 if scaled else None),
-            },
-        }
-        rule = RuleResult(step=1, views=views, temperature=1.5 if scaled else None)
-        make_run("aggregate", {"sketch": 0.6}, seed=seed, results={"source": rule})
-    tables = read_tables(write_report(tmp_path / "runs", tmp_path / "out"))
-    before = tables.found["Expected calibration error", "source"]
-    assert before[:2] == [["method", "sketch", "in domain"], ["aggregate", "30.0", "15.0"]]
-    after = tables.found["Expected calibration error after temperature scaling", "source"]
-    assert after[:2] == [["method", "sketch", "in domain"], ["aggregate", "20.0", "3.0"]]
+    inside = {"photo": domain(0.2, 0.04), "art": domain(0.1, 0.02)}
+    views = {"out_of_domain": {"sketch": domain(0.3, 0.2)}, "in_domain": inside}
+    rule = RuleResult(step=1, views=views, temperature=1.5)
+    make_run("aggregate", {"sketch": 0.6}, results={"source": rule})
+    tables = read_tables()
+    for title, *errors in (("", "30.0", "15.0"), (" after temperature scaling", "20.0", "3.0")):
+        rows = tables.found["Expected calibration error" + title, "source"]
+        assert rows == [["method", "sketch", "in domain"], ["aggregate", *errors]]
 
 
 def test_a_class_without_images_has_no_share() -> None:

@@ -1,0 +1,109 @@
+"""Panels and figures: what is drawn, and the files for a paper."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from unseen.errors import UnseenError
+from unseen.reports.figures import figure as figures
+from unseen.reports.figures.axes import Axis, Scale, apart
+from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel, thinned
+from unseen.reports.figures.figure import Figure, Key, to_picture, write_figures
+from unseen.reports.figures.grids import (
+    CirclePanel,
+    HeatPanel,
+    Picture,
+    SheetPanel,
+    StripPanel,
+    sorted_units,
+)
+from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
+from unseen.reports.figures.svg import fitted
+
+VALUES = np.linspace(-1, 1, 4).reshape(2, 2)
+AXIS = Axis(0, 1, "$ and _")
+PANELS = (
+    BarPanel("bars", (Bar("a", 0, 0.5, 0.1, (0.4, 0.6)), Bar("b", 1, None, None)), AXIS),
+    DotPanel("dots", (DotRow("a", 1, (Mark("m", 0.5, 0.1), Mark("n", 0.7))),), AXIS, True),
+    CurvePanel("curves", (Line("a", 2, ((0, 0), (1, 1)), True),), AXIS, AXIS, True),
+    HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(VALUES), (("1", "$"), ("2", "3")), "x", "y"),
+    StripPanel("strips", ("a", "b"), np.array([[1, 1], [0, 1]])),
+    CirclePanel("circles", VALUES, 1.0),
+    ScatterPanel("map", (Cloud("a", 3, abs(VALUES), True),), (Key("α ± β", 3, "hollow"),)),
+    SheetPanel("sheet", (Picture(np.zeros((8, 8, 3), np.uint8), "dog → <house>", "b"),)),
+)
+FIGURE = Figure("all", "all", "", PANELS, (Key("$a\x01", 0, "dashed"), Key("dot", 1, "dot")))
+
+
+def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_path) -> None:
+    for folder in ("a", "b"):
+        write_figures([FIGURE], tmp_path / folder)
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == ["all.pdf", "all.png", "all.svg"]
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    text = (tmp_path / "a" / "all.svg").read_text(encoding="utf-8")
+    assert "dog → &lt;house&gt;" in text
+    assert "var(--" not in text  # programs for SVG files know no variables
+    assert (tmp_path / "a" / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_picture_has_the_colours_of_the_light_page() -> None:
+    picture = to_picture(BarPanel("", (Bar("a", 1, 100, None),), Axis(0, 100)).draw())
+    found = {color for _, color in picture.getcolors(100_000) or []}
+    assert {(255, 255, 255), (0, 114, 178)} <= found
+
+
+def test_without_typst_the_package_to_install_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    with pytest.raises(UnseenError, match=r"pip install 'unseen\[figures\]'"):
+        write_figures([FIGURE], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
+    drawn = CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0).draw().content
+    assert drawn.count("<circle") == 4
+    looks = (
+        (".50", 'fill-opacity="0.5" class="shade"'),
+        ("-1.00", 'fill-opacity="1" class="shade negative"'),
+        (".25", 'fill-opacity="0.25" class="shade"'),
+    )
+    for text, look in looks:
+        assert f">{text}</text>" in drawn
+        assert look in drawn
+
+
+def test_units_are_sorted_from_shared_to_nobodys() -> None:
+    kept = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool)
+    assert list(sorted_units(kept).items()) == [
+        ((True, True), 2),
+        ((True, False), 1),
+        ((False, True), 1),
+        ((False, False), 1),
+    ]
+
+
+def test_curves_keep_their_ends_and_their_values() -> None:
+    points = [(step, step / 7) for step in range(1, 1001)]
+    few = thinned(points, 80)
+    assert len(few) == 80
+    assert (few[0], few[-1]) == (points[0], points[-1])
+    assert set(few) <= set(points)
+
+
+def test_weights_of_any_magnitude_lie_apart() -> None:
+    """On an even scale 0, 0.1 and 1 would share one place beside 10."""
+    axis = apart([0.0, 0.1, 1.0, 10.0], "overlap weight")
+    assert axis.ticks() == [0.0, 0.1, 1.0, 10.0]
+    places = list(map(Scale(axis, 0, 100), axis.marks))
+    assert 0 < places[0] < places[-1] < 100
+    assert min(b - a for a, b in pairwise(places)) > 15
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    names = [fitted(f"dmg overlap_weight={weight}", 70) for weight in ("0.1", "0.2")]
+    assert names[0] != names[1]
+    assert all(name.startswith("dmg") and "…" in name for name in names)
+    assert fitted("dmg", 70) == "dmg"

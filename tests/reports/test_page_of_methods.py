@@ -1,0 +1,108 @@
+"""What the page shows of methods with masks, importances and maps follows from a run's arrays."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unseen.reports.page.importance import end_of_phase_1
+from unseen.reports.page.pictures import feature_map
+from unseen.results.files import write_arrays
+
+SHARES = {"soft": 0.55, "hard": 0.75}
+
+
+@pytest.fixture
+def masked(make_run):
+    def make(weight: float, soft: float, accuracy: float) -> None:
+        pair = {"photo|cartoon": {"soft": soft, "hard": soft / 2}}
+        statistics = {"fc": {"kept": {"photo": SHARES, "cartoon": SHARES}, "iou": pair}}
+        evaluation = {"step": 200, "validation": {"photo": 1.0}, "statistics": statistics}
+        path = make_run(
+            "dmg", {"sketch": accuracy}, metrics=[evaluation], run=f"dmg-{weight}",
+            settings={"overlap_weight": weight},
+        )  # fmt: skip
+        probs = np.array([[0.7, 0.6, 0.2, 0.1], [0.9, 0.4, 0.3, 0.8]], np.float32)
+        write_arrays(path / "arrays.npz", {"mask.fc": probs})
+
+    return make
+
+
+def test_strips_tell_the_counts_of_the_methods_arrays(masked, report) -> None:
+    masked(0.1, 0.5, 0.6)
+    page = report()
+    assert "4 units: 25 % in all domains, 0 % in some, 50 % in one, 25 % in none" in page
+    assert "1 units in photo only" in page
+
+
+def test_a_sweep_shows_overlap_weight_against_iou_and_accuracy(masked, report) -> None:
+    masked(0.0, 0.8, 0.60)
+    masked(0.5, 0.4, 0.62)
+    page = report()
+    assert "Overlap weight, IoU and accuracy" in page
+    assert 'data-label="soft IoU" data-values="[[0.0,0.8],[0.5,0.4]]"' in page
+    assert 'data-label="hard IoU" data-values="[[0.0,0.4],[0.5,0.2]]"' in page
+    assert 'data-label="accuracy" data-values="[[0.0,60.0],[0.5,62.0]]"' in page
+
+
+def test_importance_runs_have_grids_and_a_summary(make_run, report, tmp_path: Path) -> None:
+    path = make_run("importance", {"sketch": 0.6}, settings={"phase_share": 0.5})
+    layer = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
+    arrays = {
+        "initial/layer2": layer,
+        "initial/layer3": layer / 2,
+        "mask/layer2": layer > 0,
+        "final/photo/layer2": layer,
+        "importance/photo/layer2": np.abs(layer),
+        "mask/photo/layer2": layer > 0.5,
+    }
+    write_arrays(path / "arrays.npz", arrays)
+    page = report()
+    for title in ("initial weights, layer2", "initial weights, layer3", "mask of phase 2, layer2",
+                  "Trained on photo alone", "binary mask, layer2"):  # fmt: skip
+        assert title in page
+    summary = (tmp_path / "out" / "summary_report.txt").read_text(encoding="utf-8")
+    assert "mask/photo/layer2 (3 × 3): 22.2 % important" in summary
+    assert "initial/layer3 (3 × 3): mean 0.0000, lowest -0.5000, highest 0.5000" in summary
+
+
+def test_without_importance_runs_there_is_no_summary(make_run, report, tmp_path: Path) -> None:
+    make_run("dmg", {"sketch": 0.6})
+    report()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("step", [None, 7])
+def test_phases_end_where_the_method_says(make_run, studies, step) -> None:
+    """Half of 20 steps would be 10; the method may have ended its first phase elsewhere."""
+    evaluations = [
+        {"step": step, "validation": {"photo": 1.0}, "statistics": {"phase": 1 + (step > 8)}}
+        for step in (4, 8, 12)
+    ]
+    unfinished = {} if step else {"finished": False}
+    path = make_run(
+        "importance", {"sketch": 0.6}, metrics=evaluations, steps=20, settings=unfinished
+    )
+    if step:
+        write_arrays(path / "arrays.npz", {"phase_steps": np.array([0, step, 20])})
+    ((run,),) = (study.runs for study in studies())
+    assert end_of_phase_1(run) == (step or 8)
+
+
+def test_weights_of_reweighting_runs_are_shown(make_run, report) -> None:
+    evaluation = {"step": 200, "validation": {"photo": 1.0}}
+    evaluation["statistics"] = {"auc": 0.875, "effective_sample_size": 1234.0}
+    path = make_run("reweighting", {"sketch": 0.6}, metrics=[evaluation])
+    histogram = {"histogram_edges": np.array([0, 1, 2.0]), "histogram_counts": np.array([3, 1])}
+    write_arrays(path / "arrays.npz", histogram)
+    page = report()
+    for text in ("Sample re-weighting", "0.875", "1,234", "0.00 – 1.00 75.0; 1.00 – 2.00 25.0"):
+        assert text in page
+
+
+def test_a_map_shows_the_first_two_components() -> None:
+    """They are stored by falling variance; the longer direction fills the square."""
+    values = np.array([[-4.0, 1.0, 9.0], [4.0, -1.0, 9.0], [0.0, 0.0, -9.0]])
+    places = feature_map(values)
+    assert places == pytest.approx(np.array([[0, 0.625], [1, 0.375], [0.5, 0.5]]))
+    assert feature_map(values[:, :1])[:, 1] == pytest.approx(0.5)
