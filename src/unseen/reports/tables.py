@@ -151,14 +151,14 @@ def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
             Cell(estimate(list(column[row].values())), planned[row], row == leader)
             for column, leader in zip(columns, leaders, strict=True)
         ]
-        (method, backbone), first = row, layout.methods[0]
+        (method, backbone), (first, *others) = row, layout.methods
         if method != first:
             reference = layout.reference_of(row, overall.get((first, backbone), {}))
             difference = paired_difference(reference, overall[row])
             cell = Cell(difference, planned[row])
             ahead = row not in apart and cell.complete and above_zero(difference)
             cells.append(cell._replace(best=ahead))
-        elif len(layout.methods) > 1:
+        elif others:
             cells.append(None)
         rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
     return rows

@@ -9,7 +9,7 @@ rules that judge an adapted model without a label of the target domain. No torch
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -128,7 +128,8 @@ def fit_temperature(scores: Sequence[Array], labels: Sequence[Array]) -> float |
         return HOTTEST
     if slope(high) <= 0:
         return COLDEST
-    return float(f"{1 / brentq(slope, low, high, xtol=1e-12, rtol=1e-12):.6g}")
+    inverse = cast(float, brentq(slope, low, high, xtol=1e-12, rtol=np.float64(1e-12)))
+    return float(f"{1 / inverse:.6g}")
 
 
 def information_maximisation(probs: Array) -> float:
