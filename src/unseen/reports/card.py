@@ -46,7 +46,7 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
 
 
 def write_card(folder: RunFolder, settings: Content, result: RunResult) -> None:
-    """Beside the model that a run leaves."""
+    """Writes the card beside the model that a run leaves."""
     write_text(folder.card, model_card(settings, result, read_json(folder.data)))
 
 
@@ -55,7 +55,7 @@ def _title(result: RunResult) -> str:
 
 
 def _front_matter(result: RunResult) -> str:
-    """What the Hub sorts models by. The licence is left to whoever owns the images."""
+    """Returns what the Hub sorts models by. The licence is left to whoever owns the images."""
     from huggingface_hub import EvalResult, ModelCardData
 
     goal = "domain-adaptation" if result.setting == "adaptation" else "domain-generalization"
@@ -130,7 +130,7 @@ def _results(result: RunResult) -> str:
 
 
 def _metrics(result: RunResult) -> list[Metric]:
-    """Accuracy, and first the metric that its checkpoint was chosen by, if that is another one."""
+    """Returns the metric that its checkpoint was chosen by, and accuracy."""
     return list(dict.fromkeys((result.metric, "accuracy")))
 
 
@@ -175,7 +175,7 @@ def _intended_use(result: RunResult) -> str:
 
 
 def limits(result: RunResult, data: Content) -> list[str]:
-    """One sentence for each thing that a user of the model should know of it."""
+    """Returns a sentence for each thing that users of the model should know."""
     about_domains = result.view(result.selection, "out_of_domain").items()
     return [
         *_about_numbers(result),
@@ -262,7 +262,7 @@ def _how_to_use(result: RunResult) -> str:
 
 
 def _settings(settings: Content) -> str:
-    """All of them, except where files were and on which devices it ran."""
+    """Returns all settings, except where files were and on which devices it ran."""
     shown = {key: value for key, value in settings.items() if key != "devices"}
     shown["data"] = {key: value for key, value in settings["data"].items() if key != "root"}
     pretrained = settings["network"]["pretrained"]

@@ -10,7 +10,7 @@ MOST_CLASSES = 40  # of a matrix that can be read
 
 
 def shares(confusion: np.ndarray) -> np.ndarray:
-    """Each row divided by its sum; NaN where a class has no image."""
+    """Returns each row divided by its sum; NaN where a class has no image."""
     total = confusion.sum(axis=1, keepdims=True)
     return np.divide(confusion, total, out=np.full(confusion.shape, np.nan), where=total > 0)
 
@@ -18,7 +18,7 @@ def shares(confusion: np.ndarray) -> np.ndarray:
 def share_panel(
     title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, *axes: str
 ) -> HeatPanel:
-    """Shares, written as percent."""
+    """Returns a panel of shares, written as percent."""
     texts = number_texts(100 * values, ".0f")
     return HeatPanel(title, tuple(rows), tuple(columns), values, texts, *axes)
 
@@ -28,7 +28,8 @@ def confusion_panel(title: str, confusion: np.ndarray, classes: Sequence[str]) -
 
 
 def most_confused(confusion: np.ndarray) -> np.ndarray:
-    """The classes with the most mistakes, as true class or as answer: at most 40, in order."""
+    """Returns the classes with the most mistakes, as true or predicted class: at most 40, in
+    order."""
     wrong = confusion - np.diag(confusion.diagonal())
     mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)
     return np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
@@ -37,7 +38,7 @@ def most_confused(confusion: np.ndarray) -> np.ndarray:
 def frequent_confusions(
     confusion: np.ndarray, classes: Sequence[str], most: int = 8
 ) -> Iterator[tuple[str, str, int]]:
-    """True class, answer and number of images, the most frequent first."""
+    """Yields true class, predicted class and number of images, the most frequent first."""
     wrong = confusion - np.diag(confusion.diagonal())
     for place in np.argsort(-wrong, axis=None)[:most]:
         true, predicted = map(int, np.unravel_index(place, wrong.shape))

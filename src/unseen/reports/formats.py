@@ -36,7 +36,8 @@ _LATEX = {
 
 
 def cell_text(cell: Cell | None, column: Column) -> str:
-    """`65.2 ± 1.3`, with a sign for differences and * where seeds are missing."""
+    """Returns a text such as `65.2 ± 1.3`, with a sign for differences and * where seeds are
+    missing."""
     if cell is None:
         return ""
     if cell.estimate is None:
@@ -54,9 +55,9 @@ def estimate_text(value: Estimate, signed: bool = False) -> str:
 def result_table(
     views: Views, metrics: Sequence[Metric], texts: Mapping[View, ViewTexts] = VIEWS
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows with what was measured of one model, by domain in each view: metrics, the
-    share of the largest class, which a model has to beat, and how honest confidence is, before and
-    after calibration."""
+    """Returns header and rows with what was measured of one model, by domain in each view: metrics,
+    the share of the largest class, which a model has to beat, and how honest confidence is, before
+    and after calibration."""
     scaled = any(each.calibrated for domains in views.values() for each in domains.values())
     header = ["domain", "view", *(METRICS[metric] for metric in metrics)]
     header += ["largest class", "images", "calibration error", *(["after scaling"] * scaled)]
@@ -77,7 +78,7 @@ def result_table(
 
 
 def to_csv(table: Table) -> str:
-    """One line for each number, in percent at full precision; empty where there is none."""
+    """Returns a line for each number, in percent at full precision; empty where there is none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow((*_CSV_PLACE, "mean", table.spread, "n", "planned", "metric"))
@@ -93,14 +94,14 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A heading, a pipe table and the notes."""
+    """Returns a heading, a pipe table and the notes."""
     header, *rows = _texts(table, escaped, escaped, "**{}**")
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     return f"### {escaped(table.title)}\n\n{aligned_table(header, rows)}\n\n{notes}\n"
 
 
 def to_latex(table: Table) -> str:
-    """A floating table; the document needs the booktabs package."""
+    """Returns a floating table; the document needs the booktabs package."""
     header, *rows = (
         " & ".join(row) + r" \\" for row in _texts(table, _latex, _latex_number, r"\textbf{{{}}}")
     )
@@ -123,7 +124,7 @@ def to_latex(table: Table) -> str:
 def _texts(
     table: Table, name: Callable[[str], str], number: Callable[[str], str], bold: str
 ) -> list[list[str]]:
-    """The header and all rows of a table; `name` and `number` escape what a cell holds."""
+    """Returns the header and all rows of a table; `name` and `number` escape what a cell holds."""
     lines = [[name(text) for text in ("method", *(column.name for column in table.columns))]]
     for row in table.lines:
         texts = [name(row.name)]
@@ -146,7 +147,7 @@ _FILES: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown,
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write every table as .csv, .md and .tex, named by its view; no file is ever half-written."""
+    """Writes every table as .csv, .md and .tex, named by its view; no file is ever half-written."""
     several = len({table.rule for table in tables}) > 1
     stems = [f"{table.view}_{table.rule}" if several else table.view for table in tables]
     twice = [stem for stem, number in Counter(stems).items() if number > 1]
@@ -160,7 +161,7 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
 
 
 def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
-    """One table in all formats, under a name."""
+    """Writes one table in all formats, under a name."""
     paths = []
     for suffix, render in _FILES.items():
         path = folder / f"{stem}{suffix}"

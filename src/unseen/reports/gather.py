@@ -41,8 +41,8 @@ class Layout(NamedTuple):
         return self.seeds[:1] if row in self.over_seeds else self.seeds
 
     def reference_of(self, row: MethodKey, reference: BySeed) -> BySeed:
-        """What a row is compared to, seed by seed; for a model that was merged over seeds the mean
-        over seeds."""
+        """Returns what a row is compared to, seed by seed; for a model that was merged over seeds
+        the mean over seeds."""
         if row not in self.over_seeds or not reference:
             return reference
         return {self.seeds[0]: fmean(reference.values())}
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
 
 def check_results(results: Sequence[RunResult], rule: str) -> None:
-    """Raise where a table would mix what does not belong together, or hold nothing."""
+    """Raises where a table would mix what does not belong together, or hold nothing."""
     if not results:
         raise UnseenError("there are no finished runs to put in a table; train some first")
     datasets = _distinct(result.dataset for result in results)
@@ -79,7 +79,7 @@ def check_results(results: Sequence[RunResult], rule: str) -> None:
 
 
 def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
-    """First what was planned, then what else the results hold."""
+    """Orders rows and columns: first what was planned, then what else the results hold."""
     methods = _distinct((*expected.methods, *(each.method for each in results)))
     backbones = _distinct(each.backbone for each in results)
     planned = (column_name(domains) for domains in expected.unseen_domains)
@@ -102,7 +102,7 @@ def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
 
 
 def common_metric(results: Iterable[RunResult]) -> Metric:
-    """What the checkpoints of all runs were chosen by."""
+    """Returns the metric that the checkpoints of all runs were chosen by."""
     metrics: list[Metric] = list(dict.fromkeys(result.metric for result in results))
     if len(metrics) > 1:
         raise UnseenError(
@@ -116,7 +116,7 @@ def common_metric(results: Iterable[RunResult]) -> Metric:
 def gather(
     results: Sequence[RunResult], rule: str, view: View, layout: Layout, metric: Metric
 ) -> Numbers:
-    """Each run's result, as the mean over the domains that the view is about."""
+    """Returns each run's result, the mean over the domains that the view is about."""
     numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
     for result in results:
         value = _mean(result, rule, view, lambda each: each.measure(metric))
@@ -130,8 +130,8 @@ def gather(
 def gather_always_largest(
     results: Iterable[RunResult], rule: str, view: View, metric: Metric
 ) -> dict[str, float]:
-    """Percent by column, of always answering with a domain's most frequent class. It depends on the
-    images alone: the first run of a column has it."""
+    """Returns the percent by column of always answering with a domain's most frequent class. It
+    depends on the images alone: the first run of a column has it."""
     found: dict[str, float] = {}
     for result in results:
         column = column_name(result.unseen_domains)
@@ -152,7 +152,7 @@ def _mean(
 
 
 def column_name(unseen_domains: Iterable[str]) -> str:
-    """`sketch`, or `photo+sketch` where several domains are unseen at once."""
+    """Returns `sketch`, or `photo+sketch` where several domains are unseen at once."""
     return "+".join(sorted(unseen_domains)) or "none unseen"
 
 

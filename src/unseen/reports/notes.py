@@ -19,7 +19,7 @@ PARTIAL = "* over fewer seeds than the table has (one, where there is no ±), so
 
 
 def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> Iterator[str]:
-    """What the checkpoints were chosen by, and a word where the table shows another metric."""
+    """Says what the checkpoints were chosen by, and whether the table shows another metric."""
     by_metric: dict[Metric, dict[str, None]] = {}
     for result in results:
         by_metric.setdefault(result.metric, {})[result.method] = None
@@ -35,14 +35,14 @@ def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> 
 
 
 def seeds_note(seeds: Sequence[int]) -> str:
-    """What the number after ± is, or why there is none."""
+    """Says what the number after ± is, or why there is none."""
     if len(seeds) == 1:
         return f"Percent; one seed ({seeds[0]}), so values and differences have no interval."
     return f"Percent; mean ± {100 * CONFIDENCE:.0f} % t-interval over {_seeds(seeds)}."
 
 
 def spread_note(numbers: Sequence[int]) -> str:
-    """The same for the summary over datasets; `numbers` of seeds."""
+    """Says the same for the summary over datasets, given the numbers of seeds."""
     if numbers == [1]:
         return "Percent, the mean over the domains of a dataset; one seed, so no error is known."
     return (
@@ -60,7 +60,7 @@ def difference_note(reference: str) -> str:
 def missing_note(
     name: str, by_column: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
 ) -> Iterator[str]:
-    """How many results a row lacks, which ones, and which seeds its overall is over."""
+    """Says how many results a row lacks, which ones, and which seeds its overall is over."""
     missing = {
         column: gone
         for column, values in by_column.items()
@@ -79,14 +79,14 @@ def missing_note(
 
 
 def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:
-    """The column in which each row is lowest, since an average hides it."""
+    """Names the column in which each row is lowest, since an average hides it."""
     worst = {name: worst_domain(by_column) for name, by_column in means.items()}
     parts = (f"{name} {value:.1f} ({column})" for name, (column, value) in worst.items())
     return f"Worst unseen domain: {', '.join(parts)}."
 
 
 def notes_on_runs(results: Sequence[RunResult], rule: str) -> Iterator[str]:
-    """What all tables of these runs say of them."""
+    """Yields what all tables of these runs say of them."""
     yield from upper_bound_note(results, rule)
     yield from adaptation_note(results)
     yield from _unlike_note(results)
@@ -94,7 +94,7 @@ def notes_on_runs(results: Sequence[RunResult], rule: str) -> Iterator[str]:
 
 
 def upper_bound_note(results: Sequence[RunResult], rule: str) -> Iterator[str]:
-    """Name the rows that were trained on labels of the domain on which they are measured, and say
+    """Names the rows that were trained on labels of the domain on which they are measured, and says
     on how many of its images that is."""
     bounds = [each for each in results if each.trained_on_unseen and rule in each.rules]
     if not bounds:
@@ -118,7 +118,7 @@ def upper_bound_note(results: Sequence[RunResult], rule: str) -> Iterator[str]:
 
 
 def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
-    """Name the rows that had a look at the domain on which they are measured."""
+    """Names the rows that had a look at the domain on which they are measured."""
     names = dict.fromkeys(each.method for each in results if each.setting == "adaptation")
     if names:
         yield (
@@ -129,7 +129,7 @@ def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
 
 
 def _unlike_note(results: Iterable[RunResult]) -> Iterator[str]:
-    """Say so where runs of one column and backbone were not trained or tested alike."""
+    """Says so where runs of one column and backbone were not trained or tested alike."""
     first: dict[tuple[str, ...], RunResult] = {}
     differing: dict[str, None] = {}
     for result in results:
@@ -144,7 +144,7 @@ def _unlike_note(results: Iterable[RunResult]) -> Iterator[str]:
 
 
 def _merged_notes(results: Sequence[RunResult]) -> Iterator[str]:
-    """What the rows of merged models are, and what they cost."""
+    """Says what the rows of merged models are, and what they cost."""
     for name in dict.fromkeys(each.method for each in results if each.merged):
         merged = next(each.merged for each in results if each.method == name and each.merged)
         chosen = "those of its runs that source validation chose"

@@ -37,7 +37,7 @@ class Columns(NamedTuple):
 
 
 def to_csv(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
-    """One line an image."""
+    """Yields a line for each image."""
     ranks, pair = range(1, columns.top + 1), ("class", "probability")
     top = [f"{what}_{rank}" for rank in ranks for what in pair]
     own = [f"{domain}_{what}" for domain in columns.domains for what in pair]
@@ -56,7 +56,7 @@ def _csv_line(*cells: str) -> str:
 
 
 def to_json(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
-    """One array, an object a line."""
+    """Yields one array, an object on each line."""
     separator = "[\n"
     for row in rows:
         content: dict[str, object] = {"image": row.image, "top": _objects(row.top)}
@@ -73,7 +73,7 @@ def _objects(guesses: Sequence[Guess]) -> list[dict[str, object]]:
 
 
 def to_table(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
-    """Aligned columns, for people."""
+    """Yields aligned columns, for people."""
     first = ["most likely", *(f"then {rank}" for rank in range(2, columns.top + 1))]
     widest = (columns.class_width + len(" 100.0%"), len("most likely"))
     width = max(*widest, *map(cell_len, columns.domains))

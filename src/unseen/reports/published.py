@@ -39,7 +39,7 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
 
 
 def published_on(dataset: str) -> list[PublishedNumber]:
-    """Those of one dataset, highest first within a source and rule."""
+    """Returns the numbers on one dataset, highest first within a source and rule."""
     own = [each for each in published_numbers() if each.dataset == dataset]
     sources = list(dict.fromkeys((each.source, each.rule) for each in own))
     return sorted(own, key=lambda each: (sources.index((each.source, each.rule)), -each.accuracy))
@@ -48,7 +48,7 @@ def published_on(dataset: str) -> list[PublishedNumber]:
 def by_source(
     numbers: Iterable[PublishedNumber],
 ) -> dict[tuple[str, str], list[PublishedNumber]]:
-    """By source and selection rule, in their order."""
+    """Returns numbers by source and selection rule, in their order."""
     found: dict[tuple[str, str], list[PublishedNumber]] = {}
     for each in numbers:
         found.setdefault((each.source, each.rule), []).append(each)

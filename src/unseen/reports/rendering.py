@@ -14,7 +14,7 @@ TEMPLATES = Path(__file__).parent / "page" / "templates"
 
 
 def render_page(template: Path, content: dict[str, Any]) -> str:
-    """The page as text. All that is not a template's own is escaped."""
+    """Returns the page as text. All that is not a template's own is escaped."""
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(
@@ -34,12 +34,12 @@ def render_page(template: Path, content: dict[str, Any]) -> str:
 
 
 def style() -> str:
-    """The look of the pages, for others that should look the same."""
+    """Returns the look of the pages, for others that should look the same."""
     parts = (STYLE / "palette.css", STYLE / "figure.css", TEMPLATES / "page.css")
     return "\n".join(part.read_text(encoding="utf-8") for part in parts)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A name with bytes that are no text is shown with question marks."""
+    """Writes a page; a name with bytes that are no text is shown with question marks."""
     with atomic_file(path) as part:
         part.write_bytes(text.encode("utf-8", "replace"))

@@ -86,7 +86,7 @@ def build_tables(
     expected: Expected | None = None,
     metric: Metric | None = None,
 ) -> list[Table]:
-    """A table for each view that was measured; the first method is what others are compared to.
+    """Returns a table for each view that was measured; others are compared to the first method.
 
     `expected` sets the order, and what of it is not there yet is shown as missing; without it,
     methods and columns come in the order of `results`. `metric` shows another one than that which
@@ -131,8 +131,8 @@ def build_tables(
 
 
 def _rows_apart(results: Iterable[RunResult]) -> set[MethodKey]:
-    """Methods and backbones that saw the domain they are measured on, beside others that did not:
-    they are measured on other images, too, and so never the best of all. Upper bounds never are."""
+    """Returns the rows that saw the domain they are measured on, beside others that did not: they
+    are measured on other images, too, and so never the best of all. Upper bounds never are."""
     bounds = {(each.method, each.backbone) for each in results if each.trained_on_unseen}
     adapted = {(each.method, each.backbone) for each in results if each.setting == "adaptation"}
     everyone = {(each.method, each.backbone) for each in results} - bounds
@@ -167,7 +167,8 @@ def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
 def _leader(
     column: Mapping[_Key, BySeed], planned: Mapping[_Key, int], apart: set[_Key]
 ) -> _Key | None:
-    """The row that is ahead of every other one beyond noise, among those with all their seeds."""
+    """Returns the row that is ahead of all others beyond noise, among those with all their
+    seeds."""
     whole = {
         row: by_seed
         for row, by_seed in column.items()
@@ -181,7 +182,7 @@ def _leader(
 
 
 def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
-    """Mean over the columns, for the seeds that have all of them."""
+    """Returns the mean over the columns, for the seeds that have all of them."""
     columns = by_column.values()
     return {
         seed: fmean(by_seed[seed] for by_seed in columns)
@@ -191,7 +192,7 @@ def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> By
 
 
 def _always_largest(columns: Sequence[Column], by_column: Mapping[str, float]) -> Row:
-    """Without intervals: it is a fact about the images."""
+    """Returns a row without intervals: it is a fact about the images."""
     cells: list[Cell | None] = []
     for column in columns:
         values = [by_column[column.name]] if column.name in by_column else []
@@ -231,7 +232,7 @@ def summarize(
     rule: str,
     about: Sequence[str] = (),
 ) -> Table:
-    """The table that papers print: methods as rows, datasets as columns, the average last.
+    """Returns the table that papers print: methods as rows, datasets as columns, the average last.
 
     The results are those that a rule chose: each has one checkpoint that counts. A dataset's number
     is the mean over its domains, for each seed; `about` are notes that belong to every number.
@@ -267,7 +268,7 @@ def summarize(
 
 
 def _average(cells: Sequence[Cell]) -> Cell:
-    """Over the datasets; without an interval, and none where one of them lacks a seed."""
+    """Returns the mean over datasets, without an interval; none where one of them lacks a seed."""
     means = [cell.estimate.mean for cell in cells if cell.estimate and cell.complete]
     return Cell(Estimate(fmean(means), None, 1) if len(means) == len(cells) else None, 1)
 
@@ -286,8 +287,8 @@ def _about_summary(
 
 
 def standard_error(values: Sequence[float]) -> Estimate | None:
-    """Mean and standard error as DomainBed computes it: the deviation of all values (not of a
-    sample) from their mean, divided by the root of their number."""
+    """Returns mean and standard error as DomainBed computes it: the deviation of all values (not of
+    a sample) from their mean, divided by the root of their number."""
     if not values:
         return None
     n = len(values)
@@ -295,7 +296,7 @@ def standard_error(values: Sequence[float]) -> Estimate | None:
 
 
 def _overall(results: Sequence[RunResult], expected: Expected) -> dict[str, BySeed]:
-    """For each row, the mean over the held-out domains by seed."""
+    """Returns for each row the mean over the held-out domains by seed."""
     if not results:
         return {}
     (rule, *_) = results[0].rules

@@ -31,7 +31,7 @@ class _Column(NamedTuple):
         return _GAP + max(map(_width, (self.header, *self.texts)))
 
     def narrow(self) -> "_Column":
-        """The interval below its number, the header broken at words."""
+        """Returns the column with intervals below numbers and the header broken at words."""
         texts = [text.replace(" ± ", "\n±") for text in self.texts]
         longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
         room = max(*map(_width, texts), longest, min(_width(self.header), _SHORT))
@@ -39,9 +39,9 @@ class _Column(NamedTuple):
 
 
 def to_rich(table: Table, width: int = 100) -> RenderableType:
-    """For a terminal `width` columns wide. Where space is short, intervals move below their
-    numbers, then headers are broken, then columns move below the others: domains, not the overall
-    and the difference."""
+    """Lays a table out for a terminal `width` columns wide. Where space is short, intervals move
+    below their numbers, then headers are broken, then columns move below the others: domains, not
+    the overall and the difference."""
     names = [one_line(row.name) for row in table.rows]
     if table.always_largest:
         names.append(wrapped(table.always_largest.name, max(map(_width, ["method", *names]))))
@@ -76,7 +76,7 @@ def _names_width(names: Sequence[str]) -> int:
 
 
 def _blocks(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
-    """As many columns beside each other as there is room for."""
+    """Yields as many columns beside each other as there is room for."""
     block: list[_Column] = []
     for column in columns:
         if block and sum(each.width for each in (*block, column)) > room:
@@ -102,7 +102,7 @@ def _width(text: str) -> int:
 
 
 def run_table(result: RunResult, width: int = 100) -> RichTable:
-    """The views of a finished run under its own selection rule."""
+    """Returns the views of a finished run under its own selection rule."""
     rule = result.selection
     chosen = result.under(rule)
     where = f"{result.label} on {result.dataset} ({result.backbone}"
@@ -114,7 +114,7 @@ def run_table(result: RunResult, width: int = 100) -> RichTable:
 
 
 def rules_table(result: RunResult) -> RichTable:
-    """What every selection rule that was recorded chose, in the order of tables."""
+    """Returns what every recorded selection rule chose, in the order of tables."""
     table = RichTable(title=Text("What each selection rule chose"), title_justify="left")
     table.add_column("rule")
     for column in ("step", "out of\ndomain", "in\ndomain", "temperature"):
@@ -132,8 +132,8 @@ def rules_table(result: RunResult) -> RichTable:
 
 
 def views_table(views: Views, title: str, metric: Metric, width: int = 100) -> RichTable:
-    """By domain in each view that was measured: the metric that counts, accuracy, and what a model
-    has to beat; headers and, where it is narrow, domains are broken at words."""
+    """Returns what was measured by domain in each view: the metric that counts, accuracy, and what
+    a model has to beat. Headers and, where it is narrow, domains are broken at words."""
     header, rows = result_table(views, tuple(dict.fromkeys((metric, "accuracy"))))
     header = [*header[:2], *(wrapped(name, _LONGEST_HEADER) for name in header[2:])]
     columns = list(zip(header, *rows, strict=True))

@@ -5,24 +5,24 @@ from collections.abc import Iterable, Sequence
 
 
 def escaped(text: str) -> str:
-    """On one line, with what Markdown acts on escaped; an underscore within a word is safe."""
+    """Returns one line with what Markdown acts on escaped; an underscore within a word is safe."""
     plain = re.sub(r"([\\`*|<>\[\]~$&#])", r"\\\1", one_line(text))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", plain)
 
 
 def one_line(text: str) -> str:
-    """Line breaks, escape codes and direction marks would break a table apart."""
+    """Replaces line breaks, escape codes and direction marks, which would break a table apart."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are Markdown already."""
+    """Returns a table whose cells are Markdown already."""
     lines = (header, ["---"] * len(header), *rows)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def aligned_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same, numbers to the right below each other, so that it can be read as it is, too."""
+    """Returns the same with columns aligned, so that it can be read as it is, too."""
     lines = [header, *rows]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -31,7 +31,7 @@ def aligned_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """At most so many letters: the middle goes, for names differ at either end."""
+    """Returns at most so many letters: the middle goes, for names differ at either end."""
     if len(text) <= room:
         return text
     end = (room - 1) // 2
@@ -39,7 +39,7 @@ def shortened(text: str, room: int) -> str:
 
 
 def wrapped(text: str, room: int) -> str:
-    """On lines of at most so many letters, broken after spaces, underscores and other signs; a
+    """Returns lines of at most so many letters, broken after spaces, underscores and other signs; a
     word that is longer loses its middle."""
     lines = [""]
     for word in words(text):
@@ -50,5 +50,5 @@ def wrapped(text: str, room: int) -> str:
 
 
 def words(text: str) -> list[str]:
-    """`lab_cellavision` as `lab_` and `cellavision`."""
+    """Splits `lab_cellavision` into `lab_` and `cellavision`."""
     return [word for word in re.split(r"(?<=[\s_+=/-])", text) if word]

@@ -28,12 +28,12 @@ _AT_ONCE = 100  # settings or numbers in one request
 
 
 class WandbTracker:
-    """Online where there is a key, else offline files below `wandb/`."""
+    """Sends online where there is a key, and else keeps offline files below `wandb/`."""
 
     packages = ("wandb",)
 
     def start(self, subject: Subject) -> None:
-        """Steps before the one that an interrupted run is resumed at are there already."""
+        """Opens the run, which after an interruption holds its first steps already."""
         self._wandb: Any = require("wandb", extra="wandb")
         decided = os.environ.get("WANDB_MODE") or self._wandb.login(prompt=False)
         settings = self._wandb.Settings(
@@ -74,12 +74,12 @@ class WandbTracker:
 
 
 class TensorboardTracker:
-    """Event files below `tensorboard/`, a folder for each run."""
+    """Writes event files below `tensorboard/`, a folder for each run."""
 
     packages = ("tensorboard",)
 
     def start(self, subject: Subject) -> None:
-        """Everything that older files of this run hold is declared void: it arrives again."""
+        """Opens a file; what older files of this run hold is declared void, as it arrives again."""
         require("tensorboard", extra="tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
@@ -103,7 +103,7 @@ class TensorboardTracker:
 
 
 class MlflowTracker:
-    """The server that MLFLOW_TRACKING_URI names, else the SQLite file `mlflow.db`."""
+    """Sends to the server that MLFLOW_TRACKING_URI names, else to the SQLite file `mlflow.db`."""
 
     packages = ("mlflow", "sqlalchemy", "alembic")
 
@@ -166,7 +166,8 @@ class MlflowTracker:
             return found.experiment_id
 
     def _send_settings(self, settings: Mapping[str, Any]) -> None:
-        """Only once: MLflow lets nobody change them, and a resumed run may use other devices."""
+        """Sends them once: MLflow lets nobody change them, and a resumed run may use other
+        devices."""
         param = self._mlflow.entities.Param
         leaves = [
             param(allowed_name(name), str(value))
@@ -176,7 +177,7 @@ class MlflowTracker:
             self._client.log_batch(self._run, params=leaves[start : start + _AT_ONCE])
 
     def _last_step(self, name: str) -> int:
-        """The last step that this run has of a number from before an interruption, or -1."""
+        """Returns the last step that the run has of a number from before an interruption, or -1."""
         if self._held is None:
             return -1
         if name not in self._held:
@@ -186,7 +187,7 @@ class MlflowTracker:
 
 
 def allowed_name(name: str) -> str:
-    """MLflow takes letters, digits and a few signs, and nothing that looks like a path upwards."""
+    """Keeps letters, digits and a few signs, and nothing that looks like a path upwards."""
     parts = (re.sub(r"[^\w.\- ]", "_", part) for part in name.split("/"))
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)[:_LONGEST_NAME]
 

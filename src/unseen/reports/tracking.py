@@ -60,7 +60,7 @@ class Tracker(Protocol):
 
 
 def choose_trackers(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Names as given to --log, each known and installed: checked before anything is trained."""
+    """Returns the names given to --log, each known and installed, before anything is trained."""
     chosen = tuple(dict.fromkeys(as_list(names)))
     for name in chosen:
         tracker: type[Tracker] = catalog.load("tracker", name)
@@ -135,7 +135,7 @@ def _failed(name: str, error: Exception) -> str:
 
 
 def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """A line of metrics.jsonl as a tracker shows it; what is not a number stays behind."""
+    """Returns a line of metrics.jsonl as a tracker shows it; what is not a number stays behind."""
     together = {
         name if isinstance(value, Mapping) else f"train/{name}": value
         for name, value in record.items()
@@ -149,8 +149,8 @@ def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def final_numbers(result: RunResult) -> dict[str, float]:
-    """By view and domain, under the run's own selection rule: calibration error, accuracy, and the
-    metric that its checkpoint was chosen by."""
+    """Returns, by view and domain under the run's own selection rule, calibration error, accuracy,
+    and the metric that its checkpoint was chosen by."""
     return dict(_final_numbers(result))
 
 
@@ -169,8 +169,8 @@ def _final_numbers(result: RunResult) -> Iterator[tuple[str, float]]:
 
 
 def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
-    """Counts, the darker, the larger their share of the true class. Of many classes those that
-    are confused most: a picture of all would be too large to send and to read."""
+    """Draws counts, the darker, the larger their share of the true class. Of many classes, it shows
+    those that are confused most: a picture of all would be too large to send and to read."""
     chosen = most_confused(counts)
     names = tuple(str(classes[number]) for number in chosen)
     shown = np.ix_(chosen, chosen)
@@ -183,5 +183,5 @@ def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
 
 
 def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """For trackers that show text; names may be anything."""
+    """Returns a table for trackers that show text; names may be anything."""
     return pipe_table(header, [list(map(escaped, row)) for row in rows]) + "\n"

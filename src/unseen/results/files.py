@@ -22,7 +22,7 @@ class FormatError(UnseenError):
 
 
 def check_format(content: Any, path: Path, remedy: str) -> None:
-    """Raise unless `content`, read from `path`, says that it has today's format.
+    """Raises unless `content`, read from `path`, says that it has today's format.
 
     What says nothing is of the first format, which did not always name itself.
     """
@@ -43,13 +43,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = False) -> None:
-    """As numpy's savez, without the time of day: equal arrays make equal files."""
+    """Writes arrays as numpy's savez does, but without the time of day: equal arrays make equal
+    files."""
     with atomic_file(path) as temporary:
         _write(temporary, arrays, compress)
 
 
 def array_bytes(arrays: Mapping[str, Array], *, compress: bool = False) -> bytes:
-    """The content of the file that `write_arrays` makes."""
+    """Returns the content of the file that `write_arrays` makes."""
     buffer = io.BytesIO()
     _write(buffer, arrays, compress)
     return buffer.getvalue()
@@ -66,7 +67,7 @@ def _write(file: Path | io.BytesIO, arrays: Mapping[str, Array], compress: bool)
 
 
 def read_array(path: Path, name: str) -> Array:
-    """One of the arrays; the others are not loaded."""
+    """Returns one of the arrays; the others are not loaded."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return arrays[name]
@@ -77,7 +78,7 @@ def read_array(path: Path, name: str) -> Array:
 
 
 def read_arrays_if_whole(path: Path) -> dict[str, Array]:
-    """All arrays; none where there is no file, or a damaged one, as figures can do without."""
+    """Returns all arrays, or none where the file is missing or damaged: figures can do without."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}

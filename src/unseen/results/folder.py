@@ -21,7 +21,8 @@ from unseen.settings.experiment import Experiment, complete_settings, identity
 
 
 class MetricsLog:
-    """Appends records; `size` at a checkpoint lets a resumed run cut off what came after it."""
+    """Appends records to a file; `size` at a checkpoint lets a resumed run cut off what came after
+    it."""
 
     listener: Callable[[dict[str, Any]], None] | None = None
     """Gets every record once it is written."""
@@ -43,7 +44,7 @@ class MetricsLog:
             self.listener(record)
 
     def sync(self) -> int:
-        """Make sure that everything is on disk; the number of bytes there are."""
+        """Makes sure that everything is on disk, and returns the number of bytes."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
@@ -55,7 +56,7 @@ _PLACE = "src/unseen/results/folder.py"
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions, commit and hardware: what a reader needs to repeat the run."""
+    """Returns versions, commit and hardware: what a reader needs to repeat the run."""
     packages = ("unseen", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -69,7 +70,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    """Such as `AMD EPYC 9654`, where the system tells it."""
+    """Returns a name such as `AMD EPYC 9654`, where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -87,14 +88,14 @@ def _version(package: str) -> str | None:
 
 @cache
 def source_commit(module: Path = Path(__file__)) -> str | None:
-    """The commit of the source tree that runs; None where this module is not tracked at its place
-    in a repository: an environment may lie inside the repository of another project."""
+    """Returns the commit of the source tree that runs; None where this module is not tracked at its
+    place in a repository: an environment may lie inside the repository of another project."""
     place = _git(module, "ls-files", "--full-name", "--error-unmatch", module.name)
     return _git(module, "rev-parse", "HEAD") if place == _PLACE else None
 
 
 def _git(module: Path, *words: str) -> str | None:
-    """What git answers in the module's folder; None where it fails or is not there."""
+    """Returns what git answers in the module's folder; None where it fails or is not installed."""
     command = ["git", *words]
     try:
         answer = subprocess.run(
@@ -147,7 +148,7 @@ class RunFolder:
         self.card = path / "README.md"
 
     def weights(self, rule: str) -> Path:
-        """The weights that a selection rule chose."""
+        """Returns the file of the weights that a selection rule chose."""
         return self.path / "weights" / f"{rule}.safetensors"
 
     @property
@@ -156,7 +157,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """One process at a time trains a run. The lock ends with its process, however that ends.
+        """Keeps other processes from training the run. The lock ends with its process, however that
+        ends.
 
         What an earlier process was writing when it was killed is removed.
         """
@@ -175,14 +177,14 @@ class RunFolder:
             yield
 
     def clear_up(self) -> None:
-        """Remove what only an unfinished run needs: its checkpoint, which is the largest file by
+        """Removes what only an unfinished run needs: its checkpoint, which is the largest file by
         far, and the error of an earlier attempt."""
         if self.finished:
             self.checkpoint.unlink(missing_ok=True)
             self.failure.unlink(missing_ok=True)
 
     def create(self, experiment: Experiment) -> None:
-        """Make the folder with settings and environment; one that is there already keeps them."""
+        """Makes the folder with settings and environment; one that is there already keeps them."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self.settings.is_file():
             self.read_settings()  # a run of another version is not resumed
@@ -191,7 +193,7 @@ class RunFolder:
         write_json(self.settings, {"format": FORMAT, **complete_settings(experiment)})
 
     def read_settings(self) -> dict[str, Any]:
-        """The settings that the run was started with."""
+        """Returns the settings that the run was started with."""
         if not self.settings.is_file():
             raise UnseenError(
                 f"{self.path} is not a run folder: it holds no settings.json; "
@@ -214,11 +216,11 @@ class RunFolder:
         return read_result(self.result)
 
     def write_result(self, result: RunResult) -> None:
-        """The mark of a finished run."""
+        """Writes the result, which marks a run as finished."""
         write_result(self.result, result)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All records up to now; a line that a crash cut short is left out."""
+        """Returns all records up to now; a line that a crash cut short is left out."""
         if not self.metrics.is_file():
             return []
         lines = self.metrics.read_text(encoding="utf-8").split("\n")
@@ -228,40 +230,41 @@ class RunFolder:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
 
     def read_failure(self) -> Failure | None:
-        """Why the last attempt failed; None where none did, or where the run has finished since."""
+        """Returns why the last attempt failed; None where none did, or the run has finished
+        since."""
         if self.finished or not self.failure.is_file():
             return None
         return Failure(**read_json(self.failure))
 
     def write_failure(self, error: str, traceback: str) -> None:
-        """One more attempt has failed."""
+        """Records that one more attempt has failed."""
         before = self.read_failure()
         attempts = 1 + (before.attempts if before else 0)
         write_json(self.failure, Failure(error, attempts, traceback)._asdict())
 
 
 def run_name(experiment: Experiment) -> str:
-    """A folder name a person can read, made unique by the identity of the settings."""
+    """Returns a folder name that people can read, made unique by the identity of the settings."""
     return _folder_name(experiment, f"seed{experiment.seed}", identity(experiment))
 
 
 def find_run(runs: Path, experiment: Experiment) -> RunFolder:
-    """The folder of a run below a folder of runs: the one that has the identity of these settings,
-    whatever recipe it was trained with, or else a new one."""
+    """Returns the folder of a run below a folder of runs: the one that has the identity of these
+    settings, whatever recipe it was trained with, or else a new one."""
     return RunFolder(_with_identity(runs / run_name(experiment)))
 
 
 def find_merged(
     runs: Path, experiment: Experiment, choose: str, merged: Collection[str]
 ) -> RunFolder:
-    """The folder of a model that is merged from the runs with these identities."""
+    """Returns the folder of a model that is merged from the runs with these identities."""
     identity = merged_identity(choose, merged)
     name = _folder_name(experiment, f"merged{len(merged)}", identity)
     return RunFolder(_with_identity(runs / name))
 
 
 def _with_identity(path: Path) -> Path:
-    """The folder that ends as this one does, where another recipe made it."""
+    """Returns the folder with the same identity, where another recipe made it."""
     try:
         changed = path.parent.stat().st_mtime_ns
     except FileNotFoundError:
@@ -274,7 +277,7 @@ def _with_identity(path: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def _names_by_identity(runs: Path, changed: int) -> dict[str, str]:
-    """The names of the folders of runs as they were when their parent last changed."""
+    """Returns the names of the folders of runs as they were when their parent last changed."""
     return {each.name.rpartition("-")[2]: each.name for each in sorted(runs.glob("*-*"))}
 
 
@@ -295,7 +298,7 @@ def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    """A name from settings as part of a folder's name."""
+    """Returns a name from settings in a form that can be part of a folder's name."""
     return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]
 
 
@@ -312,14 +315,14 @@ class RunList(NamedTuple):
 
 
 def write_run_list(folder: Path, chosen: RunList) -> None:
-    """`runs.json` beside the tables made of them; the folder then stands for these runs."""
+    """Writes `runs.json` beside the tables made of them; the folder then stands for these runs."""
     names = [Path(os.path.relpath(run, folder)).as_posix() for run in chosen.runs]
     content = {"format": FORMAT, "runs": names, "note": chosen.note, "rows": list(chosen.rows)}
     write_json(folder / _RUN_LIST, content)
 
 
 def read_run_list(folder: Path) -> RunList | None:
-    """The runs that a folder of tables was made of; None for any other folder."""
+    """Returns the runs that a folder of tables was made of; None for any other folder."""
     path = folder / _RUN_LIST
     if not path.is_file():
         return None
@@ -333,7 +336,7 @@ def read_run_list(folder: Path) -> RunList | None:
 
 
 def find_runs(folder: Path) -> Iterator[RunFolder]:
-    """Every run below a folder, in order of name; or those that a folder of tables lists."""
+    """Yields every run below a folder, in order of name; or those that a folder of tables lists."""
     listed = read_run_list(folder)
     if listed is not None:
         yield from (RunFolder(run) for run in listed.runs)
@@ -343,7 +346,7 @@ def find_runs(folder: Path) -> Iterator[RunFolder]:
 
 
 def about_other_formats(runs: Path) -> str:
-    """What to say where runs of another version lie among those to come; they are not touched."""
+    """Returns a warning where runs of another format lie among those to come, or nothing."""
     others: list[str] = []
     for settings in sorted(runs.glob("*/settings.json")):
         try:

@@ -56,7 +56,7 @@ class Counts:
         self.values = torch.zeros(n_models, size, dtype=torch.float64, device=device)
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
-        """Count one batch of class scores (logits), `[models, images, classes]`; without the first
+        """Counts one batch of class scores (logits), `[models, images, classes]`; without the first
         dimension for one model."""
         scores = scores.reshape(self.n_models, -1, self.n_classes).float()
         predicted = scores.argmax(dim=2)
@@ -74,19 +74,20 @@ class Counts:
         self.values[:, self._n_cells :] += torch.cat(sums, dim=1)
 
     def _places(self, own: Tensor, values: int) -> Tensor:
-        """Positions among so many values of each model, `[models, images]`, as positions among
-        those of all models."""
+        """Turns positions among so many values of each model, `[models, images]`, into positions
+        among those of all models."""
         models = torch.arange(self.n_models, device=own.device).unsqueeze(1)
         return (own + values * models).flatten()
 
     def _binned(self, bins: Tensor, weights: Tensor | None) -> Tensor:
-        """The sum over the images of each bin; of their number without weights."""
+        """Returns the sum of the weights of the images in each bin; without weights, their
+        number."""
         flat = None if weights is None else weights.double().flatten()
         found = torch.bincount(self._places(bins, N_BINS), flat, self.n_models * N_BINS)
         return found.double().view(self.n_models, N_BINS)
 
     def scores(self) -> list[Score]:
-        """How well each model answers, in short."""
+        """Returns how well each model answers, in short."""
         found: list[Score] = []
         for values in self.values.cpu().numpy():
             confusion = values[: self._n_cells].reshape(-1, self.n_classes)
@@ -99,7 +100,7 @@ class Counts:
         return found
 
     def results(self) -> list[DomainResult]:
-        """What is recorded of each model."""
+        """Returns what is recorded of each model."""
         found: list[DomainResult] = []
         for score, values in zip(self.scores(), self.values.cpu().numpy(), strict=True):
             bins = values[self._n_cells : -1].reshape(len(self._divisors), 3, N_BINS)
@@ -159,14 +160,14 @@ class Evaluator:
         temperatures: Sequence[float] | None = None,
         answered: Mapping[str, DomainScores] | None = None,
     ) -> list[Measured]:
-        """What is recorded of each model. With `known`, the n-th domain of `images` is told to the
-        model as n; images that were `answered` are not asked about again."""
+        """Returns what is recorded of each model. With `known`, the n-th domain of `images` is told
+        to the model as n; images that were `answered` are not asked about again."""
         counted = self._counted(predict, images, known, temperatures, answered or {})
         results = {domain: counts.results() for domain, counts in counted}
         return [{d: each[model] for d, each in results.items()} for model in range(self.n_models)]
 
     def score(self, predict: Predict, images: Mapping[str, Array]) -> list[Scores]:
-        """What a checkpoint is chosen by, where the domain is not told."""
+        """Returns what a checkpoint is chosen by, where the domain is not told."""
         counted = self._counted(predict, images, False, None, {})
         scores = {domain: counts.scores() for domain, counts in counted}
         return [{d: each[model] for d, each in scores.items()} for model in range(self.n_models)]
@@ -180,7 +181,7 @@ class Evaluator:
         temperatures: Sequence[float] | None,
         answered: Mapping[str, DomainScores],
     ) -> Iterator[tuple[str, Counts]]:
-        """The answers in each domain that has images."""
+        """Yields the counts of each domain that has images."""
         device = self._process.device
         for position, (domain, rows) in enumerate(images.items()):
             if not len(rows):
@@ -197,7 +198,7 @@ class Evaluator:
 
     @torch.no_grad()
     def answers(self, predict: Predict, images: Mapping[str, Array]) -> dict[str, DomainScores]:
-        """All scores themselves, the same on every device; domains without images are left out."""
+        """Returns the scores themselves, equal on every device, of all domains that have images."""
         found: dict[str, DomainScores] = {}
         rank, processes = self._process.rank, self._process.world_size
         for domain, rows in images.items():
@@ -226,9 +227,9 @@ def three_views(
     temperatures: Sequence[float] | None = None,
     answered: Mapping[str, DomainScores] | None = None,
 ) -> list[Views]:
-    """The three views of each model; one that makes no use of the domain answers the third as the
-    second. Images of training domains that were `answered` without a domain are not asked about
-    again."""
+    """Measures the three views of each model; one that makes no use of the domain answers the third
+    as the second. Images of training domains that were `answered` without a domain are not asked
+    about again."""
     unseen = evaluator.measure(predict, out_of_domain, False, temperatures)
     seen = evaluator.measure(predict, in_domain, False, temperatures, answered)
     known = seen
@@ -255,7 +256,7 @@ class Measurement(NamedTuple):
 def measure_checkpoint(
     evaluator: Evaluator, predict: Predict, roles: Roles, uses_domain: bool
 ) -> list[Measurement]:
-    """Measure each model. Validation images are answered first, and only once: where they also
+    """Measures each model. Validation images are answered first, and only once: where they also
     measure the in-domain view, these answers count."""
     few = {
         domain: evenly(rows, MOST_VALIDATION_IMAGES) for domain, rows in roles.validation.items()

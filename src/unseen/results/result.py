@@ -79,15 +79,15 @@ _UPPER_BOUND_VIEWS: dict[View, ViewTexts] = {
 
 
 class Confusion:
-    """Images of each true class (row) that were called each class (column)."""
+    """Images of each true class (row) that were predicted as each class (column)."""
 
     def __init__(self, read: Callable[[], Array]) -> None:
         self.read = read
-        """Return `int64 [classes, classes]`. Counts in a file are read anew each time."""
+        """Returns `int64 [classes, classes]`. Counts in a file are read anew each time."""
 
     @cached_property
     def measures(self) -> dict[Metric, float]:
-        """All measures. They are kept, unlike counts that were read."""
+        """Every measure. They are kept, unlike counts that were read."""
         counts = self.read()
         return {metric: measure(counts) for metric, measure in MEASURES.items()}
 
@@ -106,24 +106,24 @@ class Confusion:
 
 
 def accuracy(confusion: Array) -> float:
-    """Share of correct answers; every image counts the same."""
+    """Returns the share of correct answers; every image counts the same."""
     return int(confusion.trace()) / int(confusion.sum())
 
 
 def recall(confusion: Array) -> Array:
-    """Share of each class's images that were recognised; NaN for a class without images."""
+    """Returns the share of each class's images that were recognised; NaN for one without images."""
     total = confusion.sum(axis=1)
     unknown = np.full(len(total), np.nan)
     return np.divide(confusion.diagonal(), total, out=unknown, where=total > 0)
 
 
 def balanced_accuracy(confusion: Array) -> float:
-    """Mean recall; every class counts the same, however few images it has."""
+    """Returns the mean recall; every class counts the same, however few images it has."""
     return float(np.nanmean(recall(confusion)))
 
 
 def macro_f1(confusion: Array) -> float:
-    """Mean over classes of 2 · correct / (images of the class + answers with it)."""
+    """Returns the mean over classes of 2 · correct / (images of the class + answers with it)."""
     images, answers = confusion.sum(axis=1), confusion.sum(axis=0)
     there = images > 0
     f1: Array = 2 * confusion.diagonal()[there] / (images + answers)[there]
@@ -131,7 +131,7 @@ def macro_f1(confusion: Array) -> float:
 
 
 def always_largest(confusion: Array) -> Array:
-    """The confusion of a model that always answers with the class that has the most images."""
+    """Returns the confusion of a model that always answers with the largest class."""
     images = confusion.sum(axis=1)
     answers = np.zeros_like(confusion)
     answers[:, int(images.argmax())] = images
@@ -186,12 +186,12 @@ class Merged(_Record):
 
     @property
     def steps(self) -> int:
-        """Of all runs together."""
+        """The steps of all runs together."""
         return sum(each.steps for each in self.runs)
 
     @property
     def seconds(self) -> float:
-        """Of all runs together."""
+        """The seconds of all runs together."""
         return sum(each.seconds for each in self.runs)
 
     @property
@@ -202,7 +202,7 @@ class Merged(_Record):
 
     @property
     def description(self) -> str:
-        """A sentence for people."""
+        """A sentence that says what the model was merged from."""
         left_out = len(self.runs) - len(self.averaged)
         chosen = f", chosen greedily by source validation ({left_out} left out)" if left_out else ""
         return (
@@ -212,7 +212,7 @@ class Merged(_Record):
 
 
 def merged_identity(choose: str, runs: Iterable[str]) -> str:
-    """Another one for runs with other identities, and for another way to choose among them."""
+    """Returns another identity for other runs, and for another way to choose among them."""
     text = json.dumps([choose, *sorted(runs)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -262,8 +262,8 @@ def _read_counts(path: Path, number: int) -> Array:
 
 
 def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
-    """The number of the matrix among those of the run, which the context collects. Equal ones, as
-    of two rules that chose one step, share a place."""
+    """Returns the number of the matrix among those of the run, which the context collects. Equal
+    ones, as of two rules that chose one step, share a place."""
     places: Any = info.context
     counts = confusion.read()
     compact = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
@@ -323,7 +323,7 @@ class DomainResult(_Record):
         return self.accuracy if metric == "accuracy" else self.counts.measures[metric]
 
     def always_largest(self, metric: Metric) -> float:
-        """What always answering with the class that has the most images would get."""
+        """Returns what always answering with the class that has the most images would get."""
         return self.counts.always_largest[metric]
 
     @computed_field
@@ -339,7 +339,7 @@ class DomainResult(_Record):
 
     @property
     def confusion(self) -> Array:
-        """`[classes, classes]`: images of a true class (row) that were called each class. Images of
+        """`[classes, classes]`: images of a true class (row) by predicted class. Images of
         classes that the model does not know are in a last row."""
         return self.counts.read()
 
@@ -419,7 +419,8 @@ class RunResult(_Record):
         return tuple(name for name in self.training_domains if name not in self.unseen_domains)
 
     def names_of(self, confusion: Array) -> tuple[str, ...]:
-        """The names of its rows: the classes and, if there are such images, `other classes`."""
+        """Returns the names of its rows: the classes and, if there are such images, `other
+        classes`."""
         return (*self.classes, OTHER_CLASSES)[: len(confusion)]
 
     def under(self, rule: str) -> RuleResult:
@@ -430,20 +431,20 @@ class RunResult(_Record):
         return self.rules[rule]
 
     def view(self, rule: str, name: View) -> Mapping[str, DomainResult]:
-        """By domain."""
+        """Returns what was measured of each domain."""
         if name not in VIEWS:
             raise SettingsError(unknown_name("view", name, VIEWS))
         return self.under(rule).views.get(name, {})
 
     def mean(self, rule: str, view: View, metric: Metric | None = None) -> float | None:
-        """By the run's own metric or another, every domain counting the same; None where the view
-        has no domain."""
+        """Returns the mean by the run's own metric or another, every domain counting the same; None
+        where the view has no domain."""
         measured = self.view(rule, view).values()
         return fmean(each.measure(metric or self.metric) for each in measured) if measured else None
 
 
 def labelled_bound(method: str) -> str:
-    """The name of a row that is an upper bound, which never goes without saying so."""
+    """Returns the name of a row that is an upper bound, which never goes without saying so."""
     return method if UPPER_BOUND in method else f"{method}, {UPPER_BOUND}"
 
 
@@ -460,7 +461,7 @@ def read_result(path: Path) -> RunResult:
 
 
 def write_result(path: Path, result: RunResult) -> None:
-    """The arrays first: a result that is there is whole."""
+    """Writes a result, its arrays first: a result that is there is whole."""
     places: dict[bytes, tuple[int, Array]] = {}
     content = result.model_dump(mode="json", by_alias=True, context=places)
     confusions = {str(number): counts for number, counts in places.values()}

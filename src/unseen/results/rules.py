@@ -42,7 +42,7 @@ DRAW_RULES: dict[str, str] = {
 
 
 def meaning(rule: str, metric: Metric | None, rules: Mapping[str, str] = RULES) -> str:
-    """What a rule does; without a metric, that of runs which have different ones."""
+    """Returns what a rule does; without a metric, for runs that have different ones."""
     return rules[rule].format(metric=METRICS[metric] if metric else "result")
 
 
@@ -73,8 +73,8 @@ class Evaluation(NamedTuple):
     unseen_metric: Mapping[str, float] | None = None
 
     def seen_by(self, rule: str) -> Mapping[str, float]:
-        """All that a rule gets to see; its mean counts. Only the oracle sees values of an unseen
-        domain."""
+        """Returns all that a rule gets to see; its mean counts. Only the oracle sees values of an
+        unseen domain."""
         if rule in WITHOUT_LABELS:
             values = self.without_labels or {}
             return {rule: values[rule]} if rule in values else {}
@@ -84,42 +84,43 @@ class Evaluation(NamedTuple):
 
     @property
     def deciding(self) -> Mapping[str, float]:
-        """On the validation images, by the run's metric."""
+        """The values on the validation images by the run's metric."""
         return self.validation if self.validation_metric is None else self.validation_metric
 
     @property
     def score(self) -> float:
-        """Mean over the training domains."""
+        """The mean of the deciding values over the training domains."""
         return fmean(self.deciding.values())
 
     @property
     def loss(self) -> float:
-        """Mean validation loss over the training domains, which decides between equal scores."""
+        """The mean validation loss over the training domains, which decides between equal
+        scores."""
         return fmean(self.validation_loss.values()) if self.validation_loss else math.inf
 
 
 def recorded_validation(record: Mapping[str, Any]) -> Mapping[str, float]:
-    """Values that decide, from an evaluation in metrics.jsonl; where there are no others beside
-    them, accuracies."""
+    """Returns the values that decide, from an evaluation in metrics.jsonl; where there are no
+    others beside them, accuracies."""
     others = (record[key] for metric in METRICS if (key := f"validation_{metric}") in record)
     return next(others, record["validation"])
 
 
 def check_rule(rule: str) -> None:
-    """Raise for a rule that does not exist, naming the nearest one."""
+    """Raises for a rule that does not exist, naming the nearest one."""
     if rule not in RULES:
         raise SettingsError(unknown_name("selection rule", rule, RULES))
 
 
 def rank(score: float, loss: float) -> tuple[float, float]:
-    """A key that sorts the best first: the highest score, and of equal scores, which are frequent
-    where validation images are few, the lowest validation loss."""
+    """Returns a key that sorts the best first: the highest score, and of equal scores, which are
+    frequent where validation images are few, the lowest validation loss."""
     return -score, loss if math.isfinite(loss) else math.inf
 
 
 def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
-    """The step that counts under a rule: the highest mean over domains; of equal ones that with the
-    lowest validation loss, or else the earliest."""
+    """Returns the step that counts under a rule: the highest mean over domains; of equal ones that
+    with the lowest validation loss, or else the earliest."""
     check_rule(rule)
     if not evaluations:
         raise UnseenError("no evaluation was recorded, so no step can be chosen; train the run")

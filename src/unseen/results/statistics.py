@@ -16,7 +16,7 @@ import numpy as np
 from unseen.results.files import Array
 
 CONFIDENCE = 0.95
-"""Of all intervals."""
+"""The level of all intervals."""
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and 95 % t-interval; None where there are no values."""
+    """Returns the mean and its 95 % t-interval; None where there are no values."""
     if not values:
         return None
     n = len(values)
@@ -43,7 +43,8 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def paired_difference(first: Mapping[_Key, float], second: Mapping[_Key, float]) -> Estimate | None:
-    """`second` minus `first` over the seeds (or domains) that both have; None if they share none.
+    """Returns `second` minus `first` over the seeds (or domains) that both have; None if they share
+    none.
 
     Pairing takes out what a seed does to both, so the interval is the one that tells methods apart.
     """
@@ -51,13 +52,13 @@ def paired_difference(first: Mapping[_Key, float], second: Mapping[_Key, float])
 
 
 def above_zero(value: Estimate | None) -> bool:
-    """Whether a value is beyond noise: its whole interval lies above zero. A single seed, which has
-    no interval, cannot tell."""
+    """Returns whether a value is beyond noise: its whole interval lies above zero. A single seed,
+    which has no interval, cannot tell."""
     return value is not None and value.half_width is not None and value.mean > value.half_width
 
 
 def macro_mean(by_domain: Mapping[str, float], domains: Iterable[str]) -> float | None:
-    """Mean in which every domain counts the same, however many images it has.
+    """Returns the mean in which every domain counts the same, however many images it has.
 
     None if a domain has no number: a mean over fewer domains would be another quantity.
     """
@@ -68,33 +69,33 @@ def macro_mean(by_domain: Mapping[str, float], domains: Iterable[str]) -> float 
 
 
 def worst_domain(by_domain: Mapping[str, float]) -> tuple[str, float]:
-    """Name and value of the lowest domain, the first of equal ones."""
+    """Returns name and value of the lowest domain, the first of equal ones."""
     name = min(by_domain, key=by_domain.__getitem__)
     return name, by_domain[name]
 
 
 def evenly(rows: Array, most: int) -> Array:
-    """At most so many of the rows, evenly spaced, the first and the last among them."""
+    """Returns at most so many of the rows, evenly spaced, the first and the last among them."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
 
 
 def log_softmax(scores: Array) -> Array:
-    """Logarithms of probabilities over the last dimension, in double precision."""
+    """Returns logarithms of probabilities over the last dimension, in double precision."""
     scores = scores.astype(np.float64)
     scores = scores - scores.max(axis=-1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
 
 
 def softmax(scores: Array) -> Array:
-    """Probabilities over the last dimension, in the precision of the scores."""
+    """Returns probabilities over the last dimension, in the precision of the scores."""
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def entropy(probs: Array) -> Array:
-    """−Σ p log p over the last dimension."""
+    """Returns −Σ p log p over the last dimension."""
     return -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(axis=-1)
 
 
@@ -104,7 +105,8 @@ temperature 1 can still be told to six digits."""
 
 
 def fit_temperature(scores: Sequence[Array], labels: Sequence[Array]) -> float | None:
-    """The temperature at which the true classes are most likely, every domain weighing the same.
+    """Returns the temperature at which the true classes are most likely, every domain weighing
+    equally.
 
     Given are scores `[images, classes]` and labels of each domain. None without a wrong answer:
     then the likelihood only grows as confidence does.
@@ -116,8 +118,8 @@ def fit_temperature(scores: Sequence[Array], labels: Sequence[Array]) -> float |
         return None
 
     def slope(inverse: float) -> float:
-        """Of the negative log-likelihood, which is convex, by the inverse of the temperature: the
-        expected score under the model less that of the true class."""
+        """Returns the slope of the negative log-likelihood, which is convex, by the inverse of the
+        temperature: the expected score under the model less that of the true class."""
         return fmean(
             ((softmax(inverse * s) * s).sum(axis=1) - s[np.arange(len(y)), y]).mean()
             for s, y in domains
@@ -133,7 +135,7 @@ def fit_temperature(scores: Sequence[Array], labels: Sequence[Array]) -> float |
 
 
 def information_maximisation(probs: Array) -> float:
-    """H(mean p) − mean H(p) of predictions `[images, classes]`: from 0 to log(classes)."""
+    """Returns H(mean p) − mean H(p) of predictions `[images, classes]`: from 0 to log(classes)."""
     return float(entropy(probs.mean(axis=0)) - entropy(probs).mean())
 
 
@@ -142,8 +144,8 @@ TEMPERATURE = 0.05
 
 
 def neighbourhood_density(probs: Array) -> float:
-    """The mean entropy of each image's similarities to the others, as a distribution: high where
-    many others are as near. Similarity is the cosine between predictions `[images, classes]`."""
+    """Returns the mean entropy of each image's similarities to the others, as a distribution: high
+    where many are as near. Similarity is the cosine between predictions `[images, classes]`."""
     directions = probs / np.linalg.norm(probs, axis=1, keepdims=True)
     likeness = directions @ directions.T / TEMPERATURE
     np.fill_diagonal(likeness, -np.inf)  # an image is no neighbour of its own
@@ -151,16 +153,16 @@ def neighbourhood_density(probs: Array) -> float:
 
 
 def nuclear_norm(probs: Array) -> float:
-    """The sum of the singular values of predictions `[images, classes]`, divided by the most it can
-    be: 1 where all answers are certain and all classes as frequent."""
+    """Returns the sum of the singular values of predictions `[images, classes]`, divided by the
+    most it can be: 1 where all answers are certain and all classes as frequent."""
     images, classes = probs.shape
     singular = np.linalg.svd(probs, compute_uv=False)
     return float(singular.sum() / np.sqrt(images * min(images, classes)))
 
 
 def validation_risk(features: Array, losses: Array, target: Array) -> float:
-    """The loss to expect on the target: `features` and `losses` of source validation images,
-    features of `target` images."""
+    """Returns the loss to expect on the target: `features` and `losses` of source validation
+    images, features of `target` images."""
     weights = np.empty(len(losses))
     for half in (0, 1):
         weights[half::2] = density_ratio(features[1 - half :: 2], target, features[half::2])
@@ -168,8 +170,8 @@ def validation_risk(features: Array, losses: Array, target: Array) -> float:
 
 
 def weighted_risk(weights: Array, losses: Array) -> float:
-    """The mean of weight × loss, with the weights as a control variate: their mean is known to be
-    1, and what it deviates from that is taken out."""
+    """Returns the mean of weight × loss, with the weights as a control variate: their mean is known
+    to be 1, and what it deviates from that is taken out."""
     weighted = weights * losses
     spread = weights.var()
     if spread == 0:
@@ -179,8 +181,8 @@ def weighted_risk(weights: Array, losses: Array) -> float:
 
 
 def density_ratio(source: Array, target: Array, at: Array) -> Array:
-    """How much more frequent features like those `at` hand are in the target than in the source, by
-    a logistic regression that tells the two."""
+    """Returns how much more frequent features like those `at` hand are in the target than in the
+    source, by a logistic regression that tells the two apart."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -194,7 +196,7 @@ def density_ratio(source: Array, target: Array, at: Array) -> Array:
 
 
 class Observed(NamedTuple):
-    """What a model makes of some images."""
+    """The outputs of a model for some images."""
 
     scores: Array
     """Raw class scores, `[images, classes]`."""
@@ -203,8 +205,8 @@ class Observed(NamedTuple):
 
 
 def judge(target: Observed, source: Observed, labels: Array) -> dict[str, float]:
-    """By selection rule, the higher the better. `source` are validation images, which alone have
-    labels."""
+    """Returns a value for each selection rule, the higher the better. `source` are validation
+    images, which alone have labels."""
     probs = np.exp(log_softmax(target.scores))
     losses = -log_softmax(source.scores)[np.arange(len(labels)), labels]
     return {
