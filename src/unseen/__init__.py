@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from unseen.methods.base import Method
     from unseen.serve.model import Model
     from unseen.serve.predictor import load
+    from unseen.settings.catalog import trust_imports
     from unseen.settings.experiment import Settings
     from unseen.sweeps.compare import compare, sweep
 
@@ -28,6 +29,7 @@ __all__ = [
     "load_run",
     "merge",
     "sweep",
+    "trust_imports",
 ]
 
 _HOME = {
@@ -45,6 +47,7 @@ _HOME = {
     "load_run": "unseen.api",
     "merge": "unseen.api",
     "sweep": "unseen.sweeps.compare",
+    "trust_imports": "unseen.settings.catalog",
 }
 
 

@@ -20,7 +20,7 @@ from unseen.serve.forecast import forecast_files
 from unseen.serve.model import Model
 from unseen.serve.predictor import ImageLike
 from unseen.settings.experiment import Experiment, Metric
-from unseen.settings.recipes import build_experiment, load_experiment
+from unseen.settings.recipes import load_experiment, open_experiment
 from unseen.sweeps.merge import Choice, merge_runs
 from unseen.training.devices import is_first_process
 from unseen.training.display import Display
@@ -32,8 +32,8 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path))
-        self.experiment: Experiment = build_experiment(
-            self.folder.read_settings(), str(self.folder.settings)
+        self.experiment: Experiment = open_experiment(
+            self.folder.read_settings(), self.folder.settings
         )
         self.result: RunResult = self.folder.read_result()
 

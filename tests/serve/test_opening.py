@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,11 @@ import onnx
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from PIL import Image
+from rich.console import Console
+from tests.commands import commands_in
 from tests.serve.models import CLASSES, DOMAINS, files_in, make_model
+from tests.tiny import TINY
 
 import unseen
 from unseen.errors import UnseenError
@@ -126,22 +129,76 @@ def assert_refused(path: Path, message: str, mark: Path | None = None) -> None:
     assert mark is None or not mark.exists()
 
 
+def name_code(file: Path, section: str, module: str) -> None:
+    """Make settings in a file ask for a class of this module."""
+    content = json.loads(file.read_text())
+    content.get("settings", content)[section]["name"] = f"{module}:Thing"
+    file.write_text(json.dumps(content))
+
+
 @pytest.mark.parametrize("section", ["method", "data", "network"])
 def test_code_that_settings_name_is_not_imported(
     saved: Path, mark: Path, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module beside the model would run as soon as it is imported."""
-    (tmp_path / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    module = f"evil_{section}"
+    (tmp_path / f"{module}.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "evil", raising=False)
-    config = json.loads((saved / "config.json").read_text())
-    config["settings"][section]["name"] = "evil:Thing"
-    (saved / "config.json").write_text(json.dumps(config))
-    assert_refused(saved, rf"asks to import code: {section}\.name is 'evil:Thing'", mark)
-    if section != "network":
-        with pytest.raises(UnseenError):
-            Model.from_pretrained(str(saved), trust_imports=True)
-        assert mark.exists(), "the module really does harm when it is trusted"
+    name_code(saved / "config.json", section, module)
+    message = rf"config\.json asks to import code: {section}\.name is '{module}:Thing'"
+    assert_refused(saved, f"{message}.*--trust-imports {module}", mark)
+    unseen.trust_imports(module)
+    with pytest.raises(UnseenError, match="cannot be imported"):
+        unseen.load(saved)
+    assert mark.exists(), "the module really does harm when it is trusted"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "run", "image.png"],
+        ["evaluate", "run"],
+        ["export", "run", "--to", "torch"],
+        ["serve", "run", "--port", "0"],
+        ["merge", "run", "run", "-o", "merged"],
+        ["forecast", "run", "image.png"],
+        ["forecast", "model", "image.png", "--reference", "."],
+        ["report", "run"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_that_opens_a_run_imports_what_lies_beside_it(
+    words: list[str], run: unseen.Run, mark: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    module = f"extra_{words[0]}_{len(words)}"
+    (tmp_path / f"{module}.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    shutil.copytree(run.folder.path, tmp_path / "run")
+    run.model.save_pretrained(tmp_path / "model")
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    name_code(tmp_path / "run" / "settings.json", "method", module)
+    command = commands_in(tmp_path, capsys, monkeypatch)
+    answer = command(*words)
+    assert not mark.exists()
+    if words[0] == "report":  # it needs no code
+        assert answer.code == 0
+        return
+    assert answer.code == 2
+    if "--reference" in words:  # a run of another method than the model is not even opened
+        return
+    assert "settings.json asks to import code: method.name is" in answer.err
+    assert f"--trust-imports {module}" in answer.err
+    assert command(*words, "--trust-imports", module).code == 2
+    assert mark.exists(), "the module really does harm when it is trusted"
+
+
+def test_what_was_trained_here_is_opened_again(tmp_path: Path, monkeypatch) -> None:
+    """The recipe named the module, so the user trusts it."""
+    text = "from unseen.methods.aggregate import Aggregate\n\nclass Mine(Aggregate): pass\n"
+    (tmp_path / "mine_of_today.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = {**TINY, "method.name": "mine_of_today:Mine", "steps": 1}
+    found = unseen.fit("digits/aggregate", runs=tmp_path, console=Console(quiet=True), **settings)
+    assert type(found.model.method).__name__ == "Mine"
 
 
 def test_a_pickle_in_place_of_weights(saved: Path, harm: bytes, mark: Path) -> None:

@@ -39,6 +39,10 @@ COMMANDS = {
 """The file of each command, which has `add_COMMAND(parser)` and `run_COMMAND(chosen)`, and what the
 command is for."""
 
+OPENING = ("evaluate", "predict", "forecast", "export", "serve", "merge", "report")
+"""Commands that open what may come from anywhere: they import nothing but what is installed, and
+the modules that the user trusts."""
+
 
 def build_parser(called: str | None = None) -> argparse.ArgumentParser:
     """All commands, with the options of the one that is called; without one, of all of them."""
@@ -55,6 +59,13 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
             module = importlib.import_module(f"unseen.cli.{file}")
             run = getattr(module, f"run_{name}")
             getattr(module, f"add_{name}")(command)
+            if name in OPENING:
+                command.add_argument(
+                    "--trust-imports",
+                    action="append",
+                    metavar="MODULE",
+                    help="may be imported, in this folder too, if settings of a run name it",
+                )
             command.description = inspect.getdoc(run)
             command.set_defaults(run_command=run)
     return parser
@@ -78,8 +89,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; mistakes of the user's end with a message, not with a traceback."""
     chosen = parse(arguments)
-    sys.path.append(str(Path.cwd()))  # import strings find modules of the user's own there
     try:
+        _find_own_modules(chosen)
         _name_other_formats(chosen)
         sys.exit(chosen.run_command(chosen) or 0)
     except UnseenError as error:
@@ -92,6 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+
+
+def _find_own_modules(chosen: argparse.Namespace) -> None:
+    """Let import strings find modules of the user's own in this folder, where they are trusted."""
+    if chosen.command not in OPENING or chosen.trust_imports:
+        sys.path.append(str(Path.cwd()))
+    if chosen.command in OPENING and chosen.trust_imports:
+        from unseen.settings.catalog import trust_imports
+
+        trust_imports(*chosen.trust_imports)
 
 
 def _name_other_formats(chosen: argparse.Namespace) -> None:

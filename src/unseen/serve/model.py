@@ -1,6 +1,6 @@
 """A trained model: from a run folder, or in the layout of the Hugging Face Hub."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from unseen.results.folder import RunFolder
 from unseen.serve.onnx import Names, validated
 from unseen.serve.predictor import Predictions, Predictor
 from unseen.settings.experiment import Experiment, complete_settings
-from unseen.settings.recipes import build_experiment
+from unseen.settings.recipes import open_experiment
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_weights, save_weights
 from unseen.training.profile import pooled_features
@@ -80,7 +80,7 @@ class Model(Predictor, ModelHubMixin):
     def from_run(cls, folder: RunFolder, device: str = "auto") -> "Model":
         """Open a finished run with the weights that its selection rule chose."""
         settings, result = folder.read_settings(), folder.read_result()
-        experiment = build_experiment(settings, str(folder.settings))
+        experiment = open_experiment(settings, folder.settings)
         weights = folder.weights(result.selection)
         method = trained_method(experiment, result.classes, result.training_domains, weights)
         card = model_card(settings, result, read_json(folder.data))
@@ -88,11 +88,8 @@ class Model(Predictor, ModelHubMixin):
         return cls(method, experiment, card, device, temperature, Profile.read(folder.profile))
 
     @classmethod
-    def from_folder(
-        cls, folder: Path, device: str = "auto", trust_imports: bool = False
-    ) -> "Model":
-        """Open a folder that `save_pretrained` made, checked, since it may come from anywhere; code
-        that its settings name is imported only with `trust_imports`."""
+    def from_folder(cls, folder: Path, device: str = "auto") -> "Model":
+        """Open a folder that `save_pretrained` made, checked, since it may come from anywhere."""
         path, card, profile = folder / CONFIG, folder / CARD, folder / PROFILE
         found = read_json(path)
         if not isinstance(found, dict) or found.get("library") != "unseen":
@@ -104,9 +101,7 @@ class Model(Predictor, ModelHubMixin):
             found, path, "save a run of this version, or open it with the one that wrote it"
         )
         config = validated(Config, found, path)
-        if not trust_imports:
-            _refuse_imports(config.settings, path)
-        experiment = build_experiment(config.settings, str(path))
+        experiment = open_experiment(config.settings, path)
         method = trained_method(experiment, config.classes, config.domains, folder / WEIGHTS)
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
         known = Profile.read(profile) if profile.is_file() else None
@@ -132,15 +127,13 @@ class Model(Predictor, ModelHubMixin):
             self.profile.write(save_directory / PROFILE)
 
     @classmethod
-    def _from_pretrained(
-        cls, *, model_id: str, device: str = "auto", trust_imports: bool = False, **download: Any
-    ) -> "Model":
+    def _from_pretrained(cls, *, model_id: str, device: str = "auto", **download: Any) -> "Model":
         """`download`: where the mixin says that files on the Hub are to be found."""
         folder = Path(model_id)
         if not folder.is_dir():
             files = [CONFIG, WEIGHTS, CARD, PROFILE]
             folder = Path(snapshot_download(model_id, allow_patterns=files, **download))
-        return cls.from_folder(folder, device, trust_imports)
+        return cls.from_folder(folder, device)
 
     def _inputs(self, pixels: np.ndarray) -> torch.Tensor:
         images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)
@@ -164,18 +157,6 @@ class Model(Predictor, ModelHubMixin):
     @torch.no_grad()
     def features(self, pixels: np.ndarray) -> np.ndarray | None:
         return pooled_features(self.method.network, [self._inputs(pixels)])
-
-
-def _refuse_imports(settings: Mapping[str, Any], path: Path) -> None:
-    """Refuse a method, dataset or network `module:Name`, which is code."""
-    for section in ("method", "data", "network"):
-        value = settings.get(section)
-        name = str(value.get("name", "")) if isinstance(value, dict) else ""
-        if ":" in name and not (section == "network" and name.startswith("timm:")):
-            raise UnseenError(
-                f"{path} asks to import code: {section}.name is '{name}'. It was not opened; if "
-                "you trust it, use Model.from_pretrained(FOLDER, trust_imports=True)"
-            )
 
 
 def trained_method(

@@ -158,6 +158,28 @@ def unknown(kind: Kind, name: str) -> str:
     return unknown_name(kind, name, known, f"unseen list {kind}s")
 
 
+_trusted: set[str] = set()
+
+
+def trust_imports(*modules: str) -> None:
+    """Lets this process open runs and saved models whose settings name a method, dataset or network
+    in these modules or below them. Opening imports nothing else but what is installed: a folder may
+    come from anywhere."""
+    _trusted.update(modules)
+
+
+def named_module(kind: Kind, name: str) -> str | None:
+    """Returns the module that an import string `module:Name` names; None for other names."""
+    module, _, attribute = name.partition(":")
+    shipped = name in entries(kind) or (kind == "backbone" and module == "timm")
+    return module if attribute and not shipped else None
+
+
+def is_trusted(module: str) -> bool:
+    """Returns whether the module, or a package that it is in, was named by `trust_imports`."""
+    return any(f"{module}.".startswith(f"{each}.") for each in _trusted)
+
+
 def load(kind: Kind, name: str) -> Any:
     """Imports the class or function behind a catalogued name or an import string `module:Name`."""
     name = method_name(name) if kind == "method" else name

@@ -1,6 +1,6 @@
 """Recipes: YAML files of settings, found by name, layered, overridden and checked. No torch."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -208,6 +208,10 @@ def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+_NAMED: dict[str, catalog.Kind] = {"data": "dataset", "method": "method", "network": "backbone"}
+"""Sections whose name may be an import string."""
+
+
 def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
     """Returns complete, checked settings; reports all mistakes, with the nearest valid names."""
     experiment, problems = try_experiment(settings)
@@ -216,8 +220,32 @@ def build_experiment(settings: Mapping[str, Any], source: str = "these settings"
     return experiment
 
 
+def open_experiment(settings: Mapping[str, Any], path: Path) -> Experiment:
+    """Returns the settings that were read from a file of a run or a saved model. It may come from
+    anywhere, so modules that they name are imported only where the user trusts them."""
+    for section, name, module in _named_modules(settings):
+        if not catalog.is_trusted(module):
+            raise SettingsError(
+                f"{path} asks to import code: {section}.name is '{name}'. It was not opened; if "
+                f"you trust the module {module}, add --trust-imports {module} (in Python: "
+                f"unseen.trust_imports('{module}'))"
+            )
+    return build_experiment(settings, str(path))
+
+
+def _named_modules(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields section, name and module of everything that is named by an import string."""
+    for section, kind in _NAMED.items():
+        name = _section_name(settings, section)
+        if name is not None and (module := catalog.named_module(kind, name)) is not None:
+            yield section, name, module
+
+
 def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list[str]]:
-    """Returns complete settings; or none, and a line for every mistake."""
+    """Returns complete settings; or none, and a line for every mistake.
+
+    The user has chosen these settings, so the modules that they name are trusted from now on."""
+    catalog.trust_imports(*(module for _, _, module in _named_modules(settings)))
     classes: dict[str, type[Settings]] = {}
     problems: list[str] = []
     kinds: dict[str, catalog.Kind] = {"data": "dataset", "method": "method"}

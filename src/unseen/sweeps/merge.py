@@ -21,7 +21,7 @@ from unseen.results.result import Merged, MergedRun, RuleResult, RunResult
 from unseen.results.rules import recorded_validation
 from unseen.serve.model import trained_method
 from unseen.settings.experiment import METRICS, Experiment, complete_settings
-from unseen.settings.recipes import build_experiment
+from unseen.settings.recipes import open_experiment
 from unseen.training.build import build_images
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
@@ -214,7 +214,7 @@ def _folders(path: Path) -> Iterator[RunFolder]:
 
 def _read(folder: RunFolder) -> Part:
     result = folder.read_result()
-    experiment = build_experiment(folder.read_settings(), str(folder.settings))
+    experiment = open_experiment(folder.read_settings(), folder.settings)
     seconds = read_json(folder.timing)["seconds"]
     return Part(folder, experiment, result, _validation(folder, result), seconds)
 
