@@ -271,7 +271,8 @@ class FileDataset(Dataset):
         return open_image(self.content(position), self.index().names[position])
 
     def signature(self, position: int) -> str:
-        return file_state(self.path(position))
+        index, folder = self._index_and_folder
+        return file_state(os.path.join(folder, index.names[position]))  # noqa: PTH118, half of the time
 
     def content(self, position: int) -> bytes:
         return read_bytes(self.path(position), self.index().names[position])

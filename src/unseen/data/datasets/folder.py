@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unseen.data.dataset import Dataset, FileDataset, Index, LabelledImage, Split
-from unseen.data.images import existing_folder, folders_in, images_below, images_in
+from unseen.data.images import existing_folder, folders_in, images_in, names_below
 from unseen.errors import DataError, first_few, nearest
 
 LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
@@ -66,11 +66,11 @@ class Folder(OwnImages):
         sources = {source for names in folders.values() for source in names}
         new_names = self.new_names(sources, root)
         labelled = [
-            LabelledImage(file.relative_to(root).as_posix(), new_names[source], domain)
+            LabelledImage(f"{domain}/{source}/{file}", new_names[source], domain)
             for domain, names in folders.items()
             for source in names
             if source in new_names
-            for file in images_below(root / domain / source)
+            for file in names_below(root / domain / source)
         ]
         unlabelled = [
             LabelledImage(f"{domain}/{file}", "", domain)
