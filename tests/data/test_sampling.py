@@ -1,91 +1,131 @@
-"""The sampler is a pure function of the step."""
+"""The sampler is a pure function of the step, in each of its modes."""
+
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
 from unseen.data.sampling import Sampler
 
-DOMAINS = [np.arange(0, 10), np.arange(100, 107), np.arange(200, 223)]
+# Class sizes of three domains: one is skewed, one lacks class 1, one has a single image of class 2
+SIZES = ({0: 40, 1: 8, 2: 2}, {0: 5, 2: 12}, {0: 9, 1: 9, 2: 1})
+LABELS = [np.repeat(list(sizes), list(sizes.values())) for sizes in SIZES]
+ROWS = [100 * domain + np.arange(len(labels)) for domain, labels in enumerate(LABELS)]
+LABEL_OF = dict(zip(np.concatenate(ROWS).tolist(), np.concatenate(LABELS).tolist(), strict=True))
+MODES = ["balanced", "class_balanced", "pooled"]
 
 
-def sampler(mode: str = "balanced", images_per_domain: int = 4, seed: int = 0) -> Sampler:
-    return Sampler(DOMAINS, images_per_domain, mode, seed)  # type: ignore[arg-type]
+def sampler(mode: Any, images_per_domain: int = 6, seed: int = 0, target: Any = None) -> Sampler:
+    return Sampler(ROWS, images_per_domain, mode, seed, target, LABELS)
 
 
-def test_a_balanced_batch_has_as_many_images_of_each_domain_domain_after_domain() -> None:
-    rows, domains, places = sampler().positions(3)
-    assert domains.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+def classes(rows: np.ndarray) -> Counter[int]:
+    return Counter(LABEL_OF[int(row)] for row in rows)
+
+
+@pytest.mark.parametrize("mode", ["balanced", "class_balanced"])
+def test_a_batch_has_as_many_images_of_each_domain_domain_after_domain(mode: str) -> None:
+    rows, domains, places = sampler(mode).positions(3)
+    assert domains.tolist() == [0] * 6 + [1] * 6 + [2] * 6
     assert (rows // 100).tolist() == domains.tolist()
-    assert places.tolist() == list(range(12))
+    assert places.tolist() == list(range(18))
+    if mode == "class_balanced":
+        assert classes(rows[:6]) == classes(rows[12:]) == {0: 2, 1: 2, 2: 2}
+        assert classes(rows[6:12]) == {0: 3, 2: 3}, "a class that a domain lacks is left out there"
 
 
-@pytest.mark.parametrize("mode", ["balanced", "pooled"])
-def test_every_image_comes_once_a_pass(mode: str) -> None:
-    this = sampler(mode)
-    rows = np.concatenate([this.positions(step)[0] for step in range(60)])
-    for images in DOMAINS:
-        own = rows[np.isin(rows, images)]
-        whole = len(own) // len(images) * len(images)
-        passes = own[:whole].reshape(-1, len(images))
-        if mode == "balanced":
-            assert all(sorted(one) == images.tolist() for one in passes)
-    if mode == "pooled":
-        everything = sorted(np.concatenate(DOMAINS).tolist())
-        first_pass = [row for step in range(4) for row in sampler(mode).positions(step)[0]]
-        assert sorted(first_pass[:40]) == everything
+def passes(rows: list[int], size: int) -> list[list[int]]:
+    return [sorted(rows[n : n + size]) for n in range(0, len(rows) // size * size, size)]
 
 
-def test_passes_are_shuffled_anew_and_seeds_differ() -> None:
-    this = sampler(images_per_domain=10)
-    first, second = this.positions(0)[0][:10], this.positions(1)[0][:10]
-    assert sorted(first) == sorted(second)
-    assert first.tolist() != second.tolist()
-    assert sampler(seed=1).positions(0)[0].tolist() != sampler().positions(0)[0].tolist()
+@pytest.mark.parametrize("mode", MODES)
+def test_every_image_comes_once_a_pass_freshly_shuffled(mode: str) -> None:
+    this = sampler(mode, 3)
+    rows = np.concatenate([this.positions(step)[0] for step in range(150)]).tolist()
+    groups: list[list[int]] = [np.concatenate(ROWS).tolist()]
+    if mode == "balanced":
+        groups = [images.tolist() for images in ROWS]
+    elif mode == "class_balanced":
+        # of the first domain, with one place for each class: places of a step are shuffled
+        groups = [ROWS[0][LABELS[0] == label].tolist() for label in range(3)]
+    for group in groups:
+        own = [row for row in rows if row in set(group)]
+        assert all(one == sorted(group) for one in passes(own, len(group)))
+        if len(group) > 2:
+            assert own[: len(group)] != own[len(group) : 2 * len(group)]
+    assert sampler(mode, 3, seed=1).positions(0)[0].tolist() != rows[:9]
 
 
-@pytest.mark.parametrize("mode", ["balanced", "pooled"])
+@pytest.mark.parametrize("images_per_domain", [1, 4, 7])
+def test_batches_that_classes_do_not_divide_even_out_over_steps(images_per_domain: int) -> None:
+    this = sampler("class_balanced", images_per_domain)
+    seen = Counter[int]()
+    for step in range(30):
+        counts = classes(this.positions(step)[0][:images_per_domain])
+        each = [counts[label] for label in range(3)]
+        assert max(each) - min(each) <= 1
+        seen += counts
+        assert max(seen.values()) - min(seen[label] for label in range(3)) <= 1
+    assert set(seen.values()) == {10 * images_per_domain}
+
+
+def test_classes_have_other_places_in_each_step() -> None:
+    """Otherwise every second process would always get the same classes."""
+    batches = [sampler("class_balanced", 3).positions(step)[0][:3] for step in range(40)]
+    assert len({tuple(LABEL_OF[int(row)] for row in batch) for batch in batches}) == 6
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_out_the_batch_of_one(mode: str, world: int) -> None:
-    whole, whole_domains, whole_places = sampler(mode, 6).positions(5)
-    parts = [sampler(mode, 6).positions(5, rank, world) for rank in range(world)]
+    whole = sampler(mode).positions(5)
+    parts = [sampler(mode).positions(5, rank, world) for rank in range(world)]
     order = np.argsort(np.concatenate([places for _, _, places in parts]))
-    assert np.concatenate([p for _, _, p in parts])[order].tolist() == whole_places.tolist()
-    assert np.concatenate([r for r, _, _ in parts])[order].tolist() == whole.tolist()
-    assert np.concatenate([d for _, d, _ in parts])[order].tolist() == whole_domains.tolist()
-    if mode == "balanced":
+    for number in range(3):
+        together = np.concatenate([part[number] for part in parts])[order]
+        assert together.tolist() == whole[number].tolist()
+    if mode != "pooled":
         assert all(set(domains) == {0, 1, 2} for _, domains, _ in parts)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("images_per_domain", [4, 25])
+def test_a_block_of_steps_is_its_steps_and_none_depends_on_those_before_it(
+    mode: str, images_per_domain: int
+) -> None:
+    """Also where a step goes through a whole domain more than once, and across the places at which
+    the orders of classes are drawn anew."""
+    steps = range(2, 70)
+    block = sampler(mode, images_per_domain, seed=3).block(steps)
+    one_by_one = sampler(mode, images_per_domain, seed=3)
+    assert block.tolist() == [one_by_one.positions(step)[0].tolist() for step in steps]
+    fresh = sampler(mode, images_per_domain, seed=3).positions(33)[0]
+    assert block[33 - steps.start].tolist() == fresh.tolist()
+
+
 def test_an_epoch_is_a_pass_over_all_images() -> None:
-    assert sampler().steps_per_epoch == -(-40 // 12)
+    assert sampler("balanced", 4).steps_per_epoch == -(-len(LABEL_OF) // 12)
 
 
-def test_target_images_have_places_after_the_labelled_ones_and_passes_of_their_own() -> None:
+@pytest.mark.parametrize("mode", ["balanced", "class_balanced"])
+def test_target_images_have_places_after_the_labelled_ones_and_passes_of_their_own(
+    mode: str,
+) -> None:
     target = np.arange(300, 305)
-    this = Sampler(DOMAINS, 4, "balanced", 0, (target, 6))
-    rows, places = this.target_positions(0)
+    this = sampler(mode, 4, target=(target, 6))
+    rows, places = this.target_positions(3)
     assert places.tolist() == list(range(12, 18))
     first = [row for step in range(5) for row in this.target_positions(step)[0]]
-    for start in range(0, 30, 5):
-        assert sorted(first[start : start + 5]) == target.tolist()
+    assert all(one == target.tolist() for one in passes(first, 5))
     halves = [this.target_positions(3, rank, 2) for rank in (0, 1)]
     both = {place: row for part in halves for row, place in zip(*part, strict=True)}
-    rows, places = this.target_positions(3)
     assert both == dict(zip(places.tolist(), rows.tolist(), strict=True))
-    assert this.positions(3)[0].tolist() == sampler().positions(3)[0].tolist()
-
-
-@pytest.mark.parametrize("mode", ["balanced", "pooled"])
-@pytest.mark.parametrize("images_per_domain", [4, 25])
-def test_a_block_of_steps_is_its_steps(mode: str, images_per_domain: int) -> None:
-    """Also where a step goes through a whole domain more than once."""
-    this, other = (sampler(mode, images_per_domain, seed=3) for _ in range(2))
-    block = this.block(range(2, 9))
-    assert block.tolist() == [other.positions(step)[0].tolist() for step in range(2, 9)]
+    assert this.positions(3)[0].tolist() == sampler(mode, 4).positions(3)[0].tolist()
 
 
 def test_draws_are_those_of_numpys_generator() -> None:
-    """Worked out by hand: places 6 and 7 of a domain of 7 lie in its first and its second pass."""
-    first, second = (np.random.default_rng((5, 1, epoch)).permutation(7) for epoch in (0, 1))
-    expected = [100 + first[6], 100 + second[0]]
-    assert sampler(images_per_domain=2, seed=5).positions(3)[0][2:4].tolist() == expected
+    """Worked out by hand: places 16 and 17 of a domain of 17 lie in its first and second pass."""
+    first, second = (np.random.default_rng((5, 1, epoch)).permutation(17) for epoch in (0, 1))
+    expected = [100 + first[16], 100 + second[0]]
+    assert sampler("balanced", 2, seed=5).positions(8)[0][2:4].tolist() == expected
