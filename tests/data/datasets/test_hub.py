@@ -141,21 +141,6 @@ def test_rows_in_any_order_and_from_many_threads(tmp_path: Path) -> None:
     assert found == [image["bytes"] for image in images]
 
 
-def test_memory_is_that_of_a_few_images(tmp_path: Path) -> None:
-    """60 MB are read in row groups of 100 images, as the Hub's library writes; few are held."""
-    noise = np.random.default_rng(0).bytes(30_000)
-    images = [{"bytes": noise[number:] + noise[:number], "path": None} for number in range(2000)]
-    table = parquet.read_table(write(tmp_path / "large.parquet", images))
-    parquet.write_table(table, tmp_path / "large.parquet", row_group_size=100)
-    dataset = hub(tmp_path)
-    del images, table
-    before, most = arrow.total_allocated_bytes(), 0
-    for position in range(len(dataset.index())):
-        assert len(dataset.content(position)) == 30_000
-        most = max(most, arrow.total_allocated_bytes() - before)
-    assert most < 12e6
-
-
 def test_names_without_a_note(tmp_path: Path) -> None:
     styles = ["ink", "oil"] * 6
     write(tmp_path / "a.parquet", embedded(range(12)), note=False, label=[10, 9] * 6, style=styles)

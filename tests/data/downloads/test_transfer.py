@@ -115,26 +115,24 @@ def test_what_breaks_off_is_continued(server: Server, tmp_path: Path) -> None:
     assert server.starts == [0, 300_000, 600_000]
 
 
-def test_an_interrupted_download_is_continued_later(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("there", "checksum", "starts"),
+    [
+        (CONTENT[:1000], True, [1000]),
+        (CONTENT, True, [len(CONTENT)]),
+        (CONTENT + CONTENT, False, [2 * len(CONTENT), 0]),
+    ],
+)
+def test_what_an_interrupted_download_left_is_continued_later(
+    server: Server, tmp_path: Path, there: bytes, checksum: bool, starts: list[int]
+) -> None:
+    """In part, in full, or longer than the file."""
     part = tmp_path / "sub" / "file.bin.part"
     part.parent.mkdir()
-    part.write_bytes(CONTENT[:1000])
-    assert get(server, tmp_path).read_bytes() == CONTENT
-    assert server.starts == [1000]
-
-
-def test_a_part_that_was_whole_already(server: Server, tmp_path: Path) -> None:
-    part = tmp_path / "sub" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT)
-    assert get(server, tmp_path).read_bytes() == CONTENT
-
-
-def test_a_part_that_is_longer_than_the_file(server: Server, tmp_path: Path) -> None:
-    part = tmp_path / "sub" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT + CONTENT)
-    assert get(server, tmp_path, checksum="").read_bytes() == CONTENT
+    part.write_bytes(there)
+    options = {} if checksum else {"checksum": ""}
+    assert get(server, tmp_path, **options).read_bytes() == CONTENT
+    assert server.starts == starts
 
 
 def test_a_server_without_ranges_sends_all_of_it_again(server: Server, tmp_path: Path) -> None:
@@ -142,9 +140,12 @@ def test_a_server_without_ranges_sends_all_of_it_again(server: Server, tmp_path:
     assert get(server, tmp_path).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("fault", ["wrong bytes", "announces less"])
+@pytest.mark.parametrize("fault", ["wrong bytes", "announces less", "part of another file"])
 def test_other_bytes_are_refused_and_removed(server: Server, tmp_path: Path, fault: str) -> None:
     server.faults = [fault]
+    if fault == "part of another file":
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub" / "file.bin.part").write_bytes(bytes(1000))
     with pytest.raises(DataError, match="sent another file than the published one: its sha256 is"):
         get(server, tmp_path)
     assert list((tmp_path / "sub").iterdir()) == []
@@ -159,15 +160,6 @@ def test_a_length_that_never_comes(server: Server, tmp_path: Path) -> None:
     server.files["/file.bin"] = CONTENT[:-10]
     with pytest.raises(DataError, match="sent another file than the published one"):
         get(server, tmp_path / "again")
-
-
-def test_a_continued_part_of_another_file_is_found_out(server: Server, tmp_path: Path) -> None:
-    part = tmp_path / "sub" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(bytes(1000))
-    with pytest.raises(DataError, match="another file"):
-        get(server, tmp_path)
-    assert get(server, tmp_path).read_bytes() == CONTENT
 
 
 def test_without_a_length_or_a_checksum(server: Server, tmp_path: Path) -> None:
