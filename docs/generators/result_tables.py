@@ -1,32 +1,31 @@
-"""Results in the README, on the pages and in the recipes, all from docs/results/NAME.csv: the table
+"""Results in the README and on the pages, all from docs/results/NAME.csv: the table
 `out_of_domain.csv` that `unseen compare` or `unseen sweep` writes.
 
 A page says where a table stands, and may name the rows that it wants:
 
 <!-- results digits: aggregate, dmg -->
 <!-- end of results -->
-
-A recipe NAME/ROW.yaml with a line `# Result: …` gets that row's numbers there.
 """
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+
+from unseen.reports.text import aligned_table
 
 _BLOCK = re.compile(
     r"(?P<start><!-- results (?P<name>\w+)(?:: (?P<rows>[^>]*?))? -->\n)"
     r".*?(?P<end><!-- end of results -->)",
     flags=re.DOTALL,
 )
-_RESULT = re.compile(r"^# Result.*\n", flags=re.MULTILINE)
 
 Numbers = dict[str, dict[str, str]]
 """By row and column, as text: 90.8 ± 0.7."""
 
 
 def result_pages(root: Path) -> dict[Path, str]:
-    """README, pages and recipes, with the numbers as they should be."""
+    """Returns README and pages, with the numbers as they should be."""
     stored = sorted((root / "docs" / "results").glob("*.csv"))
     tables = {file.stem: read_numbers(file) for file in stored if _is_table(file)}
     written: dict[Path, str] = {}
@@ -34,12 +33,6 @@ def result_pages(root: Path) -> dict[Path, str]:
         text = page.read_text(encoding="utf-8")
         if _BLOCK.search(text):
             written[page] = _BLOCK.sub(lambda found: _filled(found, tables), text)
-    for name, numbers in tables.items():
-        for row, columns in numbers.items():
-            recipe = root / "src" / "unseen" / "recipes" / name / f"{row}.yaml"
-            if recipe.is_file():
-                text = recipe.read_text(encoding="utf-8")
-                written[recipe] = _RESULT.sub(f"# {_sentence(columns)}\n", text)
     return written
 
 
@@ -48,7 +41,7 @@ def _is_table(file: Path) -> bool:
 
 
 def read_numbers(file: Path) -> Numbers:
-    """Of a comparison's table, in its order of rows and columns."""
+    """Reads a comparison's table, in its order of rows and columns."""
     numbers: Numbers = {}
     with file.open(encoding="utf-8", newline="") as lines:
         for line in csv.DictReader(lines):
@@ -75,21 +68,4 @@ def _filled(found: re.Match[str], tables: dict[str, Numbers]) -> str:
 def _table(numbers: Numbers, rows: Iterable[str]) -> str:
     columns = list(dict.fromkeys(column for row in numbers.values() for column in row))
     cells = [[name, *(numbers[name].get(column, "") for column in columns)] for name in rows]
-    return _aligned([["", *columns], *cells])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
-    rule = ["-" * max(widths[0], 3), *("-" * (width - 1) + ":" for width in widths[1:])]
-    padded = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (padded[0], rule, *padded[1:]))
-
-
-def _sentence(row: dict[str, str]) -> str:
-    """`Result: 90.8 ± 0.7 % out of domain (plain 95.8, …)`, without what is beside a mean."""
-    means = ", ".join(
-        f"{column} {text.partition(' ')[0]}"
-        for column, text in row.items()
-        if column != "overall" and not column.startswith("difference")
-    )
-    return f"Result: {row['overall']} % out of domain ({means})"
+    return aligned_table(["", *columns], cells)

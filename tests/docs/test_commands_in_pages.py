@@ -136,17 +136,12 @@ def _show(chosen) -> None:
         load_experiment(chosen.what, parse_overrides(chosen.overrides))
 
 
-def _copy(chosen) -> None:
-    load_experiment(chosen.recipe)
-
-
 _CHECKS = {
     "train": _train,
     "compare": _compare,
     "sweep": _sweep,
     "prepare": _prepare,
     "show": _show,
-    "copy": _copy,
 }
 
 

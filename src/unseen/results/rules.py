@@ -50,13 +50,6 @@ def rule_note(rule: str, metric: Metric | None = "accuracy") -> str:
     return f"Selection rule {rule}: {meaning(rule, metric)}."
 
 
-class SelectBy(NamedTuple):
-    """How the checkpoint of a run is chosen."""
-
-    rule: str
-    metric: Metric = "accuracy"
-
-
 class Evaluation(NamedTuple):
     """Accuracies by domain name at one step, and the mean cross-entropy on validation images;
     `unseen` is filled for the oracle only, `without_labels` in adaptation. Of a run with another
