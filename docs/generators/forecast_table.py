@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from unseen.forecast.estimate import NAMES, Combined, Reference, combine, gaps
+from unseen.forecast.estimate import NAMES, Combined, Reference, combine
 from unseen.reports.formats import MISSING
 from unseen.results.folder import RunFolder, find_runs
-from unseen.serve.forecast import Known, RunImages, find_candidates
+from unseen.serve.forecast import Known, find_candidates, read_reference
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- forecast table -->\n).*?(<!-- end of forecast table -->)", re.DOTALL)
@@ -58,10 +58,8 @@ class Case(NamedTuple):
 @cache
 def measured(run: Path, domain: str) -> Reference:
     """What each estimate says of a domain that a run left out, and the truth."""
-    opened = RunImages(RunFolder(run), "cpu")
-    left_out = opened.left_out(domain)
-    found = gaps(opened.profile, left_out.observed)
-    return Reference(run.name, domain, opened.profile.accuracy, left_out.accuracy, found)
+    [found] = read_reference(RunFolder(run), [domain], "cpu")
+    return found
 
 
 def read_cases(dataset: str, models: Path, references: Path) -> Iterable[Case]:
@@ -74,7 +72,7 @@ def read_cases(dataset: str, models: Path, references: Path) -> Iterable[Case]:
         [domain] = result.unseen_domains
         known = Known(result.method, result.backbone, result.classes, result.training_domains)
         candidates = list(find_candidates(references, known))
-        calibrated = [measured(run.path, left_out) for run, _, left_out in candidates]
+        calibrated = [measured(run.path, each) for run, domains in candidates for each in domains]
         own = measured(folder.path, domain)
         combined = combine(own.source_accuracy, own.gaps, calibrated, 500)
         label = _label(result.method, folder.read_settings())

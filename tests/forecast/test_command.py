@@ -11,7 +11,7 @@ import unseen
 from unseen.cli.main import main
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
-from unseen.serve.forecast import Known, RunImages, find_candidates, read_references
+from unseen.serve.forecast import Known, find_candidates, read_references
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +34,10 @@ def call(*words: object) -> int:
 def test_references_know_no_more_than_the_model(story: Story) -> None:
     known = known_of(story.model)
     candidates = list(find_candidates(story.references, known))
-    assert sorted(domain for _, _, domain in candidates) == sorted(KNOWN)
-    for _, result, _ in candidates:
-        assert UNSEEN not in result.training_domains
-        assert result.method == "dmg"
+    assert sorted(domain for _, domains in candidates for domain in domains) == sorted(KNOWN)
+    for folder, _ in candidates:
+        assert UNSEEN not in folder.read_result().training_domains
+        assert folder.read_result().method == "dmg"
 
 
 def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
@@ -51,7 +51,7 @@ def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
         recorded = result.view(result.selection, "out_of_domain")[each.domain].accuracy
         assert each.accuracy == recorded
         assert "disagreement" in each.gaps
-    monkeypatch.setattr(RunImages, "_session", property(lambda run: pytest.fail("asked again")))
+    monkeypatch.setattr(unseen.Model, "from_run", lambda *_: pytest.fail("opened again"))
     again = read_references(story.references, known_of(story.model), said.append, "cpu")
     assert again == first
 

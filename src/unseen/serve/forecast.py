@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,14 +28,17 @@ from unseen.serve.model import Model
 from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch
 from unseen.training.build import build_images
 from unseen.training.devices import fabric_on
-from unseen.training.profile import make_profile, observe
+from unseen.training.profile import observe
 from unseen.training.session import Session, open_trained
 
 _BATCH = 64
 MOST_IMAGES = 5000
 """Images that a forecast looks at, evenly spaced; more would not make it steadier."""
+LOOKED_AT = 500
+"""Images of a domain that a reference left out, evenly spaced."""
 OUTLIERS = 20
 _SIDE = 96
+_DATASETS = OpenDatasets()
 OnStatus = Callable[[str], None]
 OnImages = Callable[[int], None]
 """Gets how many more images are done."""
@@ -137,56 +139,40 @@ class Known(NamedTuple):
 
 
 def known_of(model: Predictor) -> Known:
-    """What the model was made of."""
+    """Returns what the model was made of."""
     return Known(*model.kind, tuple(model.classes), tuple(model.domains))
 
 
 def read_references(
     runs: Path, known: Known, on_status: OnStatus, device: str = "auto"
 ) -> list[Reference]:
-    """Read all references among the runs below a folder; raise where there is none."""
+    """Reads all references among the runs below a folder; raises where there is none."""
     candidates = list(find_candidates(runs, known))
     if not candidates:
         raise UnseenError(_about_none(runs, known))
     found: list[Reference] = []
-    opened: RunImages | None = None
-    for folder, _, domain in candidates:
-        if opened is None or opened.folder is not folder:
-            on_status(f"reference {len(found) + 1} of {len(candidates)}: {folder.path.name}")
-            opened = RunImages(folder, device)
-        left_out = opened.left_out(domain)
-        profile = opened.profile
-        found.append(
-            Reference(
-                folder.path.name,
-                domain,
-                profile.accuracy,
-                left_out.accuracy,
-                gaps(profile, left_out.observed),
-            )
-        )
+    for number, (folder, domains) in enumerate(candidates, start=1):
+        on_status(f"reference {number} of {len(candidates)}: {folder.path.name}")
+        found += read_reference(folder, domains, device)
     return found
 
 
-def find_candidates(runs: Path, known: Known) -> Iterator[tuple[RunFolder, RunResult, str]]:
-    """Yields runs of the same kind of model that were trained on some of its training domains, with
-    their results, and each of these domains that they left out.
+def find_candidates(runs: Path, known: Known) -> Iterator[tuple[RunFolder, list[str]]]:
+    """Yields runs of the same kind of model that were trained on some of its training domains, and
+    those of these domains that they left out.
 
     A run that was trained on anything else, or a domain that the model was not trained on, is none:
     it may know labels of the very images that are asked about.
     """
     for folder, result in _finished(runs):
-        alike = (result.method, result.backbone) == (known.method, known.backbone)
-        if not alike or result.classes != known.classes or result.merged is not None:
-            continue
-        if result.setting != "generalization" or not set(result.training_domains) <= set(
-            known.domains
-        ):
+        alike = (result.method, result.backbone, result.classes) == known[:3]
+        knows_more = not set(result.training_domains) <= set(known.domains)
+        if not alike or knows_more or result.merged or result.setting != "generalization":
             continue
         measured = result.view(result.selection, "out_of_domain")
-        for domain in result.unseen_domains:
-            if domain in known.domains and domain in measured:
-                yield folder, result, domain
+        domains = [d for d in result.unseen_domains if d in known.domains and d in measured]
+        if domains:
+            yield folder, domains
 
 
 def _finished(runs: Path) -> Iterator[tuple[RunFolder, RunResult]]:
@@ -198,7 +184,7 @@ def _finished(runs: Path) -> Iterator[tuple[RunFolder, RunResult]]:
 
 
 def _about_none(runs: Path, known: Known) -> str:
-    """What was found, and what to train."""
+    """Returns what was found, and what to train."""
     results = [result for _, result in _finished(runs)]
     kinds = sorted({f"{each.method} on {each.backbone}" for each in results})
     domains = ",".join(known.domains)
@@ -214,80 +200,43 @@ def _about_none(runs: Path, known: Known) -> str:
     )
 
 
-_DATASETS = OpenDatasets()
-LOOKED_AT = 500
-"""Images of a domain that was left out, evenly spaced."""
-
-
-class LeftOut(NamedTuple):
-    """What a run says of a domain that it left out, and how often it is right there."""
-
-    observed: ModelOutputs
-    accuracy: float
-    images: int
-
-
-class RunImages:
-    """Opened only as far as it is asked for; answers are kept in the cache."""
-
-    def __init__(self, folder: RunFolder, device: str = "auto") -> None:
-        self.folder, self.device = folder, device
-        self.result: RunResult = folder.read_result()
-
-    @cached_property
-    def profile(self) -> Profile:
-        """The run's own; made now for a run of an older version."""
-        if self.folder.profile.is_file():
-            return Profile.read(self.folder.profile)
-        file = self._cached("profile")
-        if file.is_file():
-            try:
-                return Profile.read(file)
-            except UnseenError:  # it is made again
-                pass
-        session = self._session
-        about = (session.learner.method, session.feed, session.runs[0].images)
-        profile = make_profile(*about, session.fabric.autocast)
-        profile.write(file)
-        return profile
-
-    def left_out(self, domain: str) -> LeftOut:
-        """Labels are not looked at: the accuracy is the one that the run recorded."""
-        measured = self.result.view(self.result.selection, "out_of_domain")[domain]
-        file = self._cached(f"answers on {domain}")
-        found = read_arrays_if_whole(file)
+def read_reference(
+    folder: RunFolder, domains: Sequence[str], device: str = "auto"
+) -> Iterator[Reference]:
+    """Yields what each estimate says of domains that a run left out, and the truth: the accuracy
+    that the run recorded, so that no label is looked at. What the model makes of their images is
+    kept in the cache."""
+    result, profile = folder.read_result(), Profile.read(folder.profile)
+    with folder.weights(result.selection).open("rb") as file:
+        weights = hashlib.file_digest(file, "sha256").hexdigest()
+    session: Session | None = None
+    for domain in domains:
+        about = f"{VERSION} {domain} with features {LOOKED_AT} {weights} {result.data}"
+        name = hashlib.sha256(about.encode()).hexdigest()[:32]
+        cached = cache_folder() / "forecast" / f"{name}.npz"
+        found = read_arrays_if_whole(cached)
         if "scores" not in found:
-            session = self._session
-            rows = evenly(session.runs[0].images.roles.out_of_domain[domain], LOOKED_AT)
-            about = (session.learner.method, session.feed)
-            observed = observe(*about, rows, rows, session.fabric.autocast)
-            found = {key: value for key, value in observed._asdict().items() if value is not None}
-            write_arrays(file, found)
-        observed = ModelOutputs(**found)
-        return LeftOut(observed, measured.accuracy, measured.images)
+            session = session or _open(folder, result, device)
+            method, images = session.learner.method, session.runs[0].images
+            rows = evenly(images.roles.out_of_domain[domain], LOOKED_AT)
+            outputs = observe(method, session.feed, rows, rows, session.fabric.autocast)
+            found = {key: value for key, value in outputs._asdict().items() if value is not None}
+            write_arrays(cached, found)
+        truth = result.view(result.selection, "out_of_domain")[domain].accuracy
+        apart = gaps(profile, ModelOutputs(**found))
+        yield Reference(folder.path.name, domain, profile.accuracy, truth, apart)
 
-    def _cached(self, what: str) -> Path:
-        about = (
-            f"{VERSION} {what} with features {LOOKED_AT} {self._weights_digest} {self.result.data}"
+
+def _open(folder: RunFolder, result: RunResult, device: str) -> Session:
+    """The run with its images as they were when it was trained."""
+    model = Model.from_run(folder, device)
+    experiment = model.experiment
+    images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)
+    if images.prepared.content != result.data:
+        raise DataError(
+            f"the images have changed since the run in {folder.path} was trained; put them back, "
+            "or train it again"
         )
-        return (
-            cache_folder() / "forecast" / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npz"
-        )
-
-    @cached_property
-    def _weights_digest(self) -> str:
-        weights = self.folder.weights(self.result.selection)
-        return hashlib.sha256(weights.read_bytes()).hexdigest()
-
-    @cached_property
-    def _session(self) -> Session:
-        model = Model.from_run(self.folder, self.device)
-        experiment = model.experiment
-        images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)
-        if images.prepared.content != self.result.data:
-            raise DataError(
-                f"the images have changed since the run in {self.folder.path} was trained; put "
-                "them back, or train it again"
-            )
-        fabric = fabric_on(model.device, experiment)
-        return open_trained(fabric, experiment, model.method, images, self.folder)
+    return open_trained(
+        fabric_on(model.device, experiment), experiment, model.method, images, folder
+    )
