@@ -39,7 +39,7 @@ def ray_pool(resources: Resources) -> Iterator["RayPool"]:
         yield RayPool(ray, resources)
         return
     with _restored_signals():
-        _start(ray, resources)
+        start(ray, resources)
         try:
             yield RayPool(ray, resources)
         finally:
@@ -127,7 +127,8 @@ def _in_flight(ray: ModuleType, resources: Resources) -> int:
     return max(_LEAST_IN_FLIGHT, 2 * int(ray.cluster_resources().get("CPU", 0) / resources.cpus))
 
 
-def _start(ray: ModuleType, resources: Resources) -> None:
+def start(ray: ModuleType, resources: Resources) -> None:
+    """Start a quiet Ray on this machine, or connect to the cluster."""
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
     if resources.address is not None:
         try:
