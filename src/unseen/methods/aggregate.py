@@ -6,6 +6,7 @@ cross-entropy over all images of the batch.
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
+from unseen.methods.shared import losses
 
 
 class Aggregate(Method):
@@ -14,4 +15,4 @@ class Aggregate(Method):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
         loss, accuracy = self.classification(scores, batch.labels)
-        return {"loss": loss, "accuracy": accuracy}
+        return losses(loss, accuracy=accuracy)

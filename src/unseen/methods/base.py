@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.shared import classification, frozen_features, inactive
+from unseen.methods.shared import accuracy, frozen_features, inactive
 from unseen.networks.stages import Network
 from unseen.settings.experiment import MethodSettings
 
@@ -115,7 +115,7 @@ class Method(nn.Module, ABC):
     def classification(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the mean cross-entropy with class labels, smoothed as the task asks, and the
         share of correct answers."""
-        return classification(scores, labels, self.task.label_smoothing)
+        return self.cross_entropy(scores, labels), accuracy(scores, labels)
 
     def cross_entropy(
         self, scores: Tensor, labels: Tensor, reduction: Literal["mean", "sum", "none"] = "mean"

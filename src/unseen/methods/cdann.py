@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import Discriminator, accuracy, group_means, mean_of_present
-from unseen.networks.layers import reversal_strength
+from unseen.methods.shared import accuracy, group_means, losses, mean_of_present
+from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 from unseen.settings.experiment import AdversarialSettings
 
@@ -40,9 +40,8 @@ class CDANN(Method):
         super().__init__(network, task, config)
         width = math.prod(network.input_shapes[network.head])
         self.class_vectors = nn.Embedding(len(task.classes), width)
-        sizes = (config.discriminator_width, config.discriminator_depth)
-        dropout = config.discriminator_dropout
-        self.discriminator = Discriminator(width, len(task.domains), *sizes, dropout)
+        sizes = (len(task.domains), config.discriminator_width, config.discriminator_depth)
+        self.discriminator = perceptron(width, *sizes, config.discriminator_dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network.run(batch.images, until=self.network.head)
@@ -50,19 +49,19 @@ class CDANN(Method):
         task, correct = self.classification(scores, batch.labels)
         steepness = self.config.schedule_steepness
         strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
-        classes = self.class_vectors(batch.labels)
-        guesses = self.discriminator.guess(features.flatten(1), strength, classes)
+        seen = reverse_gradient(features.flatten(1), strength) + self.class_vectors(batch.labels)
+        guesses = self.discriminator(seen).float()
         each = functional.cross_entropy(guesses, batch.domains, reduction="none")
         # classes are counted in the whole batch, wherever its images are
         domain = mean_of_present(*group_means(each, batch.labels, len(self.task.classes)))
-        return {
-            "loss": task + domain,
-            "task": task.detach(),
-            "domain": domain.detach(),
-            "domain_accuracy": accuracy(guesses, batch.domains),
-            "reversal": task.new_tensor(strength),
-            "accuracy": correct,
-        }
+        return losses(
+            task + domain,
+            task=task,
+            domain=domain,
+            domain_accuracy=accuracy(guesses, batch.domains),
+            reversal=task.new_tensor(strength),
+            accuracy=correct,
+        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(self.class_vectors, self.discriminator)]

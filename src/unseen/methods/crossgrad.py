@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import accuracy
+from unseen.methods.shared import accuracy, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
@@ -68,13 +68,10 @@ class CrossGrad(Method):
             domain_loss_moved = functional.cross_entropy(self.domain_network(x_l), batch.domains)
         task = torch.lerp(label_loss.mean(), label_loss_moved, config.label_weight)
         domain = torch.lerp(domain_loss.mean(), domain_loss_moved, config.domain_weight)
-        return {
-            "loss": task + domain,
-            "task": task.detach(),
-            "domain": domain.detach(),
-            "accuracy": accuracy(scores, batch.labels),
-            "domain_accuracy": accuracy(domain_scores, batch.domains),
-        }
+        correct, found = accuracy(scores, batch.labels), accuracy(domain_scores, batch.domains)
+        return losses(
+            task + domain, task=task, domain=domain, accuracy=correct, domain_accuracy=found
+        )
 
     def _moved(self, x: Tensor, losses: Tensor, step: float) -> Tensor:
         """Up the clipped gradient of the images' own losses; a constant."""

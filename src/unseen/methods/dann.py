@@ -21,12 +21,12 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.shared import (
-    Discriminator,
     discrimination,
     frozen_features,
     joint_images,
+    losses,
 )
-from unseen.networks.layers import reversal_strength
+from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
 from unseen.settings.experiment import AdversarialSettings
 
@@ -65,9 +65,8 @@ class DANN(Method):
         if config.condition == "class":
             width *= len(task.classes)
         n_groups = 2 if task.target else len(task.domains)
-        sizes = (config.discriminator_width, config.discriminator_depth)
-        dropout = config.discriminator_dropout
-        self.discriminator = Discriminator(width, n_groups, *sizes, dropout)
+        hidden = (config.discriminator_width, config.discriminator_depth)
+        self.discriminator = perceptron(width, n_groups, *hidden, config.discriminator_dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         images, domains = joint_images(batch, self.task)
@@ -77,22 +76,17 @@ class DANN(Method):
         task, accuracy = self.classification(scores[:n_labelled], batch.labels)
         steepness = self.config.schedule_steepness
         strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
-        guesses = self.discriminator.guess(self._seen(features, scores), strength)
+        seen = reverse_gradient(self._seen(features, scores), strength)
+        guesses = self.discriminator(seen).float()
         # in adaptation both sides count equally, whatever their numbers
         domain, domain_accuracy = discrimination(guesses, domains, self.task.target is not None)
-        losses = {
-            "loss": task + domain,
-            "task": task.detach(),
-            "domain": domain.detach(),
-            "domain_accuracy": domain_accuracy,
-            "reversal": task.new_tensor(strength),
-            "accuracy": accuracy,
-        }
+        recorded = {"domain": domain, "domain_accuracy": domain_accuracy}
+        recorded |= {"reversal": task.new_tensor(strength), "accuracy": accuracy}
+        loss = task + domain
         if self.config.target_entropy_weight:
-            entropy = mean_entropy(scores[n_labelled:])
-            losses["loss"] = losses["loss"] + self.config.target_entropy_weight * entropy
-            losses["target_entropy"] = entropy.detach()
-        return losses
+            recorded["target_entropy"] = mean_entropy(scores[n_labelled:])
+            loss = loss + self.config.target_entropy_weight * recorded["target_entropy"]
+        return losses(loss, task=task, **recorded)
 
     def _seen(self, features: Tensor, scores: Tensor) -> Tensor:
         """What the discriminator looks at, `[images, width]`; no gradient to the predictions."""

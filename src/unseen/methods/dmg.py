@@ -28,6 +28,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits
+from unseen.methods.shared import losses
 from unseen.networks.stages import Network
 from unseen.settings.experiment import Names
 from unseen.settings.ranges import LogUniform
@@ -123,13 +124,9 @@ class DMG(DomainAware):
         overlap = self._overlap(probs)
         sparsity = torch.stack([m.sum() for m in probs.values()]).sum()
         weight = config.overlap_weight * ramp(config.overlap_ramp, progress)
-        return {
-            "loss": task + weight * overlap + config.sparsity_weight * sparsity,
-            "task": task.detach(),
-            "overlap": overlap.detach(),
-            "kept": torch.stack([m.mean() for m in probs.values()]).mean().detach(),
-            "accuracy": accuracy,
-        }
+        loss = task + weight * overlap + config.sparsity_weight * sparsity
+        kept = torch.stack([m.mean() for m in probs.values()]).mean()
+        return losses(loss, task=task, overlap=overlap, kept=kept, accuracy=accuracy)
 
     def _overlap(self, probs: Masks) -> Tensor:
         """Soft IoU summed over sites, mean or sum over pairs of masks; zero for one mask."""

@@ -23,14 +23,19 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
 from unseen.methods.shared import (
-    Discriminator,
     by_own_group,
     discrimination,
     joint_images,
     kernel_discrepancies,
+    losses,
     mean_of_pairs,
 )
-from unseen.networks.layers import convolution, reversal_strength
+from unseen.networks.layers import (
+    convolution,
+    perceptron,
+    reversal_strength,
+    reverse_gradient,
+)
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
 
@@ -80,7 +85,7 @@ class DSN(Method):
         self.decoder = _decoder(self.size, width)
         self.discriminator = nn.Sequential()
         if config.similarity == "adversarial":
-            self.discriminator = Discriminator(width, n_groups, config.discriminator_width)
+            self.discriminator = perceptron(width, n_groups, config.discriminator_width, 1, 0.0)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         images, groups = joint_images(batch, self.task)
@@ -102,25 +107,18 @@ class DSN(Method):
         else:
             similarity = self._adversarial_loss(shared, groups, progress)
             similarity_weight = config.similarity_weight
-        return {
-            "loss": task_loss
-            + config.reconstruction_weight * reconstruction
-            + config.difference_weight * active * difference
-            + similarity_weight * similarity,
-            "task": task_loss.detach(),
-            "reconstruction": reconstruction.detach(),
-            "difference": difference.detach(),
-            "similarity": similarity.detach(),
-            "accuracy": accuracy,
-        }
+        loss = task_loss + config.reconstruction_weight * reconstruction
+        loss = loss + config.difference_weight * active * difference
+        recorded = {"reconstruction": reconstruction, "difference": difference}
+        recorded |= {"similarity": similarity, "accuracy": accuracy}
+        return losses(loss + similarity_weight * similarity, task=task_loss, **recorded)
 
     def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
         """Equation 7 behind a gradient reversal. In the warm-up the discriminator learns already,
         and the shared code does not yet heed it. In adaptation both sides count equally."""
-        assert isinstance(self.discriminator, Discriminator)
         since = max(0.0, progress.ratio - self.config.warm_up) / (1 - self.config.warm_up)
         strength = reversal_strength(since, self.config.schedule_steepness)
-        guesses = self.discriminator.guess(shared, strength)
+        guesses = self.discriminator(reverse_gradient(shared, strength)).float()
         return discrimination(guesses, groups, self.task.target is not None)[0]
 
     def parameter_groups(self) -> list[ParameterGroup]:

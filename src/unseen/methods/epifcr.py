@@ -25,7 +25,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import by_own_group
+from unseen.methods.shared import by_own_group, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
@@ -91,15 +91,15 @@ class EpiFCR(Method):
                 epi_r = self.cross_entropy(self.random_classifier(features), batch.labels)
         config = self.config
         episodes = config.feature_weight * epi_f + config.classifier_weight * epi_c
-        return {
-            "loss": task_loss + domain_loss + episodes + config.random_weight * epi_r,
-            "task": task_loss.detach(),
-            "domain_networks": domain_loss.detach(),
-            "epi_f": epi_f.detach(),
-            "epi_c": epi_c.detach(),
-            "epi_r": epi_r.detach(),
-            "accuracy": accuracy,
-        }
+        return losses(
+            task_loss + domain_loss + episodes + config.random_weight * epi_r,
+            task=task_loss,
+            domain_networks=domain_loss,
+            epi_f=epi_f,
+            epi_c=epi_c,
+            epi_r=epi_r,
+            accuracy=accuracy,
+        )
 
     def _episodes(self, x: Tensor, features: Tensor, batch: DomainBatch) -> tuple[Tensor, Tensor]:
         """Epi-F and Epi-C for the pair of this step."""

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import classification
+from unseen.methods.shared import accuracy, losses
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
 
@@ -50,20 +50,18 @@ class Fusion(DomainAware):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network(batch.images)
         domain_scores = self.branch(features)
-        domain_loss, domain_accuracy = classification(domain_scores, batch.domains)
+        domain_loss = functional.cross_entropy(domain_scores, batch.domains)
         if self.config.route == "oracle":
             weights = functional.one_hot(batch.domains, batch.n_domains).to(domain_scores)
         else:
             weights = domain_scores.softmax(dim=1)
         fused = self._fused(self._scores(features), weights)
-        task_loss, accuracy = self.classification(fused, batch.labels)
-        return {
-            "loss": task_loss + self.config.domain_loss_weight * domain_loss,
-            "task": task_loss.detach(),
-            "domain": domain_loss.detach(),
-            "accuracy": accuracy,
-            "domain_accuracy": domain_accuracy,
-        }
+        task_loss, correct = self.classification(fused, batch.labels)
+        loss = task_loss + self.config.domain_loss_weight * domain_loss
+        found = accuracy(domain_scores, batch.domains)
+        return losses(
+            loss, task=task_loss, domain=domain_loss, accuracy=correct, domain_accuracy=found
+        )
 
     def _scores(self, features: Tensor) -> Tensor:
         """f_j(x) of all classifiers, `[images, domains, classes]`."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, group_means
+from unseen.methods.shared import accuracy, group_means, losses
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
 
@@ -45,12 +45,8 @@ class GroupDRO(Method):
         grown = self.log_weights + self.config.weight_step * risks.detach()
         self.log_weights.copy_(grown.log_softmax(dim=0))
         weights = self.log_weights.exp()
-        return {
-            "loss": (weights * risks).sum(),
-            "unweighted": each.detach().mean(),
-            "worst": risks.detach().max(),
-            "accuracy": accuracy(scores, batch.labels),
-        }
+        loss, correct = (weights * risks).sum(), accuracy(scores, batch.labels)
+        return losses(loss, unweighted=each.mean(), worst=risks.max(), accuracy=correct)
 
     def statistics(self) -> dict[str, Any]:
         """q, by domain."""

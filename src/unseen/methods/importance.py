@@ -21,6 +21,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
+from unseen.methods.shared import losses
 from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
 from unseen.settings.experiment import as_list
@@ -109,14 +110,14 @@ class Importance(TwoPhases):
         stacked[domains, place] = features
         scores = self.domain_networks(stacked)[domains, place]
         loss, accuracy = self.classification(scores, batch.labels)
-        return {"loss": loss, "accuracy": accuracy}
+        return losses(loss, accuracy=accuracy)
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         """All images through the classifier, whose weights before the update are put aside."""
         self._before = _flat(self._tracked_weights(self.classifier))
         scores = self.classifier(self.network.start(batch.images).flatten(1))
         loss, accuracy = self.classification(scores, batch.labels)
-        return {"loss": loss, "accuracy": accuracy}
+        return losses(loss, accuracy=accuracy)
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         features = self.network.start(images).flatten(1)

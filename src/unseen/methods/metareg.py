@@ -23,6 +23,7 @@ from unseen.methods.shared import (
     domains_in_random_order,
     gradient_step,
     inactive,
+    losses,
     penalised,
     with_gradients,
 )
@@ -65,12 +66,8 @@ class MetaReg(TwoPhases):
         own = by_own_group(self.heads, features, batch.domains)
         task, accuracy = self.classification(own, batch.labels)
         meta, gradients = self.meta_gradient(features.detach(), batch)
-        return {
-            "loss": task + with_gradients(list(self.coefficients), gradients),
-            "task": task.detach(),
-            "meta": meta,
-            "accuracy": accuracy,
-        }
+        loss = task + with_gradients(list(self.coefficients), gradients)
+        return losses(loss, task=task, meta=meta, accuracy=accuracy)
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
         """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""

@@ -20,7 +20,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import domains_in_random_order
+from unseen.methods.shared import domains_in_random_order, losses
 from unseen.settings.ranges import LogUniform
 
 _SHARE_STREAM = 2  # streams 0 and 1 belong to augmentation and to the order of the domains
@@ -44,10 +44,8 @@ class Mixup(Method):
         first, second = (self.cross_entropy(scores, y, "none") for y in (batch.labels, labels))
         guesses = scores.detach().argmax(dim=1)
         correct, also = ((guesses == answers).to(x) for answers in (batch.labels, labels))
-        return {
-            "loss": (shares * first + (1 - shares) * second).mean(),
-            "accuracy": (shares * correct + (1 - shares) * also).mean(),
-        }
+        loss = (shares * first + (1 - shares) * second).mean()
+        return losses(loss, accuracy=(shares * correct + (1 - shares) * also).mean())
 
     def _shares(self, batch: DomainBatch) -> Tensor:
         """λ for each image, the same for all images of a domain."""

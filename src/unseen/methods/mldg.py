@@ -20,7 +20,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import domains_in_random_order, gradient_step
+from unseen.methods.shared import domains_in_random_order, gradient_step, losses
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
 
@@ -59,12 +59,8 @@ class MLDG(Method):
         # copies, so that batch norm's own statistics take in each step once: in the call above
         copies: Tensors = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         test_loss, _ = self._risk(moved | copies, batch, in_test)  # G(θ')
-        return {
-            "loss": train_loss + config.meta_weight * test_loss,
-            "meta_train": train_loss.detach(),
-            "meta_test": test_loss.detach(),
-            "accuracy": accuracy,
-        }
+        loss = train_loss + config.meta_weight * test_loss
+        return losses(loss, meta_train=train_loss, meta_test=test_loss, accuracy=accuracy)
 
     def _meta_test(self, batch: DomainBatch) -> Tensor:
         """Which images are of this step's meta-test domains, drawn alike on all devices."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import by_own_group
+from unseen.methods.shared import by_own_group, losses
 from unseen.networks.stages import Network
 
 
@@ -30,7 +30,7 @@ class MultiHead(DomainAware):
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = by_own_group(self.heads, self.network(batch.images), batch.domains)
         loss, accuracy = self.classification(scores, batch.labels)
-        return {"loss": loss, "accuracy": accuracy}
+        return losses(loss, accuracy=accuracy)
 
     def opinions(self, images: Tensor) -> Tensor:
         features = self.network(images)  # the trunk, once for all heads

@@ -24,7 +24,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods.base import DatasetPassMethod, Losses, Progress, TrainingImages, Traits
-from unseen.methods.shared import accuracy
+from unseen.methods.shared import accuracy, losses
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
 
@@ -121,11 +121,8 @@ class Reweighting(DatasetPassMethod):
         scores = self.network(batch.images)
         weights = self._weights_of(batch.positions)
         each = self.cross_entropy(scores, batch.labels, "none")
-        return {
-            "loss": (weights * each).mean(),
-            "unweighted": each.detach().mean(),
-            "accuracy": accuracy(scores, batch.labels),
-        }
+        loss, correct = (weights * each).mean(), accuracy(scores, batch.labels)
+        return losses(loss, unweighted=each.mean(), accuracy=correct)
 
     def _weights_of(self, positions: Tensor) -> Tensor:
         place = torch.searchsorted(self.positions, positions.contiguous())

@@ -20,7 +20,7 @@ from torch import Tensor
 from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import accuracy
+from unseen.methods.shared import accuracy, losses
 from unseen.networks.layers import statistics_kept
 from unseen.settings.ranges import Uniform
 
@@ -39,11 +39,8 @@ class RSC(Method):
         with statistics_kept(self.network):
             whole, mask = self._challenge(features.detach(), batch.labels)
         muted = self.network.run(features * mask, since=self.network.head)
-        return {
-            "loss": self.cross_entropy(muted, batch.labels),
-            "muted": 1 - mask.mean(),
-            "accuracy": accuracy(whole, batch.labels),
-        }
+        loss, correct = self.cross_entropy(muted, batch.labels), accuracy(whole, batch.labels)
+        return losses(loss, muted=1 - mask.mean(), accuracy=correct)
 
     def _challenge(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of whole images, and the mask of this step."""

@@ -25,7 +25,7 @@ from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
-from unseen.methods.shared import accuracy, frozen_features
+from unseen.methods.shared import accuracy, frozen_features, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
@@ -71,14 +71,14 @@ class SagNet(Method):
             fixed = {name: weight.detach() for name, weight in tail.named_parameters()}
             answers = functional_call(tail, fixed, (refilled,))
         adversarial = -answers.float().log_softmax(dim=1).mean()
-        return {
-            "loss": task + style_loss + self.config.adversarial_weight * adversarial,
-            "task": task.detach(),
-            "style": style_loss.detach(),
-            "adversarial": adversarial.detach(),
-            "style_accuracy": accuracy(guesses, batch.labels),
-            "accuracy": correct,
-        }
+        return losses(
+            task + style_loss + self.config.adversarial_weight * adversarial,
+            task=task,
+            style=style_loss,
+            adversarial=adversarial,
+            style_accuracy=accuracy(guesses, batch.labels),
+            accuracy=correct,
+        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [*super().parameter_groups(), new_layers(*self.style_network.new_layers())]

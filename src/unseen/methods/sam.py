@@ -23,7 +23,7 @@ from torch.func import functional_call
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import gradient_of_batch, with_gradients
+from unseen.methods.shared import gradient_of_batch, losses, with_gradients
 from unseen.networks.layers import statistics_kept
 from unseen.settings.ranges import LogUniform
 
@@ -56,10 +56,5 @@ class SAM(Method):
             # the gradient of L(θ) is known already
             own = with_gradients(list(weights.values()), list(gradient.values()))
             loss = there + here.detach() + own
-        return {
-            "loss": loss,
-            "task": here.detach(),
-            "sharpness": (there - here).detach(),
-            "gradient_norm": norm,
-            "accuracy": accuracy,
-        }
+        up = there - here
+        return losses(loss, task=here, sharpness=up, gradient_norm=norm, accuracy=accuracy)

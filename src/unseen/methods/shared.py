@@ -10,7 +10,6 @@ from torch.nn import functional
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.networks.layers import perceptron, reverse_gradient
 from unseen.networks.stages import Network
 
 if TYPE_CHECKING:
@@ -19,27 +18,19 @@ if TYPE_CHECKING:
 _ORDER_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
 
-def classification(
-    scores: Tensor, labels: Tensor, label_smoothing: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy, and the share of correct answers."""
-    loss = functional.cross_entropy(scores, labels, label_smoothing=label_smoothing)
-    return loss, accuracy(scores, labels)
-
-
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
-    """The share of correct answers."""
+    """Returns the share of correct answers."""
     return (scores.detach().argmax(dim=1) == labels).float().mean()
 
 
+def losses(loss: Tensor, **recorded: Tensor) -> "Losses":
+    """Returns the loss to minimise, and by name what is recorded beside it."""
+    return {"loss": loss} | {name: value.detach() for name, value in recorded.items()}
+
+
 def penalised(task: Tensor, weight: float | Tensor, penalty: Tensor, accuracy: Tensor) -> "Losses":
-    """The losses of a method that adds a weighted penalty to the task's own loss."""
-    return {
-        "loss": task + weight * penalty,
-        "task": task.detach(),
-        "penalty": penalty.detach(),
-        "accuracy": accuracy,
-    }
+    """Returns the losses of a method that adds a weighted penalty to the task's own loss."""
+    return losses(task + weight * penalty, task=task, penalty=penalty, accuracy=accuracy)
 
 
 def aligned(
@@ -126,24 +117,9 @@ def frozen_features(
     return (f"nothing before '{site}' learns, so {what} changes nothing: {advice}",)
 
 
-class Discriminator(nn.Sequential):
-    """Tells from features which group (a domain, a side of an adaptation) an image belongs to. A
-    gradient reversal before it makes the features unlearn what it goes by."""
-
-    def __init__(
-        self, n_in: int, n_groups: int, hidden: int, depth: int = 1, dropout: float = 0.0
-    ) -> None:
-        super().__init__(*perceptron(n_in, n_groups, hidden, depth, dropout))
-
-    def guess(self, features: Tensor, strength: float, known: Tensor | None = None) -> Tensor:
-        """Scores of the groups; `known` is added to the features and not unlearned."""
-        seen = reverse_gradient(features, strength)
-        return self(seen if known is None else seen + known).float()
-
-
 def discrimination(guesses: Tensor, groups: Tensor, balanced: bool) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of a discriminator's guesses and the share of correct ones; `balanced`: all
-    groups count equally, whatever their numbers of images."""
+    """Returns the cross-entropy of a discriminator's guesses and the share of correct ones;
+    `balanced`: all groups count equally, whatever their numbers of images."""
     weights = 1 / groups.bincount() if balanced else None
     loss = functional.cross_entropy(guesses, groups, weight=weights)
     if weights is None:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, annealed, group_means, mean_of_present
+from unseen.methods.shared import accuracy, annealed, group_means, losses, mean_of_present
 from unseen.settings.ranges import LogUniform
 
 
@@ -37,9 +37,5 @@ class VREx(Method):
         variance = mean_of_present((risks - risk).square(), counts)
         config = self.config
         weight = annealed(progress.ratio, config.penalty_anneal, 1.0, config.penalty_weight)
-        return {
-            "loss": risk + weight * variance,
-            "task": risk.detach(),
-            "variance": variance.detach(),
-            "accuracy": accuracy(scores, batch.labels),
-        }
+        loss, correct = risk + weight * variance, accuracy(scores, batch.labels)
+        return losses(loss, task=risk, variance=variance, accuracy=correct)
