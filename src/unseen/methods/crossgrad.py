@@ -68,9 +68,10 @@ class CrossGrad(Method):
             domain_loss_moved = functional.cross_entropy(self.domain_network(x_l), batch.domains)
         task = torch.lerp(label_loss.mean(), label_loss_moved, config.label_weight)
         domain = torch.lerp(domain_loss.mean(), domain_loss_moved, config.domain_weight)
-        correct, found = accuracy(scores, batch.labels), accuracy(domain_scores, batch.domains)
+        correct = accuracy(scores, batch.labels)
+        by_domain = accuracy(domain_scores, batch.domains)
         return losses(
-            task + domain, task=task, domain=domain, accuracy=correct, domain_accuracy=found
+            task + domain, task=task, domain=domain, accuracy=correct, domain_accuracy=by_domain
         )
 
     def _moved(self, x: Tensor, losses: Tensor, step: float) -> Tensor:

@@ -58,9 +58,9 @@ class Fusion(DomainAware):
         fused = self._fused(self._scores(features), weights)
         task_loss, correct = self.classification(fused, batch.labels)
         loss = task_loss + self.config.domain_loss_weight * domain_loss
-        found = accuracy(domain_scores, batch.domains)
+        by_domain = accuracy(domain_scores, batch.domains)
         return losses(
-            loss, task=task_loss, domain=domain_loss, accuracy=correct, domain_accuracy=found
+            loss, task=task_loss, domain=domain_loss, accuracy=correct, domain_accuracy=by_domain
         )
 
     def _scores(self, features: Tensor) -> Tensor:
