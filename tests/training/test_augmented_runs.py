@@ -15,12 +15,8 @@ from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
-from unseen.training import loop
 from unseen.training.build import build_images, build_method, build_sampler, build_task
 from unseen.training.groups import stackable_groups
-from unseen.training.interruptions import Interrupted
-from unseen.training.loop import save
-from unseen.training.session import Session
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -35,37 +31,6 @@ EVERYTHING: dict[str, Any] = {
     "label_smoothing": 0.1,
     "optimizer__layer_decay": 0.5,
 }
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_resumed_run_ends_with_the_same_bytes(
-    frozen: bool,
-    tiny: Build,
-    run_tiny: RunTiny,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings = EVERYTHING
-    if frozen:
-        settings = settings | {"network__freeze_until": "pool", "network__store_features": False}
-    experiment = tiny("digits/dmg", **settings)
-    whole = run_tiny(experiment, tmp_path / "whole")
-
-    def save_and_stop(session: Session) -> None:
-        save(session)
-        raise Interrupted(session.runs[0].folder.path, session.step, 15)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "save", save_and_stop)
-        with pytest.raises(Interrupted):
-            run_tiny(experiment, tmp_path / "stopped")
-    stopped = run_tiny(experiment, tmp_path / "stopped")
-    for name in ("metrics.jsonl", "result.json"):
-        assert (whole.path / name).read_bytes() == (stopped.path / name).read_bytes()
-    weights = [run.weights("last").read_bytes() for run in (whole, stopped)]
-    assert weights[0] == weights[1]
-    plain = run_tiny(tiny("digits/dmg"), tmp_path / "plain")
-    assert plain.weights("last").read_bytes() != weights[0]
 
 
 @pytest.mark.parametrize("changes", [{}, {"setting": "adaptation"}, {"sampling": "pooled"}])

@@ -12,13 +12,10 @@ from torch import Tensor, nn
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
-from unseen.settings import catalog
 from unseen.settings.experiment import AveragingSettings, Experiment
 from unseen.training import loop
 from unseen.training.average import StepAverage, ValleyAverage, averaged_tensors
 from unseen.training.build import build_method, build_task
-from unseen.training.interruptions import Interrupted
-from unseen.training.loop import save
 from unseen.training.session import Session
 
 Build = Callable[..., Experiment]
@@ -157,45 +154,6 @@ def test_a_run_saves_the_mean_of_its_steps(
     assert any(not torch.equal(found[name], tensor) for name, tensor in seen[-1].items())
     records = [record for record in folder.read_metrics() if "validation" in record]
     assert records[-1]["averaged_steps"] == kept
-
-
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        *((method, {"averaging__name": "mean"}) for method in catalog.METHODS),
-        ("dmg", {"averaging__name": "ema", "averaging__start": 0.0}),
-        ("dmg", {"averaging__name": "swad", "averaging__valley_start": 2, "evaluate_every": 1}),
-        ("metareg", {"averaging__name": "swad", "averaging__valley_start": 1, "evaluate_every": 1}),
-        ("aggregate", {"averaging__name": "mean", "network__name": "mnist_cnn"}),  # batch norm
-    ],
-)
-def test_a_stopped_run_ends_with_the_same_bytes(
-    method: str,
-    changes: dict[str, Any],
-    tiny: Build,
-    run_tiny: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if method == "importance":
-        changes = changes | {"network__freeze_until": "fc1"}
-    experiment = tiny(f"digits/{method}", **changes)
-    whole = run_tiny(experiment, tmp_path / "whole")
-
-    def save_and_stop(session: Session) -> None:
-        save(session)
-        raise Interrupted(session.runs[0].folder.path, session.step, 15)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "save", save_and_stop)
-        for _ in range(3):  # after steps 2, 4 and 6, the last of them before the result
-            with pytest.raises(Interrupted):
-                run_tiny(experiment, tmp_path / "stopped")
-    stopped = run_tiny(experiment, tmp_path / "stopped")
-    for rule in ("source", "last"):
-        assert whole.weights(rule).read_bytes() == stopped.weights(rule).read_bytes()
-    assert whole.metrics.read_bytes() == stopped.metrics.read_bytes()
-    assert whole.result.read_bytes() == stopped.result.read_bytes()
 
 
 def test_frozen_parts_and_parts_of_training_alone_are_not_averaged(tiny: Build) -> None:

@@ -82,16 +82,6 @@ def test_a_run_is_chosen_by_it(train: Train) -> None:
         torch.testing.assert_close(tensor, weights[name])
 
 
-def test_a_resumed_run_is_the_same(train: Train) -> None:
-    whole, parts = train("whole"), train("parts", until=2)
-    assert not parts.finished
-    train("parts")
-    assert parts.metrics.read_bytes() == whole.metrics.read_bytes()
-    assert parts.result.read_bytes() == whole.result.read_bytes()
-    for rule in WITHOUT_LABELS:
-        assert parts.weights(rule).read_bytes() == whole.weights(rule).read_bytes()
-
-
 def test_only_images_that_training_sees_are_looked_at(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

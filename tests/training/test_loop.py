@@ -1,6 +1,5 @@
 """The loop: the order of its hooks, what it looks at, where it stops, and how it goes on."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,6 @@ from safetensors.torch import load_file
 
 from unseen.data.prepare import PreparedImages
 from unseen.errors import UnseenError
-from unseen.settings.experiment import complete_settings
-from unseen.settings.recipes import build_experiment
 from unseen.training import loop
 from unseen.training.checkpoints import load_checkpoint
 
@@ -156,32 +153,6 @@ def test_training_never_reads_the_unseen_domain(
     assert set(folder.read_result().view("last", "out_of_domain")) == {"outlines"}
 
 
-def test_dropout_repeats_after_a_resume(tiny, run_tiny, watched, tmp_path: Path) -> None:
-    """Stop after step 4 (as a crash right after a checkpoint would), go on, compare bit for bit."""
-    experiment = tiny(network={"name": "watched_parts:dropout_network"})
-    whole = run_tiny(experiment, tmp_path / "whole")
-
-    class Crash(Exception):
-        pass
-
-    real_save = loop.save
-
-    def save_and_crash(state) -> None:
-        real_save(state)
-        if state.step == 4:
-            raise Crash
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "save", save_and_crash)
-        with pytest.raises(Crash):
-            run_tiny(experiment, tmp_path / "halves")
-    halves = run_tiny(experiment, tmp_path / "halves")
-    for file in ("metrics.jsonl", "result.json", "weights/last.safetensors"):
-        assert (halves.path / file).read_bytes() == (whole.path / file).read_bytes(), file
-    other = run_tiny(tiny("digits/aggregate", network=experiment.network, seed=1), tmp_path / "o")
-    assert other.metrics.read_bytes() != whole.metrics.read_bytes()
-
-
 def test_length_in_epochs(tiny, run_tiny, tmp_path: Path) -> None:
     """A pass over the training images; the last step may begin the next pass."""
     experiment = tiny(epochs=0.5, images_per_domain=64, evaluate_every=100)
@@ -206,31 +177,3 @@ def test_bf16(
     losses = [f.read_metrics()[0]["loss"] for f in (folder, full)]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     assert losses[0] != losses[1]
-
-
-def test_a_damaged_checkpoint_stops_with_its_name(tiny, run_tiny, tmp_path: Path) -> None:
-    experiment = tiny(steps=2)
-    folder = run_tiny(experiment, tmp_path / "run", until=1)
-    folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:-10])
-    with pytest.raises(UnseenError, match=r"checkpoint\.safetensors is damaged"):
-        run_tiny(experiment, folder.path)
-
-
-def test_lost_records_are_noticed(tiny, run_tiny, tmp_path: Path) -> None:
-    experiment = tiny(steps=2)
-    folder = run_tiny(experiment, tmp_path / "run", until=1)
-    folder.metrics.unlink()
-    with pytest.raises(UnseenError, match=r"metrics\.jsonl is shorter than"):
-        run_tiny(experiment, folder.path)
-
-
-def test_a_run_moved_elsewhere_goes_on(tiny, run_tiny, tmp_path: Path) -> None:
-    """Nothing in a run folder names the place where it was made."""
-    experiment = tiny(steps=2)
-    whole = run_tiny(experiment, tmp_path / "whole")
-    folder = run_tiny(experiment, tmp_path / "run", until=1)
-    moved = Path(shutil.move(folder.path, tmp_path / "elsewhere"))
-    continued = run_tiny(build_experiment(complete_settings(experiment)), moved)
-    assert [record["step"] for record in continued.read_metrics()] == [1, 2, 2]
-    assert continued.weights("last").read_bytes() == whole.weights("last").read_bytes()
-    assert continued.result.read_bytes() == whole.result.read_bytes()

@@ -6,17 +6,12 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from rich.console import Console
-from tests.sweeps.tiny_sweep import assert_same_run
 
 from unseen.data.dataset import open_dataset
 from unseen.data.roles import choose_roles
-from unseen.results.folder import RunFolder
 from unseen.results.rules import Evaluation, choose, recorded_validation
 from unseen.settings.experiment import identity
 from unseen.training.build import build_sampler
-from unseen.training.display import Display
-from unseen.training.execute import execute
 from unseen.training.first_pass import shares
 
 RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
@@ -62,16 +57,6 @@ def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_pat
     measured = result.view("oracle", "out_of_domain")["outlines"]
     assert measured.measure(metric) == looked[f"unseen_{metric}"]["outlines"]
     assert measured.accuracy == looked["unseen"]["outlines"]
-
-
-def test_pausing_changes_nothing(tiny, run_tiny, tmp_path: Path) -> None:
-    experiment = tiny("digits/dmg", **RARE)
-    whole = run_tiny(experiment, tmp_path / "whole")
-    paused = RunFolder(tmp_path / "paused")
-    with Display(Console(quiet=True), 1, "") as display:
-        for until in (3, 5, None):
-            execute(experiment, paused, display, until=until)
-    assert_same_run(paused.path, whole.path)
 
 
 def test_an_accuracy_run_records_what_it_always_did(tiny, run_tiny, tmp_path: Path) -> None:

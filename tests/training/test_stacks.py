@@ -1,6 +1,7 @@
 """Runs that train together: the same results and files as one by one, and nobody spoils another."""
 
 import json
+import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,16 +12,17 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from tests.tiny import save_trunk
 
 from unseen.atomic import read_json
 from unseen.data.batch import Task
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
-from unseen.networks.digits import small_cnn
 from unseen.results.folder import RunFolder
 from unseen.results.measure import Counts
-from unseen.settings.experiment import Experiment, NetworkSettings
+from unseen.settings import catalog
+from unseen.settings.experiment import Experiment
 from unseen.training import finish, groups, loop
 from unseen.training.build import build_method
 from unseen.training.checkpoints import save_weights
@@ -48,11 +50,8 @@ SIX = [  # two of them see the same batches
 @pytest.fixture(scope="session")
 def trunk(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Weights of all but the classifier, which then depends on a run's seed."""
-    torch.manual_seed(5)
-    network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
     file = tmp_path_factory.mktemp("weights") / "trunk.safetensors"
-    state = network.state_dict()
-    save_file({name: t for name, t in state.items() if "fc2" not in name}, file)
+    save_trunk(file)
     return str(file)
 
 
@@ -135,19 +134,29 @@ def close(found: Any, expected: Any) -> None:
         assert found == expected
 
 
-# numbers that runs differ in have few binary digits: stacked, they are single precision
+STACKABLE = [name for name in catalog.METHODS if catalog.load("method", name).traits.stackable]
+
+
+def fractions_of(method: str) -> dict[str, float]:
+    """A value for each number with a fraction among a method's settings, near its default. It has
+    few binary digits: numbers that runs differ in are single precision."""
+    defaults = dict(catalog.load("method", method).Config(name=method))
+    numbers = {name: value for name, value in defaults.items() if isinstance(value, float)}
+    return {
+        f"method__{name}": 2.0 ** math.floor(math.log2(value) - 1)
+        for name, value in numbers.items()
+        if value > 0
+    }
+
+
 @pytest.mark.usefixtures("in_double_precision")
 @pytest.mark.parametrize(
-    ("recipe", "changes", "numbers"),
+    ("method", "changes", "numbers"),
     [
+        *((method, {}, fractions_of(method)) for method in STACKABLE),
         ("aggregate", {"optimizer__name": "adam"}, {}),
         ("aggregate", {"optimizer__name": "adamw", "selection": "oracle"}, {}),
         ("aggregate", {"optimizer__name": "sgd", "clip_gradient": 0.5}, {"clip_gradient": 0.3}),
-        (
-            "dmg",
-            {"method__mask_lr": 1e-2},
-            {"method__overlap_weight": 0.5, "method__mask_lr": 0.03},
-        ),
         (
             "dmg",
             {"method__mask_lr": 1e-2, "method__mask_schedule": "constant"},
@@ -155,7 +164,7 @@ def close(found: Any, expected: Any) -> None:
         ),
         ("dmg", {"method__masks": "shared"}, {"method__start_kept": 0.125}),
         ("dmg", {"method__masks": "dropout"}, {}),
-        ("fusion", {}, {"method__agnostic_share": 0.125, "method__domain_loss_weight": 0.375}),
+        ("dmg", {}, {"method__mask_lr": 0.03}),
         ("multihead", {"optimizer__new_layers_lr_factor": 3.0}, {}),
         ("aggregate", {"network__views": 2}, {}),
         ("aggregate", {"sampling": "class_balanced", "metric": "balanced"}, {}),
@@ -164,11 +173,17 @@ def close(found: Any, expected: Any) -> None:
     ],
 )
 def test_a_stack_equals_runs_one_by_one(
-    recipe: str, changes: dict, numbers: dict, heads: Build, tmp_path: Path
+    method: str,
+    changes: dict[str, Any],
+    numbers: dict[str, float],
+    heads: Build,
+    tmp_path: Path,
 ) -> None:
+    """Both learners train every method that says that it can be stacked, and what may differ among
+    the runs of a stack does."""
     experiments = []
     for number, choice in enumerate(SIX):
-        own = {name: value * (1 + number) for name, value in numbers.items()}
+        own = {name: value * (1 + number / 8) for name, value in numbers.items()}
         own |= {
             "optimizer__lr": 2e-3 * (1 + number),
             "optimizer__weight_decay": 0.02 * number,
@@ -176,40 +191,9 @@ def test_a_stack_equals_runs_one_by_one(
             "schedule__unit": "run",
             "schedule__gamma": 0.5 / (1 + number),
         }
-        experiments.append(heads(f"digits/{recipe}", **choice | changes | own))
+        experiments.append(heads(f"digits/{method}", **choice | changes | own))
     groups = [[0, 1, 2, 3], [4, 5]]
     assert stackable_groups(experiments) == [tuple(experiments[n] for n in g) for g in groups]
-    ones = alone(experiments, tmp_path / "alone")
-    for one, other in zip(ones, together(experiments, tmp_path / "together"), strict=True):
-        assert_same(one, other)
-
-
-@pytest.mark.usefixtures("in_double_precision")
-@pytest.mark.parametrize(
-    ("recipe", "numbers"),
-    [
-        ("coral", {"penalty_weight": 0.5}),
-        ("mmd", {"penalty_weight": 0.25}),
-        ("irm", {"penalty_weight": 2.0, "penalty_anneal": 0.25}),
-        ("vrex", {"penalty_weight": 2.0, "penalty_anneal": 0.25}),
-        ("groupdro", {"weight_step": 0.5}),
-        ("sd", {"penalty_weight": 0.125}),
-        ("fishr", {"penalty_weight": 8.0, "penalty_anneal": 0.25, "memory": 0.375}),
-    ],
-)
-def test_penalties_of_a_stack_are_those_of_each_run(
-    recipe: str, numbers: dict[str, float], heads: Build, tmp_path: Path
-) -> None:
-    """Runs that differ in the numbers of the penalty and in their domains."""
-    experiments = [
-        heads(
-            f"digits/{recipe}",
-            data__unseen_domain=domain,
-            **{f"method__{name}": factor * value for name, value in numbers.items()},
-        )
-        for factor, domain in ((1, "outlines"), (2, "plain"))
-    ]
-    assert stackable_groups(experiments) == [tuple(experiments)]
     ones = alone(experiments, tmp_path / "alone")
     for one, other in zip(ones, together(experiments, tmp_path / "together"), strict=True):
         assert_same(one, other)

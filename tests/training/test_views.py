@@ -19,7 +19,6 @@ from unseen.settings.experiment import Experiment, identity
 from unseen.training import features
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.display import SilentDisplay
-from unseen.training.execute import execute
 from unseen.training.features import stored_features
 
 Build = Callable[..., Experiment]
@@ -159,20 +158,6 @@ def test_views_that_mix_images_belong_to_the_training_domains(
     assert computed == ["features", "view 1 of 1"]
     store(viewed(**mixing, network__views=1, data__unseen_domain="plain"))
     assert computed == ["features", "view 1 of 1", "view 1 of 1"]
-
-
-def test_a_run_from_views_ends_with_the_same_bytes_after_a_pause(
-    viewed: Build, run_tiny: RunTiny, tmp_path: Path
-) -> None:
-    experiment = viewed("digits/dmg")
-    whole = run_tiny(experiment, tmp_path / "whole")
-    paused = RunFolder(tmp_path / "paused")
-    execute(experiment, paused, SilentDisplay(), until=3)
-    assert not paused.finished
-    run_tiny(experiment, paused.path)
-    for file in (whole.weights("last"), whole.weights("source"), whole.metrics, whole.result):
-        other = paused.path / file.relative_to(whole.path)
-        assert other.read_bytes() == file.read_bytes(), file.name
 
 
 def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> None:
