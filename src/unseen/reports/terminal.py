@@ -67,7 +67,7 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
         ordered = [*broken[domains:], *broken[:domains]]
         blocks = list(_blocks(ordered, width - _names_width(names)))
     title = Text(one_line(table.title), "bold")
-    notes = Text("\n".join(map(one_line, table.notes)), "dim")
+    notes = Text("\n".join([*map(one_line, table.notes), ""]), "dim")
     return Group(title, *(_table(names, block) for block in blocks), notes)
 
 
