@@ -18,14 +18,15 @@ from unseen.reports.figures.grids import (
     StripPanel,
     sorted_units,
 )
-from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
+from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
 from unseen.reports.figures.svg import fitted
 
 VALUES = np.linspace(-1, 1, 4).reshape(2, 2)
 AXIS = Axis(0, 1, "$ and _")
+BAR = Mark("", 0.5, 0.1, "bar")
 PANELS = (
-    BarPanel("bars", (Bar("a", 0, 0.5, 0.1, (0.4, 0.6)), Bar("b", 1, None, None)), AXIS),
-    DotPanel("dots", (DotRow("a", 1, (Mark("m", 0.5, 0.1), Mark("n", 0.7))),), AXIS, True),
+    RowPanel("bars", (PanelRow("a", 0, (BAR,), "", (), (0.4, 0.6)), PanelRow("b", 1, ())), AXIS),
+    RowPanel("dots", (PanelRow("a", 1, (Mark("m", 0.5, 0.1), Mark("n", 0.7))),), AXIS, True),
     CurvePanel("curves", (Line("a", 2, ((0, 0), (1, 1)), True),), AXIS, AXIS, True),
     HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(VALUES), (("1", "$"), ("2", "3")), "x", "y"),
     StripPanel("strips", ("a", "b"), np.array([[1, 1], [0, 1]])),
@@ -50,7 +51,7 @@ def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_pat
 
 
 def test_a_picture_has_the_colours_of_the_light_page() -> None:
-    picture = to_picture(BarPanel("", (Bar("a", 1, 100, None),), Axis(0, 100)).draw())
+    picture = to_picture(RowPanel("", (PanelRow("a", 1, (BAR,)),), Axis(0, 1)).draw())
     found = {color for _, color in picture.getcolors(100_000) or []}
     assert {(255, 255, 255), (0, 114, 178)} <= found
 

@@ -12,7 +12,7 @@ from unseen.forecast.text import about_closest, about_interval, about_references
 from unseen.reports.figures.axes import Axis
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import HeatPanel, Picture, SheetPanel
-from unseen.reports.figures.rows import DotPanel, DotRow, Mark
+from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
 from unseen.reports.page.parts import (
     Fold,
     Note,
@@ -61,8 +61,8 @@ def _render(found: FileForecast) -> str:
 def _estimates_section(made: Forecast) -> Section:
     mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
     rows = [
-        DotRow("forecast", 1, (mark,), made.text),
-        DotRow(
+        PanelRow("forecast", 1, (mark,), made.text),
+        PanelRow(
             "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
             percent(made.source_accuracy),
         ),
@@ -72,7 +72,7 @@ def _estimates_section(made: Forecast) -> Section:
         "estimates",
         "Forecast and single estimates",
         "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on references.",
-        (DotPanel("", tuple(rows), Axis(0, 100, "accuracy, %")),),
+        (RowPanel("", tuple(rows), Axis(0, 100, "accuracy, %")),),
     )
     parts: list[Part] = [figure, _estimates_table(made)]
     if made.references:
@@ -84,12 +84,12 @@ def _estimates_section(made: Forecast) -> Section:
     return Section("estimates", "Estimates", lead, tuple(parts))
 
 
-def _dots(each: AccuracyEstimate) -> DotRow:
+def _dots(each: AccuracyEstimate) -> PanelRow:
     assert each.accuracy is not None
     marks = [Mark("calibrated", 100 * each.accuracy)]
     if each.plain is not None and each.error is not None:
-        marks.append(Mark("as it is", 100 * each.plain, hollow=True))
-    return DotRow(each.name, 2, tuple(marks), percent(each.accuracy))
+        marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
+    return PanelRow(each.name, 2, tuple(marks), percent(each.accuracy))
 
 
 def _share(value: float | None) -> PageCell | None:
@@ -200,10 +200,10 @@ def _picture(each: Outlier) -> Picture:
 def _classes_section(made: Forecast) -> Section:
     shares = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
     rows = tuple(
-        DotRow(
+        PanelRow(
             each.name, 3,
             (Mark("answers here", 100 * each.predicted),
-             Mark("in training", 100 * each.training, hollow=True)),
+             Mark("in training", 100 * each.training, look="hollow")),
             percent(each.predicted),
         )
         for each in shares[:_MOST_CLASSES]
@@ -213,7 +213,7 @@ def _classes_section(made: Forecast) -> Section:
         "classes",
         "Answers by class",
         "Filled: share of the answers here; hollow: share of the validation images' labels.",
-        (DotPanel("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
+        (RowPanel("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
         legend=(Key("answers here", 3, "dot"), Key("in training", 3, "hollow")),
     )
     lead = "Shares that differ much mean other classes at this place, or a model that prefers some."

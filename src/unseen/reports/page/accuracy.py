@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from unseen.reports.figures.axes import Axis, spanning
-from unseen.reports.figures.figure import Figure, Panel
-from unseen.reports.figures.rows import Bar, BarPanel, DotPanel, DotRow, Mark
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.rows import Mark, RowPanel
 from unseen.reports.formats import MISSING, cell_text, estimate_text, to_csv, to_latex, to_markdown
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.conclusion import Ranked, over_domains, ranking
@@ -24,7 +24,7 @@ from unseen.reports.page.parts import (
 )
 from unseen.reports.page.studies import Study
 from unseen.reports.published import CAUTION, by_source, published_on
-from unseen.reports.tables import Cell, Column, Row, Table, overall_by_seed
+from unseen.reports.tables import Row, Table, overall_by_seed
 from unseen.results.result import VIEWS
 from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
@@ -128,30 +128,23 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
     for place, column in enumerate(table.columns):
         if column.quantity == "difference":
             continue
-        bars = []
+        rows = []
         for row in table.rows:
-            key = (row.method, row.backbone)
+            key, cell = (row.method, row.backbone), row.cells[place]
             overall = column.quantity == "overall"
-            seeds = overall_by_seed(numbers[key], study.seeds) if overall else None
-            points = tuple((numbers[key][column.name] if seeds is None else seeds).values())
-            bars.append(_bar(study, key, row.cells[place], column, points))
-        panels.append(BarPanel(column.name, tuple(bars), study.percent))
+            by_column = numbers[key]
+            seeds = overall_by_seed(by_column, study.seeds) if overall else by_column[column.name]
+            value = None if cell is None else cell.estimate
+            marks = [] if value is None else [Mark("", value.mean, value.half_width, "bar")]
+            text = cell_text(cell, column) if marks else ""
+            rows.append(study.panel_row(key, marks, text, tuple(seeds.values())))
+        panels.append(RowPanel(column.name, tuple(rows), study.percent))
     measure = capital(study.measure)
     about = f"{measure} on the domain that was held out, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
     title = f"{measure} by held-out domain"
     return Figure(f"accuracy_{rule}", title, about, tuple(panels), rule=rule)
-
-
-def _bar(
-    study: Study, row: MethodKey, cell: Cell | None, column: Column, points: tuple[float, ...]
-) -> Bar:
-    look = (study.row_name(row), study.color(row))
-    if cell is None or cell.estimate is None:
-        return Bar(*look, None, None, points, "", study.tags(row))
-    value, text = cell.estimate, cell_text(cell, column)
-    return Bar(*look, value.mean, value.half_width, points, text, study.tags(row))
 
 
 def _differences(study: Study, rule: str) -> list[Figure]:
@@ -200,18 +193,17 @@ def _difference_figure(study: Study, rule: str, panels: Differences) -> Figure:
         about += " One seed, so a single domain has no interval."
     else:
         about += " An interval that does not touch the line in the middle is beyond the noise."
-    drawn = tuple(
-        DotPanel(name, tuple(_difference_row(study, *each) for each in rows), axis, zero=True)
-        for name, rows in panels.items()
-    )
+    drawn = []
+    for title, differences in panels.items():
+        rows = tuple(
+            study.panel_row(
+                row, [Mark("difference", each.mean, each.half_width)], _text(each, signed=True)
+            )
+            for row, each in differences
+        )
+        drawn.append(RowPanel(title, rows, axis, zero=True))
     name = f"differences_{rule}"
-    return Figure(name, "Difference to the baseline", about, drawn, rule=rule)
-
-
-def _difference_row(study: Study, row: MethodKey, value: Estimate) -> DotRow:
-    text = estimate_text(value, signed=True).replace("-", "−")
-    mark = Mark("difference", value.mean, value.half_width)
-    return DotRow(study.row_name(row), study.color(row), (mark,), text, study.tags(row))
+    return Figure(name, "Difference to the baseline", about, tuple(drawn), rule=rule)
 
 
 def _gaps(study: Study, rule: str) -> list[Part]:
@@ -247,27 +239,31 @@ def _gap_table(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Pag
 def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Figure:
     dots, worst_bars, gap_bars = [], [], []
     for each in ranked:
-        look = (each.name, study.color(each.row))
-        tags = study.tags(each.row)
         gap = gaps[each.row]
         marks = [Mark("out of domain", each.overall.mean)]
         if gap is not None:
-            marks.append(Mark("in domain", each.overall.mean + gap.mean, hollow=True))
-            gap_bars.append(Bar(*look, gap.mean, gap.half_width, (), _cell(gap).text, tags))
+            marks.append(Mark("in domain", each.overall.mean + gap.mean, look="hollow"))
+            lost = Mark("gap", gap.mean, gap.half_width, "bar")
+            gap_bars.append(study.panel_row(each.row, [lost], _text(gap)))
         domain, worst = worst_domain(each.by_column)
-        worst_bars.append(Bar(*look, worst, None, (), f"{worst:.1f} {domain}", tags))
-        dots.append(DotRow(*look, tuple(marks), "", tags))
+        lowest = Mark(domain, worst, look="bar")
+        worst_bars.append(study.panel_row(each.row, [lowest], f"{worst:.1f} {domain}"))
+        dots.append(study.panel_row(each.row, marks))
     measured = spanning((mark.value for row in dots for mark in row.marks), study.percent.label)
-    panels: list[Panel] = [DotPanel("in domain and out of domain", tuple(dots), measured)]
+    panels = [RowPanel("in domain and out of domain", tuple(dots), measured)]
     if gap_bars:
-        most = max(max((bar.value or 0) + (bar.half_width or 0) for bar in gap_bars), 1.0)
-        axis = Axis(0, most * 1.05, "percentage points")
-        panels.append(BarPanel("gap: in minus out", tuple(gap_bars), axis))
-    panels.append(BarPanel("worst unseen domain", tuple(worst_bars), study.percent))
+        ends = (m.value + (m.half_width or 0) for row in gap_bars for m in row.marks)
+        axis = Axis(0, max(*ends, 1.0) * 1.05, "percentage points")
+        panels.append(RowPanel("gap: in minus out", tuple(gap_bars), axis))
+    panels.append(RowPanel("worst unseen domain", tuple(worst_bars), study.percent))
     about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
     about += "between them is the price of a domain that was not trained on."
     return Figure(f"gap_{rule}", "Gap and worst domain", about, tuple(panels), rule=rule)
 
 
 def _cell(value: Estimate) -> PageCell:
-    return PageCell(estimate_text(value).replace("-", "−"), value.mean)
+    return PageCell(_text(value), value.mean)
+
+
+def _text(value: Estimate, signed: bool = False) -> str:
+    return estimate_text(value, signed=signed).replace("-", "−")

@@ -1,6 +1,7 @@
 """Where the mistakes are: by class, as confusion matrices, and what confidence is worth."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from statistics import fmean
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from unseen.reports.page.parts import PageTable, Part, Section, number
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
-from unseen.results.result import Calibration, RunResult
+from unseen.results.result import DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
@@ -59,21 +60,33 @@ class Pooled(NamedTuple):
     confusion: np.ndarray
 
 
-def pool(study: Study, rule: str) -> Iterator[Pooled]:
-    """For every domain and method, where all runs have the same classes."""
-    found: dict[tuple[str, MethodKey], list[tuple[tuple[str, ...], np.ndarray]]] = {}
+def measured(
+    study: Study, rule: str
+) -> Iterator[tuple[str, MethodKey, list[tuple[RunResult, list[DomainResult]]]]]:
+    """For every place and method what its runs measured there. A place is an unseen domain, or all
+    training domains together."""
+    found: dict[tuple[str, MethodKey], list[tuple[RunResult, list[DomainResult]]]] = {}
     for result in study.results:
         if rule in result.rules:
-            row = (result.method, result.backbone)
-            for domain, measured in result.view(rule, "out_of_domain").items():
-                confusion = measured.confusion
-                own = (result.names_of(confusion), confusion)
-                found.setdefault((domain, row), []).append(own)
-    for domain in study.domains:
-        for row in study.rows:
-            own = found.get((domain, row), [])
-            if len({classes for classes, _ in own}) == 1:
-                yield Pooled(row, domain, own[0][0], np.sum([each for _, each in own], axis=0))
+            places = {name: [each] for name, each in result.view(rule, "out_of_domain").items()}
+            places[IN_DOMAIN] = list(result.view(rule, "in_domain").values())
+            for place, domains in places.items():
+                key = (place, (result.method, result.backbone))
+                found.setdefault(key, []).append((result, domains))
+    for place, row in product((*study.domains, IN_DOMAIN), study.rows):
+        if (place, row) in found:
+            yield place, row, found[place, row]
+
+
+def pool(study: Study, rule: str) -> Iterator[Pooled]:
+    """For every domain and method, where all runs have the same classes."""
+    for place, row, runs in measured(study, rule):
+        if place != IN_DOMAIN:
+            confusions = [(result, each.confusion) for result, own in runs for each in own]
+            classes = {result.names_of(confusion) for result, confusion in confusions}
+            if len(classes) == 1:
+                total = np.sum([confusion for _, confusion in confusions], axis=0)
+                yield Pooled(row, place, classes.pop(), total)
 
 
 def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
@@ -133,30 +146,17 @@ class Reliability(NamedTuple):
 
 def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability]:
     """For every place and method; `scaled`: after temperature scaling."""
-    found: dict[tuple[str, MethodKey], list[list[Calibration]]] = {}
-    for result in study.results:
-        if rule in result.rules:
-            row = (result.method, result.backbone)
-            for place, bins in _bins(result, rule, scaled):
-                found.setdefault((place, row), []).append(bins)
-    for place in (*study.domains, IN_DOMAIN):
-        for row in study.rows:
-            runs = found.get((place, row), [])
-            everything = [each for bins in runs for each in bins]
-            if len({len(each.images) for each in everything}) == 1:
-                arrays = [(each.images, each.confidence, each.correct) for each in everything]
-                ece = fmean(fmean(each.error for each in bins) for bins in runs)
-                yield Reliability(row, place, np.sum(arrays, axis=0), ece)
-
-
-def _bins(result: RunResult, rule: str, scaled: bool) -> Iterator[tuple[str, list[Calibration]]]:
-    """What one run has, by place."""
-    places = [(domain, [each]) for domain, each in result.view(rule, "out_of_domain").items()]
-    places.append((IN_DOMAIN, list(result.view(rule, "in_domain").values())))
-    for place, domains in places:
-        bins = [each.calibrated if scaled else each.calibration for each in domains]
-        if known := [each for each in bins if each is not None]:
-            yield place, known
+    for place, row, runs in measured(study, rule):
+        by_run = [
+            [each.calibrated if scaled else each.calibration for each in domains]
+            for _, domains in runs
+        ]
+        known = [own for own in ([each for each in run if each] for run in by_run) if own]
+        bins = [each for own in known for each in own]
+        if len({len(each.images) for each in bins}) == 1:
+            arrays = [(each.images, each.confidence, each.correct) for each in bins]
+            ece = fmean(fmean(each.error for each in own) for own in known)
+            yield Reliability(row, place, np.sum(arrays, axis=0), ece)
 
 
 def _calibration_figure(

@@ -13,6 +13,20 @@ from unseen.results.statistics import CONFIDENCE, Estimate, estimate, paired_dif
 
 Verdict = Literal["clear", "unclear", "untold"]
 
+_VERDICTS: dict[Verdict | None, tuple[str, str]] = {
+    "clear": ("held up best on unseen domains", "larger than the noise between seeds"),
+    "unclear": (
+        "came first on unseen domains, but not by more than noise",
+        "not larger than the noise between seeds",
+    ),
+    "untold": (
+        "came first on unseen domains, with one seed",
+        "one seed: cannot be told from noise",
+    ),
+    None: ("on unseen domains", ""),
+}
+"""How a headline ends, and the words on the badge."""
+
 
 class Ranked(NamedTuple):
     row: MethodKey
@@ -23,22 +37,6 @@ class Ranked(NamedTuple):
     """Mean over the seeds that have all columns."""
 
 
-class Contrast(NamedTuple):
-    """The best method against another one."""
-
-    name: str
-    role: str
-    over_seeds: Estimate
-    over_domains: Estimate | None
-    """Only where seeds show no spread: an interval over held-out domains."""
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.over_seeds.half_width is None:
-            return "untold"
-        return "clear" if abs(self.over_seeds.mean) > self.over_seeds.half_width else "unclear"
-
-
 @dataclass(frozen=True)
 class Conclusion:
     rule: str
@@ -47,21 +45,6 @@ class Conclusion:
     sentences: tuple[str, ...]
     verdict: Verdict | None
     verdict_text: str
-
-
-_VERDICTS: dict[Verdict, str] = {
-    "clear": "larger than the noise between seeds",
-    "unclear": "not larger than the noise between seeds",
-    "untold": "one seed: cannot be told from noise",
-}
-
-
-_HEADLINES: dict[Verdict | None, str] = {
-    "clear": " held up best on unseen domains",
-    "unclear": " came first on unseen domains, but not by more than noise",
-    "untold": " came first on unseen domains, with one seed",
-    None: " on unseen domains",
-}
 
 
 def ranking(study: Study, rule: str) -> list[Ranked]:
@@ -99,25 +82,32 @@ def shared_seeds(methods: Iterable[BySeed]) -> tuple[int, ...]:
 
 def conclude(study: Study, rule: str) -> Conclusion:
     ranked = ranking(study, rule)
+    unfinished = sum(run.result is None for run in study.runs)
+    state = f"{unfinished} of {len(study.runs)} runs {'is' if unfinished == 1 else 'are'}"
+    end = [f"{state} not finished."] if unfinished else []
     if not ranked:
-        return Conclusion(rule, _nothing_yet(study), "", tuple(_state(study)), None, "")
+        return Conclusion(rule, _nothing_yet(study), "", tuple(end), None, "")
     best = ranked[0]
-    others = _contrasts(study, ranked)
+    compared = [_compared(best, *rival) for rival in _rivals(study, ranked)]
+    verdict = compared[0][0] if compared else None
+    sentences = [sentence for _, sentence in compared]
+    sentences += [*_against_largest(study, rule, best), *_caveats(study, ranked)]
+    sentences += [*_not_ranked(study, rule, ranked), *end]
     average = f"mean over {len(study.columns)} held-out domains"
     where = f"on {study.columns[0]}" if len(study.columns) == 1 else average
     measure = "" if study.metric == "accuracy" else f" {study.measure}"
-    sentences = [_told(best.name, contrast) for contrast in others]
-    sentences += [*_against_largest(study, rule, best), *_caveats(study, ranked)]
-    sentences += _apart(study, rule, ranked)
-    verdict = others[0].verdict if others else None
-    return Conclusion(
-        rule,
-        best.name + _HEADLINES[verdict],
-        f"{estimate_text(best.overall)} %{measure} ({where})",
-        (*sentences, *_state(study)),
-        verdict,
-        _VERDICTS[verdict] if verdict else "",
-    )
+    headline, verdict_text = _VERDICTS[verdict]
+    number = f"{estimate_text(best.overall)} %{measure} ({where})"
+    headline = f"{best.name} {headline}"
+    return Conclusion(rule, headline, number, tuple(sentences), verdict, verdict_text)
+
+
+def _nothing_yet(study: Study) -> str:
+    if not study.results:
+        return "No run has finished yet"
+    if not study.number_unseen:
+        return "No domain was held out, so nothing is known about unseen domains"
+    return "No method has a result on every held-out domain yet"
 
 
 def _against_largest(study: Study, rule: str, best: Ranked) -> Iterator[str]:
@@ -149,7 +139,7 @@ def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:
         )
 
 
-def _apart(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
+def _not_ranked(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
     """Models merged over seeds, which are one number each, and upper bounds."""
     numbers = study.numbers(rule, "out_of_domain")
     for row in study.rows:
@@ -161,64 +151,45 @@ def _apart(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
                 yield f"{study.row_name(row)}: {accuracy:.1f} %, one model for all seeds."
 
 
-def _contrasts(study: Study, ranked: list[Ranked]) -> list[Contrast]:
-    """Against the next best, and against the baseline where that is another one."""
-    best = ranked[0]
-    reference = (study.rows[0][0], best.row[1])
-    baseline = next((each for each in ranked if each.row == reference), None)
-    chosen: dict[MethodKey, tuple[Ranked, str]] = {}
-    if len(ranked) > 1:
-        role = "the baseline and next best" if ranked[1] is baseline else "the next best"
-        chosen[ranked[1].row] = (ranked[1], role)
-    if baseline is not None and baseline is not best and baseline.row not in chosen:
-        chosen[baseline.row] = (baseline, "the baseline")
-    contrasts = []
-    for other, role in chosen.values():
-        over_seeds = paired_difference(other.by_seed, best.by_seed)
-        if over_seeds is not None:
-            spread = over_domains(other, best) if over_seeds.half_width is None else None
-            contrasts.append(Contrast(other.name, role, over_seeds, spread))
-    return contrasts
+def _rivals(study: Study, ranked: list[Ranked]) -> list[tuple[Ranked, str]]:
+    """The next best, and the baseline where that is another one."""
+    best, *others = ranked
+    baseline = next((each for each in others if each.row == (study.rows[0][0], best.row[1])), None)
+    if not others:
+        return []
+    if baseline is None:
+        return [(others[0], "the next best")]
+    if baseline is others[0]:
+        return [(baseline, "the baseline and next best")]
+    return [(others[0], "the next best"), (baseline, "the baseline")]
+
+
+def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
+    """How far the best is above another one, as a sentence."""
+    difference = paired_difference(other.by_seed, best.by_seed)
+    assert difference is not None, "ranked methods share their seeds"
+    text = f"{difference.mean:.1f} percentage points above {other.name}, {role}"
+    if difference.half_width is not None:
+        verdict = "clear" if abs(difference.mean) > difference.half_width else "unclear"
+        text += (
+            f" ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and held-out "
+            f"domain, {difference.n} seeds): {_VERDICTS[verdict][1]}."
+        ).replace("%", " %")
+        return verdict, text
+    text += ". With one seed, it is unknown what another seed would give."
+    spread = over_domains(other, best)
+    if spread is not None:
+        text += (
+            f" Over the {spread.n} held-out domains, {best.name} is {interval(spread)} points "
+            f"above {other.name} ({CONFIDENCE:.0%} t-interval over domains, not over seeds)."
+        ).replace("%", " %")
+    return "untold", text
 
 
 def over_domains(first: Ranked, second: Ranked) -> Estimate | None:
     """How far the second is above the first, over held-out domains; None with one domain."""
     difference = paired_difference(first.by_column, second.by_column)
     return difference if difference is not None and difference.n > 1 else None
-
-
-def _told(best: str, contrast: Contrast) -> str:
-    difference = contrast.over_seeds
-    text = f"{difference.mean:.1f} percentage points above {contrast.name}, {contrast.role}"
-    if difference.half_width is not None:
-        return (
-            f"{text} ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and "
-            f"held-out domain, {difference.n} seeds): {_VERDICTS[contrast.verdict]}."
-        ).replace("%", " %")
-    text += ". With one seed, it is unknown what another seed would give."
-    if contrast.over_domains is not None:
-        text += (
-            f" Over the {contrast.over_domains.n} held-out domains, {best} is "
-            f"{interval(contrast.over_domains)} points above {contrast.name} ({CONFIDENCE:.0%} "
-            "t-interval over domains, not over seeds)."
-        ).replace("%", " %")
-    return text
-
-
-def _nothing_yet(study: Study) -> str:
-    if not study.results:
-        return "No run has finished yet"
-    if not study.number_unseen:
-        return "No domain was held out, so nothing is known about unseen domains"
-    return "No method has a result on every held-out domain yet"
-
-
-def _state(study: Study) -> list[str]:
-    unfinished = study.unfinished
-    if not unfinished:
-        return []
-    verb = "is" if len(unfinished) == 1 else "are"
-    return [f"{len(unfinished)} of {len(study.runs)} runs {verb} not finished."]
 
 
 def interval(value: Estimate) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from unseen.reports.figures.curves import CurvePanel, Line, curve_axes
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import CirclePanel
-from unseen.reports.figures.rows import Bar, BarPanel
+from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
 from unseen.reports.formats import estimate_text
 from unseen.reports.page.parts import Fold, Note, Part, Section, capital
 from unseen.reports.page.runs import Run
@@ -110,10 +110,11 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
             points = tuple(by_seed.values())
             value = estimate(points)
             if value is not None:
-                look = (value.mean, value.half_width, points, estimate_text(value))
-                bars.append(Bar(f"{column} unseen", study.color(row), *look))
+                marks = (Mark("", value.mean, value.half_width, "bar"),)
+                look = (f"{column} unseen", study.color(row), marks, estimate_text(value))
+                bars.append(PanelRow(*look, points=points))
         if bars:
-            panels.append(BarPanel(study.row_name(row), tuple(bars), study.percent))
+            panels.append(RowPanel(study.row_name(row), tuple(bars), study.percent))
     about = f"{capital(study.measure)} on the domain that was held out, rule {study.main_rule}."
     return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 

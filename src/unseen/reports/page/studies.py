@@ -9,6 +9,7 @@ from typing import Any
 
 from unseen.reports.figures.axes import Axis
 from unseen.reports.figures.figure import Key
+from unseen.reports.figures.rows import Mark, PanelRow
 from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
 from unseen.reports.page.parts import PageCell, PageRow, page_cells
 from unseen.reports.page.runs import Run, with_labels
@@ -81,10 +82,6 @@ class Study:
         first = {(run.column, run.row): run for run in sorted(runs, key=lambda run: -run.seed)}
         return [first[place] for place in product(self.columns, self.rows) if place in first]
 
-    @property
-    def unfinished(self) -> list[Run]:
-        return [run for run in self.runs if run.result is None]
-
     @cached_property
     def results(self) -> list[RunResult]:
         """Of the finished runs, under their labels."""
@@ -141,6 +138,17 @@ class Study:
     ) -> PageRow:
         """A row of a table in the method's colour; it is hidden together with the method."""
         return PageRow(page_cells(*values), self.tags(row, seed), self.color(row))
+
+    def panel_row(
+        self,
+        row: MethodKey,
+        marks: Iterable[Mark],
+        text: str = "",
+        points: tuple[float, ...] = (),
+    ) -> PanelRow:
+        """A row of a figure in the method's colour; it is hidden together with the method."""
+        look = (self.row_name(row), self.color(row))
+        return PanelRow(*look, tuple(marks), text, self.tags(row), points)
 
     def legend(self, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:
         """The methods, each by the colour of its lines."""

@@ -8,7 +8,7 @@ from typing import Any
 from unseen.reports.figures.axes import Axis
 from unseen.reports.figures.curves import CurvePanel, Line, Points, curve_axes, thinned
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.rows import Bar, BarPanel
+from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
 from unseen.reports.page.parts import Fold, PageTable, Part, Section, capital, number
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
@@ -127,15 +127,16 @@ def _classifier_table(study: Study, runs: list[Run]) -> PageTable:
     return PageTable("Domain classifier and weights", header, tuple(rows))
 
 
-def _histogram(study: Study, run: Run) -> BarPanel | None:
+def _histogram(study: Study, run: Run) -> RowPanel | None:
     arrays = run.arrays()
     if not {"histogram_counts", "histogram_edges"} <= set(arrays):
         return None
     edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]
     shares = 100 * counts / max(counts.sum(), 1)
+    color = study.color(run.row)
     bars = tuple(
-        Bar(f"{low:.2f} – {high:.2f}", study.color(run.row), share, None, (), f"{share:.1f}")
+        PanelRow(f"{low:.2f} – {high:.2f}", color, (Mark("", share, look="bar"),), f"{share:.1f}")
         for low, high, share in zip(edges, edges[1:], shares.tolist(), strict=False)
     )
     title = f"{run.column} unseen, seed {run.seed}"
-    return BarPanel(title, bars, Axis(0, max(float(shares.max()), 1.0), "images, %"))
+    return RowPanel(title, bars, Axis(0, max(float(shares.max()), 1.0), "images, %"))
