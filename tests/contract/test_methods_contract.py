@@ -1,5 +1,6 @@
 """Rules that every catalogued method keeps, on the smallest network that has all the parts."""
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,10 +59,12 @@ LINEAR = {
 """Methods whose loss is linear in the cross-entropy, so that what smoothing does to it is known."""
 
 
-def make(form: str, seed: int = 0, label_smoothing: float = 0.0) -> Method:
+def make(
+    form: str, seed: int = 0, label_smoothing: float = 0.0, frozen: str | None = None
+) -> Method:
     torch.manual_seed(seed)
     name = form.partition(",")[0]
-    frozen = "fc1" if name == "importance" else None
+    frozen = "fc1" if name == "importance" else frozen
     settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
     network = build_network(settings, len(TASK.classes))
     kind = catalog.load("method", name)
@@ -287,6 +290,28 @@ def test_features_that_do_not_learn_are_remarked_on(name: str) -> None:
     (remark,) = kind(network, TASK, kind.Config(name=name)).remarks
     what = kind.traits.acts_on_features
     assert f"nothing before 'fc2' learns, so {what} changes nothing" in remark
+
+
+@methods
+def test_images_and_their_stored_features_are_the_same_to_a_method(form: str) -> None:
+    """Loss, prediction and what learns: what is frozen has no gradient and no copy that learns."""
+    method = make(form, frozen="fc1")
+    if method.traits.needs_pixels:
+        return
+    given = batch(target=looks_at_target(form))
+    stored = given._replace(
+        images=method.network.start(given.images),
+        target=None if given.target is None else method.network.start(given.target),
+    )
+    assert stored.images.shape[1:] == method.network.input_shapes["fc1"]
+    for progress in (Progress(0, 20), Progress(19, 20)):
+        one, other = copy.deepcopy(method), copy.deepcopy(method)  # some remember what they saw
+        torch.testing.assert_close(one.loss(stored, progress), other.loss(given, progress))
+    method.loss(given, Progress(0, 20))["loss"].backward()
+    frozen = [p for p in method.parameters() if not p.requires_grad]
+    assert all(p.grad is None for p in frozen)
+    method.eval()
+    torch.testing.assert_close(method.predict(stored.images), method.predict(given.images))
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)

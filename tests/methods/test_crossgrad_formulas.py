@@ -158,20 +158,3 @@ def test_the_domain_network_starts_as_an_independent_copy() -> None:
     assert torch.equal(conv.weight, twin.weight)
     assert conv.weight is not twin.weight
     assert method.domain_network(batch_of().images).shape == (6, 3)
-
-
-@pytest.mark.parametrize("until", ["flatten", "fc"])
-def test_from_stored_features_the_features_move(until: str) -> None:
-    """Images and their stored features give the same losses; what is frozen has no copy."""
-    network = deep_network()
-    network.freeze(until)
-    method = make(network)
-    batch = batch_of()
-    stored = batch._replace(images=network.start(batch.images))
-    frozen = [p for p in method.parameters() if not p.requires_grad]
-    assert len(frozen) > 0
-    assert all(p.requires_grad for p in method.domain_network.parameters())
-    one, other = (method.loss(b, STEP) for b in (batch, stored))
-    torch.testing.assert_close(one["loss"], other["loss"])
-    plain = functional.cross_entropy(network(batch.images), batch.labels)
-    assert abs(one["task"].item() - plain.item()) > 1e-4

@@ -206,17 +206,6 @@ def test_the_random_classifier_is_fixed_and_not_near_zero() -> None:
     assert torch.equal(method.domain_classifiers[0][0].weight, head.weight)
 
 
-def test_from_stored_features_only_what_follows_is_copied() -> None:
-    network = tiny_network()
-    network.freeze("fc1")
-    method = make(network).eval()
-    batch = batch_of(BALANCED, 3)
-    stored = batch._replace(images=network.start(batch.images))
-    assert [n for n, _ in method.domain_features[0].named_parameters() if "conv" in n] == []
-    one, other = (method.loss(b, EPISODES)["loss"] for b in (batch, stored))
-    torch.testing.assert_close(one, other)
-
-
 @pytest.mark.parametrize(
     ("until", "split", "message"),
     [

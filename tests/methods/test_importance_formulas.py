@@ -266,14 +266,6 @@ def test_prediction_is_that_of_the_phase() -> None:
     torch.testing.assert_close(method.predict(features), method.classifier(features))
 
 
-def test_images_and_their_stored_features_are_the_same_to_it() -> None:
-    method = make().eval()
-    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    features = method.network.start(images)
-    assert features.shape == (4, FEATURES)
-    torch.testing.assert_close(method.predict(images), method.predict(features))
-
-
 def test_only_the_second_phase_is_a_candidate() -> None:
     """After step 10 the second network has not made a step yet."""
     method = make()

@@ -156,19 +156,6 @@ def test_batch_norm_takes_in_a_step_once(second_order: bool) -> None:
     assert all(torch.equal(p, before[name]) for name, p in method.named_parameters())
 
 
-def test_a_frozen_part_stays_out_of_the_virtual_step() -> None:
-    network = deep().double()
-    network.freeze("stage2")
-    method = make(network, inner_lr=0.5)
-    batch = batch_of([0, 0, 1, 1])
-    method.loss(batch, START)["loss"].backward()
-    frozen = [p for p in method.parameters() if not p.requires_grad]
-    assert len(frozen) == 2
-    assert all(p.grad is None for p in frozen)
-    stored = batch._replace(images=network.start(batch.images))
-    torch.testing.assert_close(method.loss(stored, START), method.loss(batch, START))
-
-
 @pytest.mark.parametrize("present", [0, 1])
 def test_a_batch_of_one_domain_still_trains(present: int) -> None:
     """Meta-train alone gives ∇F; meta-test alone gives β∇G, because there is no step to take."""
