@@ -15,7 +15,14 @@ import unseen.methods as methods_folder
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
-from unseen.methods.base import DatasetPassMethod, DomainAware, Method, Progress, TrainingImages
+from unseen.methods.base import (
+    DatasetPassMethod,
+    DomainAware,
+    Method,
+    Progress,
+    TrainingImages,
+    TwoPhases,
+)
 from unseen.networks.backbones import build_network
 from unseen.settings import catalog
 from unseen.settings.experiment import NetworkSettings, OptimizerSettings
@@ -312,6 +319,29 @@ def test_images_and_their_stored_features_are_the_same_to_a_method(form: str) ->
     assert all(p.grad is None for p in frozen)
     method.eval()
     torch.testing.assert_close(method.predict(stored.images), method.predict(given.images))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in catalog.METHODS if issubclass(catalog.load("method", n), TwoPhases)]
+)
+def test_each_phase_leaves_what_it_does_not_train_bit_for_bit(name: str) -> None:
+    """Under Adam with weight decay. A model can be chosen once a step of the second phase is made,
+    and there always is one."""
+    method = make(name)
+    assert isinstance(method, TwoPhases)
+    optimizer = build_optimizer(method, OptimizerSettings(lr=1e-2, weight_decay=0.1))
+    boundary = method.boundary(20)
+    for numbers in (range(boundary), range(boundary, 20)):
+        method.preparing = numbers.start < boundary
+        idle = {id(parameter) for parameter in method.idle_parameters()}
+        before = {n: p.detach().clone() for n, p in method.named_parameters() if p.requires_grad}
+        for number in numbers:
+            steps(name, method, optimizer, range(number, number + 1))
+            assert method.preparing == (number < boundary)
+        parameters = dict(method.named_parameters())
+        changed = {n for n, value in before.items() if not torch.equal(value, parameters[n])}
+        assert changed == {n for n in before if id(parameters[n]) not in idle}
+    assert all(method.boundary(total) < total for total in (1, 2, 3, 10))
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)
