@@ -40,7 +40,7 @@ class CORAL(Method):
 
 
 def misalignment(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-    """Mean over pairs of domains: squared differences of means and of covariances."""
+    """Returns the mean over pairs of domains of squared differences of means and of covariances."""
     member = functional.one_hot(domains, n_domains).to(rows)
     counts = member.sum(dim=0)
     means = (member / counts.clamp_min(1)).T @ rows

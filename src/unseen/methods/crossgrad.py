@@ -75,7 +75,7 @@ class CrossGrad(Method):
         )
 
     def _moved(self, x: Tensor, losses: Tensor, step: float) -> Tensor:
-        """Up the clipped gradient of the images' own losses; a constant."""
+        """Returns images moved up the clipped gradient of their own losses; a constant."""
         (gradient,) = torch.autograd.grad(losses.sum(), x, retain_graph=True)
         return x.detach() + step * gradient.clamp(-self.config.clip, self.config.clip)
 

@@ -89,7 +89,8 @@ class DANN(Method):
         return losses(loss, task=task, **recorded)
 
     def _seen(self, features: Tensor, scores: Tensor) -> Tensor:
-        """What the discriminator looks at, `[images, width]`; no gradient to the predictions."""
+        """Returns what the discriminator looks at, `[images, width]`; no gradient to the
+        predictions."""
         features = features.flatten(1)
         if self.config.condition == "none":
             return features
@@ -103,6 +104,6 @@ class DANN(Method):
 
 
 def mean_entropy(scores: Tensor) -> Tensor:
-    """−Σ p log p over classes, mean over images."""
+    """Returns −Σ p log p over classes, mean over images."""
     logs = scores.log_softmax(dim=1)
     return -(logs.exp() * logs).sum(dim=1).mean()

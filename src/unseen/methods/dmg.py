@@ -95,8 +95,8 @@ class DMG(DomainAware):
             self.domain_statistics = DomainStatistics(network, self.sites[0], len(task.domains))
 
     def _first_logits(self, site: str) -> Tensor:
-        """`[masks, units]`. Masks that start alike need no noise to part: each gets the gradients
-        of its own images."""
+        """Returns `[masks, units]`. Masks that start alike need no noise to part: each gets the
+        gradients of its own images."""
         network, config = self.network, self.config
         one_each = config.gates == "unit"
         units = math.prod(network.input_shapes[site]) if one_each else network.width(site)
@@ -107,7 +107,7 @@ class DMG(DomainAware):
         return torch.full((masks, units), math.log(kept / (1 - kept)))
 
     def probs(self) -> Masks:
-        """m^d = σ(m̃^d), `[domains, units]` by site."""
+        """Returns m^d = σ(m̃^d), `[domains, units]` by site."""
         probs = (m.sigmoid().expand(len(self.task.domains), -1) for m in self.logits)
         return dict(zip(self.sites, probs, strict=True))
 
@@ -129,21 +129,23 @@ class DMG(DomainAware):
         return losses(loss, task=task, overlap=overlap, kept=kept, accuracy=accuracy)
 
     def _overlap(self, probs: Masks) -> Tensor:
-        """Soft IoU summed over sites, mean or sum over pairs of masks; zero for one mask."""
+        """Returns the soft IoU summed over sites, mean or sum over pairs of masks; zero for one
+        mask."""
         first = self.logits[0]
         i, j = torch.triu_indices(len(first), len(first), 1, device=first.device)
         total = torch.stack([soft_iou(m[i], m[j]).sum() for m in probs.values()]).sum()
         return total if self.config.overlap_pairs == "sum" else total / max(1, len(i))
 
     def _masked(self, activations: Tensor, masks: Masks) -> Tensor:
-        """The task network: from the first site on, each site's input times its mask."""
+        """Runs the task network: from the first site on, each site's input times its mask."""
         for site, until in zip(self.sites, (*self.sites[1:], None), strict=True):
             gated = activations * self._spread(masks[site], site)
             activations = self.network.run(gated, since=site, until=until)
         return activations
 
     def _spread(self, mask: Tensor, site: str) -> Tensor:
-        """A mask `[units]` or `[images, units]` in the shape that multiplies activations."""
+        """Returns a mask `[units]` or `[images, units]` in the shape that multiplies
+        activations."""
         shape = self.network.input_shapes[site]
         if self.config.gates == "unit":
             return mask.reshape(*mask.shape[:-1], *shape)
@@ -161,7 +163,7 @@ class DMG(DomainAware):
         return self._opinions(self.network.run(images, until=self.sites[0]))
 
     def _opinions(self, trunk: Tensor) -> Tensor:
-        """The trunk ran once for all domains."""
+        """Runs what follows the trunk, which ran once for all domains."""
         n_domains, n_images = len(self.task.domains), trunk.shape[0]
         # all domains in one batch: a larger product is a faster one
         by_domain = self.probs().items()
@@ -183,8 +185,8 @@ class DMG(DomainAware):
         return [masks, *super().parameter_groups()]
 
     def statistics(self) -> dict[str, Any]:
-        """By site: `kept`, the mean probability and the share above one half by domain, and `iou`,
-        soft and hard, by pair of domains."""
+        """Returns by site `kept`, the mean probability and the share above one half by domain, and
+        `iou`, soft and hard, by pair of domains."""
         found: dict[str, Any] = {}
         for site, probs in self.probs().items():
             forms = {"soft": probs, "hard": (probs > 0.5).to(probs)}
@@ -199,25 +201,25 @@ class DMG(DomainAware):
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """`mask.<site>`: the probability that a domain keeps a unit, `[domains, units]`."""
+        """Returns `mask.<site>`, the probability that a domain keeps a unit, `[domains, units]`."""
         return {f"mask.{site}": m.detach().cpu().numpy() for site, m in self.probs().items()}
 
 
 def straight_through(probs: Tensor, threshold: Tensor) -> Tensor:
-    """Ones where `threshold < probs`, zeros elsewhere; the gradient is that of `probs`."""
+    """Returns ones where `threshold < probs`, zeros elsewhere; the gradient is that of `probs`."""
     hard = (threshold < probs).to(probs)
     return hard + (probs - probs.detach())
 
 
 def soft_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Equation 1 for each row: a·b / Σ(a + b − a⊙b)."""
+    """Returns equation 1 for each row, a·b / Σ(a + b − a⊙b)."""
     shared = (a * b).sum(dim=-1)
     return shared / (a.sum(dim=-1) + b.sum(dim=-1) - shared).clamp_min(1e-6)
 
 
 def ramp(share: float, progress: Progress) -> Tensor:
-    """How much of λ_O counts at a step: it rises evenly from the first step on, and is one after
-    this share of the run."""
+    """Returns how much of λ_O counts at a step: it rises evenly from the first step on, and is one
+    after this share of the run."""
     length = (torch.as_tensor(share) * progress.steps).clamp_min(1)  # stacked runs have tensors
     return ((progress.step + 1) / length).clamp(max=1)
 
@@ -245,7 +247,7 @@ class DomainStatistics(nn.Module):
 
     @torch.no_grad()
     def observe(self, activations: Tensor, domains: Tensor) -> None:
-        """Take in a batch of training; a domain without images in it stays as it is."""
+        """Takes in a batch of training; a domain without images in it stays as it is."""
         member = functional.one_hot(domains, len(self.seen)).to(self.sums)
         totals = torch.einsum("id,isc->dsc", member, self.of_images(activations))
         totals, counts = across_devices.mean(totals), across_devices.mean(member.sum(dim=0))
@@ -255,7 +257,7 @@ class DomainStatistics(nn.Module):
         self.seen.lerp_(torch.ones_like(rates), rates)
 
     def of_images(self, activations: Tensor) -> Tensor:
-        """μ and σ over the positions of each image, `[images, 2, channels]`."""
+        """Returns μ and σ over the positions of each image, `[images, 2, channels]`."""
         by_channel = activations.movedim(self.channel_axis, 1).to(self.sums.dtype)
         flat = by_channel.reshape(by_channel.shape[0], by_channel.shape[1], -1)
         mean = flat.mean(dim=-1)
@@ -263,7 +265,8 @@ class DomainStatistics(nn.Module):
         return torch.stack([mean, deviation], dim=1)
 
     def closeness(self, activations: Tensor) -> Tensor:
-        """1 / D_d for each image, `[domains, images]`, scaled to add up to one over the domains."""
+        """Returns 1 / D_d for each image, `[domains, images]`, scaled to add up to one over the
+        domains."""
         known = self.sums / self.seen.clamp_min(_SMALLEST)[:, None, None]
         differences = known[:, None] - self.of_images(activations)
         inverse = 1 / differences.square().flatten(2).sum(dim=-1).clamp_min(_SMALLEST)

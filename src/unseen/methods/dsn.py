@@ -114,8 +114,9 @@ class DSN(Method):
         return losses(loss + similarity_weight * similarity, task=task_loss, **recorded)
 
     def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
-        """Equation 7 behind a gradient reversal. In the warm-up the discriminator learns already,
-        and the shared code does not yet heed it. In adaptation both sides count equally."""
+        """Returns equation 7 behind a gradient reversal. In the warm-up the discriminator learns
+        already, and the shared code does not yet heed it. In adaptation both sides count
+        equally."""
         since = max(0.0, progress.ratio - self.config.warm_up) / (1 - self.config.warm_up)
         strength = reversal_strength(since, self.config.schedule_steepness)
         guesses = self.discriminator(reverse_gradient(shared, strength)).float()
@@ -127,7 +128,8 @@ class DSN(Method):
 
 
 def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
-    """Equation 4, ‖x − x̂‖² / k − (Σ (x − x̂))² / k² for k numbers an image; mean over images.
+    """Returns equation 4, ‖x − x̂‖² / k − (Σ (x − x̂))² / k² for k numbers an image; mean over
+    images.
 
     The second term takes off what a constant accounts for: shapes matter, overall brightness not.
     """
@@ -136,8 +138,8 @@ def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
 
 
 def difference_loss(shared: Tensor, private: Tensor, groups: Tensor) -> Tensor:
-    """Equation 5, ‖H_cᵀ H_p‖² as in the authors' code: columns centred, rows of length one, mean
-    over the entries; mean over the groups that are there."""
+    """Returns equation 5, ‖H_cᵀ H_p‖² as in the authors' code: columns centred, rows of length one,
+    mean over the entries; mean over the groups that are there."""
     parts: list[Tensor] = []
     for group in groups.bincount().nonzero():
         rows = groups == group
@@ -151,22 +153,23 @@ def _centred_unit_rows(codes: Tensor) -> Tensor:
 
 
 def mmd_loss(codes: Tensor, groups: Tensor, n_groups: int) -> Tensor:
-    """Equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over pairs,
-    zero where there is no pair."""
+    """Returns equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over
+    pairs, zero where there is no pair."""
     gammas = [1 / (2 * bandwidth) for bandwidth in BANDWIDTHS]
     discrepancies, counts = kernel_discrepancies(codes, groups, n_groups, gammas)
     return mean_of_pairs(discrepancies.clamp_min(_SMALLEST_DISCREPANCY), counts)
 
 
 def _encoder(size: int, width: int) -> nn.Sequential:
-    """A private encoder; with group norm, small batches of one domain do no harm."""
+    """Builds a private encoder; with group norm, small batches of one domain do no harm."""
     flat = 64 * (size // 8) ** 2
     parts = (convolution(3, 16), convolution(16, 32), convolution(32, 64))
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, width))
 
 
 def _decoder(size: int, width: int) -> nn.Sequential:
-    """From a code to an image, through three convolutions at a fourth, half and full size."""
+    """Builds what makes an image of a code, through three convolutions at a fourth, half and full
+    size."""
     quarter, half = size // 4, size // 2
     return nn.Sequential(
         nn.Linear(width, 32 * quarter**2),

@@ -102,7 +102,7 @@ class EpiFCR(Method):
         )
 
     def _episodes(self, x: Tensor, features: Tensor, batch: DomainBatch) -> tuple[Tensor, Tensor]:
-        """Epi-F and Epi-C for the pair of this step."""
+        """Returns Epi-F and Epi-C for the pair of this step."""
         of, partner = draw_pair(batch.step_key, batch.n_domains)
         rows = (batch.domains == of).nonzero().squeeze(1)
         if len(rows) == 0:
@@ -118,7 +118,7 @@ class EpiFCR(Method):
         return self._share(epi_f, rows, batch), self._share(epi_c, rows, batch)
 
     def _share(self, scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
-        """What the images in `rows` add to the mean cross-entropy over the batch."""
+        """Returns what the images in `rows` add to the mean cross-entropy over the batch."""
         share = len(rows) / len(batch.images)
         return share * self.cross_entropy(scores, batch.labels[rows])
 
@@ -127,7 +127,7 @@ class EpiFCR(Method):
 
 
 def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:
-    """Two different domains, all ordered pairs being equally likely."""
+    """Draws two different domains, all ordered pairs being equally likely."""
     number = int(uniform(step_key, 1, _PAIR_STREAM).item() * n_domains * (n_domains - 1))
     first, second = divmod(number, n_domains - 1)
     return first, second + (second >= first)

@@ -79,8 +79,9 @@ class Fishr(Method):
 def gradient_variances(
     features: Tensor, residuals: Tensor, domains: Tensor, n_domains: int
 ) -> tuple[Tensor, Tensor]:
-    """`[domains, classes, features + 1]`: of the classifier's weights and biases; and how many
-    images each domain has. `residuals` are the derivatives of the loss by the scores."""
+    """Returns the variances of the gradients of the classifier's weights and biases, `[domains,
+    classes, features + 1]`, and how many images each domain has. `residuals` are the derivatives of
+    the loss by the scores."""
     inputs = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
     member = functional.one_hot(domains, n_domains).to(residuals)
     counts = member.sum(dim=0)

@@ -64,11 +64,12 @@ class Fusion(DomainAware):
         )
 
     def _scores(self, features: Tensor) -> Tensor:
-        """f_j(x) of all classifiers, `[images, domains, classes]`."""
+        """Returns f_j(x) of all classifiers, `[images, domains, classes]`."""
         return torch.stack([head(features) for head in self.heads], dim=1)
 
     def _fused(self, scores: Tensor, weights: Tensor) -> Tensor:
-        """z, or the logarithm of the mixed probabilities, whose cross-entropy is their own."""
+        """Returns z, or the logarithm of the mixed probabilities, whose cross-entropy is their
+        own."""
         share = self.config.agnostic_share
         shares = ((1 - share) * weights + share / len(self.heads)).unsqueeze(2)
         if self.config.fuse == "logits":
@@ -77,7 +78,7 @@ class Fusion(DomainAware):
         return (shares.clamp_min(tiny).log() + scores.log_softmax(dim=2)).logsumexp(dim=1)
 
     def opinions(self, images: Tensor) -> Tensor:
-        """w is certain of one domain after the other."""
+        """Returns scores for a w that is certain of one domain after the other."""
         return self.scores_and_opinions(images)[1]
 
     def scores_and_opinions(self, images: Tensor) -> tuple[Tensor, Tensor]:

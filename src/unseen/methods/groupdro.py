@@ -49,6 +49,6 @@ class GroupDRO(Method):
         return losses(loss, unweighted=each.mean(), worst=risks.max(), accuracy=correct)
 
     def statistics(self) -> dict[str, Any]:
-        """q, by domain."""
+        """Returns q by domain."""
         named = zip(self.task.domains, self.log_weights.exp(), strict=True)
         return {"domain_weights": {domain: weight.item() for domain, weight in named}}

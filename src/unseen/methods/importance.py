@@ -85,11 +85,11 @@ class Importance(TwoPhases):
         return [linear[number - 1].weight for number in self.tracked]
 
     def boundary(self, steps: int) -> int:
-        """Each phase has at least one step, in a run of two or more."""
+        """Returns the first step of phase 2; in a run of two steps or more, each phase has one."""
         return min(steps - 1, max(1, round(self.config.phase_share * steps)))
 
     def unimportant_rate(self, progress: Progress) -> float:
-        """What multiplies the steps of unimportant weights in phase 2."""
+        """Returns what multiplies the steps of unimportant weights in phase 2."""
         boundary = self.boundary(progress.steps)
         done, length = progress.step - boundary, progress.steps - boundary
         if done >= round(self.config.freeze_after * length):
@@ -100,8 +100,8 @@ class Importance(TwoPhases):
         return (self.classifier if self.preparing else self.domain_networks).parameters()
 
     def first_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """Each image through its own domain's network: one product over all domains, in which a
-        domain with fewer images is filled up with zeros."""
+        """Sends each image through its own domain's network: one product over all domains, in which
+        a domain with fewer images is filled up with zeros."""
         features, domains = self.network.start(batch.images).flatten(1), batch.domains
         one_hot = functional.one_hot(domains, len(self.task.domains))
         place = one_hot.cumsum(dim=0).gather(1, domains[:, None]).squeeze(1) - 1
@@ -113,7 +113,8 @@ class Importance(TwoPhases):
         return losses(loss, accuracy=accuracy)
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """All images through the classifier, whose weights before the update are put aside."""
+        """Sends all images through the classifier, whose weights before the update are put
+        aside."""
         self._before = _flat(self._tracked_weights(self.classifier))
         scores = self.classifier(self.network.start(batch.images).flatten(1))
         loss, accuracy = self.classification(scores, batch.labels)
@@ -141,7 +142,7 @@ class Importance(TwoPhases):
             self.phase_steps.copy_(torch.tensor([0, boundary, progress.steps]))
 
     def _hold_back(self, rate: float) -> None:
-        """Of the step that was just taken, unimportant weights keep this share."""
+        """Takes back all but this share of the step that unimportant weights just made."""
         self.rate.fill_(rate)
         weights = self._tracked_weights(self.classifier)
         after, before = _flat(weights), self._before
@@ -150,11 +151,11 @@ class Importance(TwoPhases):
             weight.copy_(values)
 
     def _finals(self) -> Tensor:
-        """`[domains, weights]`: what phase 1 led to, and phase 2 leaves as it is."""
+        """Returns `[domains, weights]`: what phase 1 led to, and phase 2 leaves as it is."""
         return _flat([self.domain_networks.weights[number - 1] for number in self.tracked])
 
     def _changes(self) -> Tensor:
-        """|w^d − w⁰|, `[domains, weights]`."""
+        """Returns |w^d − w⁰|, `[domains, weights]`."""
         return (self._finals() - self.initial).abs()
 
     def _by_layer(self, values: Tensor) -> dict[str, Tensor]:
@@ -169,7 +170,8 @@ class Importance(TwoPhases):
         return [new_layers(self.domain_networks, self.classifier)]
 
     def statistics(self) -> dict[str, Any]:
-        """In phase 2, by tracked layer: share of important weights, and the rate of the others."""
+        """Returns in phase 2, by tracked layer, the share of important weights, and the rate of the
+        others."""
         if self.preparing:
             return {"phase": 1}
         rate = self.rate.item()
@@ -180,8 +182,8 @@ class Importance(TwoPhases):
         return {"phase": 2, "layers": layers}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """`what/layer` and `what/domain/layer`, which the method's docs page lists; `phase_steps`:
-        the first step of phase 1, the first of phase 2, and the number of steps."""
+        """Returns `what/layer` and `what/domain/layer`, which the method's docs page lists;
+        `phase_steps`: the first step of phase 1, the first of phase 2, and the number of steps."""
         changes = self._changes()
         summed = changes.sum(dim=0)
         found = {
@@ -217,7 +219,7 @@ class ParallelNetworks(nn.Module):
         self.biases = nn.ParameterList(_repeat(layer.bias, networks) for layer in linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[networks, images, in]` to `[networks, images, classes]`."""
+        """Maps `[networks, images, in]` to `[networks, images, classes]`."""
         for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = x if place == 0 else x.relu()
             x = torch.baddbmm(bias[:, None, :], x, weight.transpose(1, 2))
@@ -225,20 +227,20 @@ class ParallelNetworks(nn.Module):
 
 
 def normalised(values: Tensor) -> Tensor:
-    """Each row from 0 for its smallest value to 1 for its largest, over all layers."""
+    """Scales each row from 0 for its smallest value to 1 for its largest, over all layers."""
     low, high = values.amin(dim=1, keepdim=True), values.amax(dim=1, keepdim=True)
     return (values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)
 
 
 def top_share(values: Tensor, share: float) -> Tensor:
-    """The largest values of each row, exactly as many as the share says."""
+    """Marks the largest values of each row, exactly as many as the share says."""
     order = values.argsort(dim=1, descending=True, stable=True)
     chosen = order[:, : round(share * values.shape[1])]
     return torch.zeros_like(values, dtype=torch.bool).scatter(1, chosen, True)
 
 
 def _tracked_layers(config: Importance.Config) -> list[int]:
-    """Numbers of the linear layers whose weights have an importance."""
+    """Returns the numbers of the linear layers whose weights have an importance."""
     layers = config.depth + 1
     numbers = sorted(set(config.tracked_layers)) or list(range(2, layers))
     if not numbers:
@@ -260,7 +262,8 @@ def _linear_layers(network: nn.Sequential) -> list[nn.Linear]:
 
 
 def _flat(weights: list[Tensor]) -> Tensor:
-    """A copy of all weights in one row; or a row for each network, where they are stacked."""
+    """Returns a copy of all weights in one row; or a row for each network, where they are
+    stacked."""
     return torch.cat([weight.detach().flatten(-2) for weight in weights], dim=-1)
 
 

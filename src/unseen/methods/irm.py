@@ -57,6 +57,7 @@ class IRM(Method):
 
 
 def by_scale(scores: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """The derivative of each image's cross-entropy by a factor of its scores, where that is 1."""
+    """Returns the derivative of each image's cross-entropy by a factor of its scores, where that is
+    1."""
     residuals = scores.softmax(dim=1) - soft_targets(labels, scores, label_smoothing)
     return (residuals * scores).sum(dim=1)

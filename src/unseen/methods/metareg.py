@@ -61,7 +61,8 @@ class MetaReg(TwoPhases):
         return min(round(self.config.meta_share * steps), steps - 1)
 
     def first_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """Cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-gradient."""
+        """Returns the cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-
+        gradient."""
         features = self.network.run(batch.images, until=self.network.head)
         own = by_own_group(self.heads, features, batch.domains)
         task, accuracy = self.classification(own, batch.labels)
@@ -70,7 +71,7 @@ class MetaReg(TwoPhases):
         return losses(loss, task=task, meta=meta, accuracy=accuracy)
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
-        """CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
+        """Returns CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
         a, b = (int(domain) for domain in domains_in_random_order(batch)[:2])
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
@@ -80,7 +81,8 @@ class MetaReg(TwoPhases):
         return meta.detach(), list(torch.autograd.grad(meta, list(self.coefficients)))
 
     def _risk(self, beta: Weights, features: Tensor, batch: DomainBatch, domain: int) -> Tensor:
-        """Mean cross-entropy of a domain's images under the classifier β; zero if it has none."""
+        """Returns the mean cross-entropy of a domain's images under the classifier β; zero if it
+        has none."""
         part = batch.domains == domain
         count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
         if not part.any():
@@ -91,12 +93,12 @@ class MetaReg(TwoPhases):
         return self.cross_entropy(scores, batch.labels[part], "sum") / count
 
     def _penalty(self, weights: Iterable[Tensor]) -> Tensor:
-        """R_φ, a sum over the weights as in the paper."""
+        """Returns R_φ, a sum over the weights as in the paper."""
         pairs = zip(self.coefficients, matrices(weights), strict=True)
         return torch.stack([(phi * weight.abs()).sum() for phi, weight in pairs]).sum()
 
     def second_loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """All images through the new head; φ no longer changes."""
+        """Sends all images through the new head; φ no longer changes."""
         scores = self.network(batch.images)
         task, accuracy = self.classification(scores, batch.labels)
         penalty = self._penalty(self.network.stage(self.network.head).parameters())
@@ -122,12 +124,12 @@ class MetaReg(TwoPhases):
         return [coefficients, *super().parameter_groups(), new_layers(*self.heads.new_layers())]
 
     def statistics(self) -> dict[str, Any]:
-        """How strong the regulariser is, and what share of it drives weights up."""
+        """Returns how strong the regulariser is, and what share of it drives weights up."""
         phi = torch.cat([p.detach().flatten() for p in self.coefficients])
         strength, negative = phi.abs().mean().item(), (phi < 0).float().mean().item()
         return {"regulariser": {"mean_strength": strength, "negative_share": negative}}
 
 
 def matrices(weights: Iterable[Tensor]) -> list[Tensor]:
-    """What is regularised of a classifier: its weights, not its biases and scales."""
+    """Returns what is regularised of a classifier: its weights, not its biases and scales."""
     return [weight for weight in weights if weight.ndim > 1]

@@ -48,14 +48,14 @@ class Mixup(Method):
         return losses(loss, accuracy=(shares * correct + (1 - shares) * also).mean())
 
     def _shares(self, batch: DomainBatch) -> Tensor:
-        """λ for each image, the same for all images of a domain."""
+        """Returns λ for each image, the same for all images of a domain."""
         draws = uniform(batch.step_key, batch.n_domains, _SHARE_STREAM)[0]
         return beta_quantile(draws, self.config.alpha)[batch.domains]
 
 
 def partners(batch: DomainBatch, x: Tensor) -> tuple[Tensor, Tensor]:
-    """For each image one of the next domain, and its label: the n-th image of a domain goes with
-    the n-th of the next, in the order of their random keys. Images come from all devices."""
+    """Returns for each image one of the next domain, and its label: the n-th image of a domain goes
+    with the n-th of the next, in the order of their random keys. Images come from all devices."""
     gather = across_devices.gather
     everywhere, labels, domains, keys = map(gather, (x, batch.labels, batch.domains, batch.keys))
     order = keys.argsort()
@@ -72,7 +72,8 @@ def partners(batch: DomainBatch, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def beta_quantile(draws: Tensor, alpha: float) -> Tensor:
-    """Uniform numbers as draws of Beta(α, α), by the inverse of its distribution function."""
+    """Turns uniform numbers into draws of Beta(α, α), by the inverse of its distribution
+    function."""
     from scipy.special import betaincinv  # pyright: ignore
 
     quantiles = betaincinv(alpha, alpha, draws.cpu().double().numpy())

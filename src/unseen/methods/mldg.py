@@ -63,13 +63,13 @@ class MLDG(Method):
         return losses(loss, meta_train=train_loss, meta_test=test_loss, accuracy=accuracy)
 
     def _meta_test(self, batch: DomainBatch) -> Tensor:
-        """Which images are of this step's meta-test domains, drawn alike on all devices."""
+        """Returns which images are of this step's meta-test domains, drawn alike on all devices."""
         chosen = domains_in_random_order(batch)[: self.config.meta_test_domains]
         return torch.isin(batch.domains, chosen)
 
     def _risk(self, tensors: Tensors, batch: DomainBatch, part: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy and accuracy over a part of the batch, with the network's weights (and
-        buffers) replaced. Zero where a pooled batch has no image of the part."""
+        """Returns the mean cross-entropy and accuracy over a part of the batch, with the network's
+        weights (and buffers) replaced. Zero where a pooled batch has no image of the part."""
         count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
         if not part.any():
             # differentiable twice, so that all devices take part in the same exchanges
@@ -84,5 +84,5 @@ class MLDG(Method):
 
 
 def _differentiable_twice() -> AbstractContextManager[Any]:
-    """Attention by plain products: its fused kernels have no second derivative."""
+    """Computes attention by plain products: its fused kernels have no second derivative."""
     return sdpa_kernel(SDPBackend.MATH)  # pyright: ignore[reportUnknownVariableType]

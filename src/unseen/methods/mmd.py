@@ -42,5 +42,5 @@ class MMD(Method):
 
 
 def discrepancy(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-    """MMD², mean over pairs of domains."""
+    """Returns MMD², the mean over pairs of domains."""
     return mean_of_pairs(*kernel_discrepancies(rows, domains, n_domains, GAMMAS))

@@ -71,7 +71,7 @@ class Reweighting(DatasetPassMethod):
 
     @torch.no_grad()
     def dataset_pass(self, images: TrainingImages) -> dict[str, Tensor]:
-        """A weight for every source image, and how far they can be trusted."""
+        """Returns a weight for every source image, and how far they can be trusted."""
         training = self.training
         self.eval()
         positions: list[Tensor] = []
@@ -169,14 +169,14 @@ class Reweighting(DatasetPassMethod):
         return {**self._numbers(), "histogram": histogram}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Positions and weights of all source images, and the histogram of the weights."""
+        """Returns positions and weights of all source images, and the histogram of the weights."""
         return {name: value.numpy() for name, value in self._found.items() if value.ndim > 0}
 
 
 def judge(
     source: np.ndarray, target: np.ndarray, config: Reweighting.Config
 ) -> tuple[np.ndarray, float, bool]:
-    """What domain classifiers say of rows of features that they have not seen: the log odds
+    """Returns what domain classifiers say of rows of features that they have not seen: the log odds
     p_target(x) / p_source(x) of source and target, their AUC, and whether all fits converged."""
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold
@@ -203,7 +203,8 @@ def judge(
 def _fit_and_judge(
     rows: np.ndarray, is_target: np.ndarray, others: np.ndarray, config: Reweighting.Config
 ) -> tuple[np.ndarray, bool]:
-    """Log odds of `others`, as if both sides had been fitted on in equal number; converged?"""
+    """Returns the log odds of `others`, as if both sides had been fitted on in equal number, and
+    whether the fit converged."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -228,12 +229,12 @@ def _fit_and_judge(
 
 
 def tempered(log_odds: np.ndarray, temper: float) -> np.ndarray:
-    """w^τ, divided by the largest: odds may be beyond all numbers."""
+    """Returns w^τ, divided by the largest: odds may be beyond all numbers."""
     return np.exp(temper * (log_odds - log_odds.max()))
 
 
 def largest_weight(weights: np.ndarray, clip: float) -> float:
-    """The t at which min(w, t) has a largest value of `clip` times its mean.
+    """Returns the t at which min(w, t) has a largest value of `clip` times its mean.
 
     With the k largest cut to t, clip · (Σ_rest + k·t)/n = t gives t; k is the first that suffices.
     """
@@ -246,12 +247,12 @@ def largest_weight(weights: np.ndarray, clip: float) -> float:
 
 
 def effective_sample_size(weights: np.ndarray) -> float:
-    """(Σw)² / Σw²: how many equally weighted images would say as much."""
+    """Returns (Σw)² / Σw²: how many equally weighted images would say as much."""
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _compact(x: Tensor, grid: int) -> Tensor:
-    """One row per image: tokens are averaged, pictures averaged down to `grid` × `grid`."""
+    """Returns one row per image: tokens are averaged, pictures averaged down to `grid` × `grid`."""
     if x.ndim == 4:
         height, width = (min(side, grid) for side in x.shape[2:])
         x = functional.adaptive_avg_pool2d(x, (height, width))

@@ -43,7 +43,7 @@ class RSC(Method):
         return losses(loss, muted=1 - mask.mean(), accuracy=correct)
 
     def _challenge(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of whole images, and the mask of this step."""
+        """Returns the scores of whole images, and the mask of this step."""
         head, own = self.network.head, labels.unsqueeze(1)
         features = features.requires_grad_()
         whole = self.network.run(features, since=head)
@@ -61,12 +61,13 @@ class RSC(Method):
 
 
 def among_largest(values: Tensor, share: float) -> Tensor:
-    """Whether each number belongs to this share of its row."""
+    """Returns whether each number belongs to this share of its row."""
     return values >= smallest_among_largest(values, share).unsqueeze(-1)
 
 
 def smallest_among_largest(values: Tensor, share: float) -> Tensor:
-    """What a number must have to belong to this share of its row; infinity where none does."""
+    """Returns what a number must have to belong to this share of its row; infinity where none
+    does."""
     number = round(share * values.shape[-1])
     if number == 0:
         return torch.full_like(values[..., 0], torch.inf)

@@ -85,15 +85,16 @@ class SagNet(Method):
 
 
 def style(z: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each channel over places; of flat features over all of them."""
+    """Returns the mean and deviation of each channel over places; of flat features over all of
+    them."""
     places = tuple(axis for axis in range(1, z.ndim) if axis != channel_axis % z.ndim)
     variance, mean = torch.var_mean(z, dim=places or 1, correction=0, keepdim=True)
     return mean, (variance + _SMALLEST_VARIANCE).sqrt()
 
 
 def following(keys: Tensor, *rows: Tensor) -> list[Tensor]:
-    """Of each image the rows of the next one in the order of their random keys, which may be on
-    another device; after the last one comes the first."""
+    """Returns of each image the rows of the next one in the order of their random keys, which may
+    be on another device; after the last one comes the first."""
     everywhere = across_devices.gather(keys)
     order = everywhere.argsort()
     place = torch.searchsorted(everywhere[order], keys)

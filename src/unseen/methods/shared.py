@@ -1,4 +1,4 @@
-"""What several methods share: settings, mathematics and the discriminator."""
+"""What several methods share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -39,8 +39,9 @@ def aligned(
     weight: float,
     distance: Callable[[Tensor, Tensor, int], Tensor],
 ) -> "Losses":
-    """Cross-entropy, and a distance between the domains' features before the classifier: a function
-    of the features of all images on all devices, their domains, and the number of domains."""
+    """Returns the losses of cross-entropy and a weighted distance between the domains' features
+    before the classifier: a function of the features of all images on all devices, their domains,
+    and the number of domains."""
     network = method.network
     features = network.run(batch.images, until=network.head)
     scores = network.run(features, since=network.head)
@@ -52,14 +53,14 @@ def aligned(
 
 
 def soft_targets(labels: Tensor, scores: Tensor, label_smoothing: float) -> Tensor:
-    """The probabilities that cross-entropy takes as correct, in the shape of the scores."""
+    """Returns the probabilities that cross-entropy takes as correct, in the shape of the scores."""
     correct = functional.one_hot(labels, scores.shape[1]).to(scores)
     return (1 - label_smoothing) * correct + label_smoothing / scores.shape[1]
 
 
 def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
-    """The mean of one number an image in each group (a domain, a class), and how many images the
-    group has, on all devices together. Zero where a pooled batch lacks a group."""
+    """Returns the mean of one number an image in each group (a domain, a class), and how many
+    images the group has, on all devices together. Zero where a pooled batch lacks a group."""
     values, groups = across_devices.gather(values), across_devices.gather(groups)
     member = functional.one_hot(groups, n_groups).to(values)
     counts = member.sum(dim=0)
@@ -67,14 +68,14 @@ def group_means(values: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, 
 
 
 def mean_of_present(values: Tensor, counts: Tensor) -> Tensor:
-    """The mean over those groups that have images."""
+    """Returns the mean over those groups that have images."""
     present = (counts > 0).to(values)
     return (values * present).sum() / present.sum()
 
 
 def mean_of_pairs(distances: Tensor, counts: Tensor) -> Tensor:
-    """The mean of symmetric `[groups, groups]` over pairs of groups that have images; without a
-    pair zero."""
+    """Returns the mean of symmetric `[groups, groups]` over pairs of groups that have images;
+    without a pair zero."""
     present = (counts > 0).to(distances)
     pairs = torch.outer(present, present).triu(diagonal=1)
     return (distances * pairs).sum() / pairs.sum().clamp_min(1)
@@ -83,9 +84,9 @@ def mean_of_pairs(distances: Tensor, counts: Tensor) -> Tensor:
 def kernel_discrepancies(
     rows: Tensor, groups: Tensor, n_groups: int, gammas: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """The squared maximum mean discrepancy of each two groups of rows, `[groups, groups]`, and how
-    many rows each group has: mean k(a, a') + mean k(b, b') − 2 mean k(a, b), with a row beside
-    itself included and k(x, y) the sum of exp(−γ ‖x − y‖²) over all γ."""
+    """Returns the squared maximum mean discrepancy of each two groups of rows, `[groups, groups]`,
+    and how many rows each group has: mean k(a, a') + mean k(b, b') − 2 mean k(a, b), with a row
+    beside itself included and k(x, y) the sum of exp(−γ ‖x − y‖²) over all γ."""
     # not by a matrix product: narrow kernels need small distances exactly
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     kernel = torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(dim=0)
@@ -98,20 +99,22 @@ def kernel_discrepancies(
 
 
 def annealed(ratio: float, share: float, before: float, after: float) -> Tensor:
-    """`before` until this share of the run is over, then `after`; a tensor, because under `vmap`
-    runs of a stack may differ in these numbers."""
+    """Returns `before` until this share of the run is over, then `after`; a tensor, because under
+    `vmap` runs of a stack may differ in these numbers."""
     return torch.where(torch.as_tensor(ratio >= share), after, before)
 
 
 def in_full_precision(x: Tensor) -> torch.autocast:
-    """Inside, products of single-precision numbers stay so, also where half precision is on."""
+    """Makes a context in which products of single-precision numbers stay so, also where half
+    precision is on."""
     return torch.autocast(x.device.type, enabled=False)
 
 
 def frozen_features(
     network: Network, site: str, what: str, advice: str = "set an earlier network.freeze_until"
 ) -> tuple[str, ...]:
-    """A remark where the features at a site do not learn, so that something has no effect."""
+    """Returns a remark where the features at a site do not learn, so that something has no
+    effect."""
     if network.frozen_until != site:
         return ()
     return (f"nothing before '{site}' learns, so {what} changes nothing: {advice}",)
@@ -129,14 +132,14 @@ def discrimination(guesses: Tensor, groups: Tensor, balanced: bool) -> tuple[Ten
 
 
 def domains_in_random_order(batch: DomainBatch) -> Tensor:
-    """The numbers of the training domains, in an order that each step draws, alike on all
+    """Returns the numbers of the training domains, in an order that each step draws, alike on all
     devices."""
     return uniform(batch.step_key, batch.n_domains, _ORDER_STREAM)[0].argsort()
 
 
 def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:
-    """All images of a step, for one pass (batch norm then sees both sides), and the group of each:
-    in adaptation source 0 and target 1, else its domain."""
+    """Returns all images of a step, for one pass (batch norm then sees both sides), and the group
+    of each: in adaptation source 0 and target 1, else its domain."""
     if task.target is None:
         return batch.images, batch.domains
     assert batch.target is not None
@@ -145,7 +148,7 @@ def joint_images(batch: DomainBatch, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def by_own_group(modules: nn.ModuleList, x: Tensor, groups: Tensor) -> Tensor:
-    """Each row of `x` through the module of its own group (a domain, a side).
+    """Sends each row of `x` through the module of its own group (a domain, a side).
 
     A pooled batch may lack a group; its module still takes part, with gradient zero.
     """
@@ -156,7 +159,7 @@ def by_own_group(modules: nn.ModuleList, x: Tensor, groups: Tensor) -> Tensor:
 
 
 def inactive(parameters: Iterable[Tensor]) -> Tensor:
-    """Zero, through which parameters that are not used now still get a gradient: zero."""
+    """Returns zero, through which parameters that are not used now still get a gradient: zero."""
     return 0.0 * torch.stack([p.sum() for p in parameters]).sum()
 
 
@@ -166,7 +169,7 @@ def gradient_of_batch(
     keep_graph: bool = False,
     differentiable: bool = False,
 ) -> dict[str, Tensor]:
-    """The gradient of a mean over images, of the whole batch also where devices share it.
+    """Returns the gradient of a mean over images, of the whole batch also where devices share it.
 
     `keep_graph`: the loss is needed once more; `differentiable`: so is this gradient's own.
     """
@@ -186,7 +189,7 @@ def gradient_of_batch(
 def gradient_step(
     loss: Tensor, weights: Mapping[str, Tensor], lr: float, differentiable: bool
 ) -> dict[str, Tensor]:
-    """Weights one plain step down the loss of the whole batch.
+    """Returns weights one plain step down the loss of the whole batch.
 
     Gradients can be taken through the result; `differentiable`: through the step's own, too.
     """
@@ -195,6 +198,6 @@ def gradient_step(
 
 
 def with_gradients(params: Sequence[nn.Parameter], grads: Sequence[Tensor]) -> Tensor:
-    """A scalar whose gradient by `params` is exactly `grads`; its value is zero."""
+    """Returns a scalar whose gradient by `params` is exactly `grads`; its value is zero."""
     terms = [((p - p.detach()) * g.detach()).sum() for p, g in zip(params, grads, strict=True)]
     return torch.stack(terms).sum()
