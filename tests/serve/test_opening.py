@@ -4,6 +4,7 @@ harm: none of them is run, all of them are named."""
 import json
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def test_there_and_back_without_losing_a_bit(
 ) -> None:
     model = make_model(method)
     model.save_pretrained(tmp_path)
-    assert files_in(tmp_path) == {"config.json", "model.safetensors", "README.md"}
+    assert files_in(tmp_path) == {
+        "config.json", "model.safetensors", "README.md", "digests.json"
+    }  # fmt: skip
     expected = model.predict(files)
     for opened in (Model.from_pretrained(str(tmp_path)), unseen.load(tmp_path)):
         assert isinstance(opened, Model)
@@ -82,6 +85,7 @@ def test_weights_for_other_classes(dmg: Model, tmp_path: Path) -> None:
     dmg.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["classes"] = list("abcdefghij")
+    (tmp_path / "digests.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnseenError) as caught:
         unseen.load(tmp_path)
@@ -134,6 +138,7 @@ def name_code(file: Path, section: str, module: str) -> None:
     content = json.loads(file.read_text())
     content.get("settings", content)[section]["name"] = f"{module}:Thing"
     file.write_text(json.dumps(content))
+    (file.parent / "digests.json").unlink()  # whoever means harm leaves no trace
 
 
 @pytest.mark.parametrize("section", ["method", "data", "network"])
@@ -203,6 +208,8 @@ def test_what_was_trained_here_is_opened_again(tmp_path: Path, monkeypatch) -> N
 
 def test_a_pickle_in_place_of_weights(saved: Path, harm: bytes, mark: Path) -> None:
     (saved / "model.safetensors").write_bytes(harm)
+    assert_refused(saved, r"model\.safetensors is damaged: it does not hold what was written", mark)
+    (saved / "digests.json").unlink()
     assert_refused(saved, r"model\.safetensors is damaged or not a safetensors file", mark)
 
 
@@ -211,6 +218,8 @@ def test_a_pickle_in_a_run(run: unseen.Run, tmp_path: Path, harm: bytes, mark: P
     shutil.copytree(run.folder.path, copied)
     weights = copied / "weights" / "source.safetensors"
     weights.write_bytes(harm)
+    assert_refused(copied, r"source\.safetensors is damaged: it does not hold what was", mark)
+    (copied / "digests.json").unlink()
     assert_refused(copied, r"source\.safetensors is damaged or not a safetensors file", mark)
     weights.unlink()
     assert_refused(copied, r"there is no .*source\.safetensors")
@@ -249,6 +258,7 @@ def test_a_damaged_config(saved: Path, changes: tuple[dict[str, object], str]) -
     text = config.read_text()
     config.write_text(text[:-20])
     assert_refused(saved, r"config\.json is damaged")
+    (saved / "digests.json").unlink()
     changed, message = changes
     config.write_text(json.dumps(json.loads(text) | changed))
     assert_refused(saved, message)
@@ -269,6 +279,7 @@ def test_a_damaged_temperature_in_an_onnx_file(
 def test_files_that_were_cut_off(saved: Path, onnx_file: Exported, tmp_path: Path) -> None:
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
+    (saved / "digests.json").unlink()
     assert_refused(saved, r"is damaged or not a safetensors file[\s\S]*Put the file .* back")
     file = tmp_path / "model.onnx"
     content = onnx_file.path.read_bytes()
@@ -299,7 +310,45 @@ def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
     (begun / "result.json").unlink()
     assert_refused(begun, "is not finished; resume it with: unseen train")
     shutil.copy(run.folder.result, begun)
+    (begun / "digests.json").unlink()
     content = json.loads((begun / "result.json").read_text())
     del content["classes"]
     (begun / "result.json").write_text(json.dumps(content))
     assert_refused(begun, r"result.json is damaged: classes: .*train the run again")
+
+
+def flip(file: Path) -> None:
+    """Change a bit in the middle of a file, as a bad disk does."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["settings.json", "result.json", "data.json", "profile.npz", "weights/source.safetensors"],
+)
+def test_a_bit_that_changed_in_a_run_is_noticed(run: unseen.Run, name: str, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run.folder.path, copied)
+    unseen.load(copied)
+    flip(copied / name)
+    message = f"{name} is damaged: it does not hold what was written .* train it again"
+    assert_refused(copied, re.escape(name) + message.removeprefix(name))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_bit_that_changed_in_a_saved_model_is_noticed(saved: Path, name: str) -> None:
+    unseen.load(saved)
+    flip(saved / name)
+    assert_refused(saved, "is damaged")
+
+
+def test_a_bit_that_changed_in_an_onnx_file_is_noticed(onnx_file: Exported, tmp_path: Path) -> None:
+    content = onnx_file.path.read_bytes()
+    file = tmp_path / "model.onnx"
+    file.write_bytes(content)
+    weights = max(onnx.load(file).graph.initializer, key=lambda each: len(each.raw_data)).raw_data
+    place = content.index(weights) + len(weights) // 2
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    assert_refused(file, "is damaged: it does not hold what was exported; export the run again")

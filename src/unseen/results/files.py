@@ -1,14 +1,15 @@
-"""Named arrays in a file. No torch."""
+"""Formats, named arrays in a file, and digests by which damage is noticed. No torch."""
 
+import hashlib
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from unseen.atomic import atomic_file
+from unseen.atomic import atomic_file, read_json, write_json
 from unseen.errors import UnseenError
 
 FORMAT = 3
@@ -84,3 +85,32 @@ def read_arrays_if_whole(path: Path) -> dict[str, Array]:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, zipfile.BadZipFile):
         return {}
+
+
+DIGESTS = "digests.json"
+
+
+def digest_of(file: Path) -> str:
+    """Returns the SHA-256 of a file's content."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def write_digests(folder: Path, files: Iterable[Path]) -> None:
+    """Writes what the files of a folder hold, once all of them are written."""
+    digests = {file.relative_to(folder).as_posix(): digest_of(file) for file in sorted(files)}
+    write_json(folder / DIGESTS, digests)
+
+
+def checked(folder: Path, file: Path, remedy: str) -> Path:
+    """Returns the file; raises where it does not hold what was written. A file that is missing, or
+    of which there is no digest, is left to its reader."""
+    digests = folder / DIGESTS
+    if digests.is_file() and file.is_file():
+        written = read_json(digests).get(file.relative_to(folder).as_posix())
+        if written not in (None, digest_of(file)):
+            raise UnseenError(
+                f"{file} is damaged: it does not hold what was written ({DIGESTS} knows its "
+                f"content); {remedy}"
+            )
+    return file

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 from unseen.atomic import read_json, write_json
 from unseen.errors import UnseenError
-from unseen.results.files import FORMAT, FormatError, check_format
+from unseen.results.files import (
+    DIGESTS,
+    FORMAT,
+    FormatError,
+    check_format,
+    checked,
+    write_digests,
+)
 from unseen.results.result import RunResult, merged_identity, read_result, write_result
 from unseen.settings.experiment import Experiment, complete_settings, identity
 
@@ -199,7 +206,7 @@ class RunFolder:
                 f"{self.path} is not a run folder: it holds no settings.json; "
                 "'unseen train RECIPE' makes one"
             )
-        settings = read_json(self.settings)
+        settings = read_json(self.checked(self.settings))
         check_format(
             settings,
             self.path,
@@ -213,17 +220,31 @@ class RunFolder:
             raise UnseenError(
                 f"the run in {self.path} is not finished; resume it with: unseen train {self.path}"
             )
-        return read_result(self.result)
+        return read_result(self.checked(self.result))
 
     def write_result(self, result: RunResult) -> None:
         """Writes the result, which marks a run as finished."""
         write_result(self.result, result)
 
+    def write_digests(self) -> None:
+        """Write what the files of a finished run hold, but for those that may change or go, and
+        those that differ when the run is repeated."""
+        others = {self.card, self.checkpoint, self.failure, self.environment, self.timing}
+        others |= {self.path / "lock", self.path / DIGESTS}
+        files = {file for file in self.path.rglob("[!.]*") if file.is_file()}
+        write_digests(self.path, files - others)
+
+    def checked(self, file: Path) -> Path:
+        """Return a file of the run; raise where it does not hold what was written at its end."""
+        return checked(
+            self.path, file, "put it back, or remove the run's folder and train it again"
+        )
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Returns all records up to now; a line that a crash cut short is left out."""
         if not self.metrics.is_file():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").split("\n")
+        lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")
         try:
             return [json.loads(line) for line in lines[:-1]]
         except json.JSONDecodeError as error:

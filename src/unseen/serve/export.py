@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import hashlib
 import io
 import json
 import logging
@@ -25,7 +26,7 @@ from unseen.methods.base import DomainAware, Method
 from unseen.optional import require
 from unseen.results.files import FORMAT
 from unseen.serve.model import Model
-from unseen.serve.onnx import UNKNOWN, Metadata, OnnxModel
+from unseen.serve.onnx import NO_DIGEST, UNKNOWN, Metadata, OnnxModel
 from unseen.serve.predictor import Predictions
 from unseen.settings.experiment import identity
 
@@ -209,10 +210,13 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
     if metadata.opinions:  # an input that has an initial value may be left out
         default = onnx.numpy_helper.from_array(np.array(UNKNOWN, dtype=np.int64), "domain")
         model.graph.initializer.append(default)
-    values = {key: json.dumps(value) for key, value in metadata.model_dump().items()}
+    about = metadata.model_copy(update={"digest": NO_DIGEST})
+    values = {key: json.dumps(value) for key, value in about.model_dump().items()}
     onnx.helper.set_model_props(model, values)
     model.producer_name = "unseen"
-    path.write_bytes(model.SerializeToString())
+    content = model.SerializeToString()
+    digest = hashlib.sha256(content).hexdigest()
+    path.write_bytes(content.replace(NO_DIGEST.encode(), digest.encode(), 1))
     onnx.checker.check_model(path, full_check=True)
 
 

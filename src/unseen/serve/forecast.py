@@ -20,7 +20,7 @@ from unseen.forecast.profile import (
     Profile,
     image_statistics,
 )
-from unseen.results.files import read_arrays_if_whole, write_arrays
+from unseen.results.files import digest_of, read_arrays_if_whole, write_arrays
 from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import evenly
@@ -206,9 +206,8 @@ def read_reference(
     """Yields what each estimate says of domains that a run left out, and the truth: the accuracy
     that the run recorded, so that no label is looked at. What the model makes of their images is
     kept in the cache."""
-    result, profile = folder.read_result(), Profile.read(folder.profile)
-    with folder.weights(result.selection).open("rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()
+    result, profile = folder.read_result(), Profile.read(folder.checked(folder.profile))
+    weights = digest_of(folder.weights(result.selection))
     session: Session | None = None
     for domain in domains:
         about = f"{VERSION} {domain} with features {LOOKED_AT} {weights} {result.data}"

@@ -16,7 +16,7 @@ from unseen.errors import SettingsError, UnseenError
 from unseen.forecast.profile import Profile
 from unseen.methods.base import DomainAware, Method
 from unseen.reports.card import model_card
-from unseen.results.files import FORMAT, check_format
+from unseen.results.files import DIGESTS, FORMAT, check_format, checked, write_digests
 from unseen.results.folder import RunFolder
 from unseen.serve.onnx import Names, validated
 from unseen.serve.predictor import Predictions, Predictor
@@ -81,11 +81,12 @@ class Model(Predictor, ModelHubMixin):
         """Open a finished run with the weights that its selection rule chose."""
         settings, result = folder.read_settings(), folder.read_result()
         experiment = open_experiment(settings, folder.settings)
-        weights = folder.weights(result.selection)
+        weights = folder.checked(folder.weights(result.selection))
         method = trained_method(experiment, result.classes, result.training_domains, weights)
-        card = model_card(settings, result, read_json(folder.data))
+        card = model_card(settings, result, read_json(folder.checked(folder.data)))
         temperature = result.under(result.selection).temperature
-        return cls(method, experiment, card, device, temperature, Profile.read(folder.profile))
+        profile = Profile.read(folder.checked(folder.profile))
+        return cls(method, experiment, card, device, temperature, profile)
 
     @classmethod
     def from_folder(cls, folder: Path, device: str = "auto") -> "Model":
@@ -100,6 +101,8 @@ class Model(Predictor, ModelHubMixin):
         check_format(
             found, path, "save a run of this version, or open it with the one that wrote it"
         )
+        for file in (path, folder / WEIGHTS, profile):
+            checked(folder, file, "put it back, or save the model again")
         config = validated(Config, found, path)
         experiment = open_experiment(config.settings, path)
         method = trained_method(experiment, config.classes, config.domains, folder / WEIGHTS)
@@ -123,15 +126,18 @@ class Model(Predictor, ModelHubMixin):
         content = {"library": "unseen", "format": FORMAT, **config.model_dump()}
         write_json(save_directory / CONFIG, content)
         write_text(save_directory / CARD, self.card)
+        written = [save_directory / CONFIG, save_directory / WEIGHTS]
         if self.profile is not None:
             self.profile.write(save_directory / PROFILE)
+            written.append(save_directory / PROFILE)
+        write_digests(save_directory, written)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, device: str = "auto", **download: Any) -> "Model":
         """`download`: where the mixin says that files on the Hub are to be found."""
         folder = Path(model_id)
         if not folder.is_dir():
-            files = [CONFIG, WEIGHTS, CARD, PROFILE]
+            files = [CONFIG, WEIGHTS, CARD, PROFILE, DIGESTS]
             folder = Path(snapshot_download(model_id, allow_patterns=files, **download))
         return cls.from_folder(folder, device)
 

@@ -1,6 +1,7 @@
 """Models in ONNX files, run by onnxruntime; torch is not needed."""
 
 import contextlib
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ from unseen.serve.predictor import Predictions, Predictor
 
 UNKNOWN = -1
 """The value of the input `domain` where the domain is not known."""
+NO_DIGEST = "0" * 64
 Names = Annotated[list[str], Field(min_length=1)]
 _About = TypeVar("_About", bound=BaseModel)
 
@@ -40,6 +42,8 @@ class Metadata(BaseModel):
     """What the model made of its validation images, as `Profile.to_text` writes it, or nothing."""
     temperature: float | None = Field(gt=0, allow_inf_nan=False)
     """What class scores were divided by before they became probabilities."""
+    digest: str | None = None
+    """The SHA-256 of the file with `NO_DIGEST` in this place."""
 
 
 def validated(kind: type[_About], found: object, path: Path) -> _About:
@@ -54,6 +58,15 @@ def validated(kind: type[_About], found: object, path: Path) -> _About:
         ) from error
 
 
+def digest_in(content: bytes, digest: str) -> str:
+    """Returns the digest of a file's content as it was before its digest took its place."""
+    place = content.find(digest.encode())
+    found = hashlib.sha256(memoryview(content)[:place])
+    found.update(NO_DIGEST.encode())
+    found.update(memoryview(content)[place + len(digest) :])
+    return found.hexdigest()
+
+
 class OnnxModel(Predictor):
     """A file made by `unseen export --to onnx`."""
 
@@ -61,9 +74,9 @@ class OnnxModel(Predictor):
         runtime = require("onnxruntime", "onnx")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
-        providers = _providers(runtime, device)
+        providers, content = _providers(runtime, device), path.read_bytes()
         try:
-            self._session = runtime.InferenceSession(path.read_bytes(), options, providers)
+            self._session = runtime.InferenceSession(content, options, providers)
         except Exception as error:  # onnxruntime has an exception for each of its status codes
             reason = str(error).strip().partition("\n")[0]
             raise UnseenError(
@@ -80,6 +93,11 @@ class OnnxModel(Predictor):
             )
         check_format(found, path, "export a run of this version, or use the version that wrote it")
         about = validated(Metadata, found, path)
+        if about.digest is not None and digest_in(content, about.digest) != about.digest:
+            raise UnseenError(
+                f"{path} is damaged: it does not hold what was exported; export the run again, or "
+                "remove 'digest' from its metadata if it was changed on purpose"
+            )
         self.classes, self.domains = about.classes, about.domains
         self.kind = about.method, about.backbone
         self.image_size, self.has_opinions = about.image_size, about.opinions

@@ -291,7 +291,7 @@ def _open(
 ) -> Session:
     """With the images of the runs, or their stored features where they trained from those."""
     result = best.result
-    weights = best.folder.weights(result.selection)
+    weights = best.folder.checked(best.folder.weights(result.selection))
     method = trained_method(experiment, result.classes, result.training_domains, weights)
     dataset = open_dataset(experiment.data)
     images = build_images(dataset, experiment, method.network.image_size, display.preparing)
@@ -339,7 +339,10 @@ def _measure_rules(
     rules = [r for r in rules_of(experiment) if all(r in part.result.rules for part in chosen)]
     rules.sort(key=lambda rule: rule == experiment.selection)
     for rule in rules:
-        _load(session, Average.of(*(part.folder.weights(rule) for part in chosen)))
+        _load(
+            session,
+            Average.of(*(part.folder.checked(part.folder.weights(rule)) for part in chosen)),
+        )
         save_weights(folder.weights(rule), session.learner.method)
     at_steps = {rule: tuple(part.result.under(rule).step for part in chosen) for rule in rules}
     measured = measure_rules(session, at_steps)

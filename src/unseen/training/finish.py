@@ -73,8 +73,8 @@ def write_files(
     times: Mapping[str, float],
     merged: Merged | None = None,
 ) -> None:
-    """All that is written of a run at its end, for the weights in use; result.json last. Of a model
-    that was averaged from others, the times are those of all of them."""
+    """All that is written of a run at its end, for the weights in use; result.json marks it as
+    finished. Of a model that was averaged from others, the times are those of all of them."""
     run, method = session.runs[number], session.learner.method_of(number)
     folder, steps = run.folder, merged.steps if merged else session.steps
     with session.answering():
@@ -88,6 +88,7 @@ def write_files(
     result = _result(run, method, session.steps, results, merged)
     write_card(folder, complete_settings(run.experiment), result)
     folder.write_result(result)
+    folder.write_digests()
 
 
 def _result(
