@@ -1,6 +1,7 @@
 """The command line: what it lists and shows, and how it speaks of mistakes."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from unseen.results.folder import RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings, parse_seeds
 from unseen.settings.recipes import load_experiment, recipe_names
+from unseen.sweeps.sweep_file import sweep_names
 
 
 @pytest.fixture
@@ -29,9 +31,10 @@ def test_list_names_all_of_the_catalog(unseen, kind: str) -> None:
         assert re.search(rf"^{name} +{re.escape(entry.description)}", answer.out, re.MULTILINE)
 
 
-def test_list_names_all_recipes(unseen) -> None:
-    out = unseen("list", "recipes").out
-    assert [line.split()[0] for line in out.splitlines() if line.strip()] == recipe_names()
+@pytest.mark.parametrize(("kind", "names"), [("recipes", recipe_names), ("sweeps", sweep_names)])
+def test_list_names_all_files(unseen, kind: str, names: Callable[[], list[str]]) -> None:
+    out = unseen("list", kind).out
+    assert [line.split()[0] for line in out.splitlines() if line.strip()] == names()
 
 
 def test_help_names_all_commands(unseen) -> None:
@@ -79,7 +82,6 @@ def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
         ("train mine.yaml", "there is no file mine.yaml"),
         ("train digits/dmg method.overlap=1", "method.overlap: unknown key; did you mean"),
         ("train digits/dmg seed", "'seed' is not an override; write key=value, as in seed=3"),
-        ("train digits/dmg --resume", "leave out --resume"),
         ("train empty", "empty is not a run folder"),
         ("train begun seed=3", "keeps the settings that decide its result; leave out 'seed'"),
         ("train digits/dmg data.unseen_domain=sketch steps=1", "unknown domain 'sketch'"),

@@ -14,10 +14,9 @@ from unseen.atomic import read_json
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder, run_name
-from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment
 from unseen.sweeps.jobs import Job, Outcome, train_job
-from unseen.sweeps.plan import Plan
+from unseen.sweeps.plan import Plan, PlannedRun
 from unseen.sweeps.rules import kept, rounds, rungs, state_of, survivors
 from unseen.sweeps.sweep_file import Halving
 from unseen.sweeps.tables import apply_rules
@@ -27,6 +26,21 @@ from unseen.training.display import SilentDisplay
 
 def is_stopped(folder: RunFolder) -> bool:
     return state_of(folder) == "stopped"
+
+
+def halved_plan(runs: Path, draws: int = 3, keep_one_in: int = 2) -> Plan:
+    halving = {"first": 0.2, "keep_one_in": keep_one_in}
+    return small_plan(runs, unseen="plain", draws=draws, halving=halving)
+
+
+def by_rate(plan: Plan) -> list[PlannedRun]:
+    """The runs with the best one first, as the pretender scores them."""
+    return sorted(plan.singles, key=lambda run: -run.experiment.optimizer.lr)
+
+
+@pytest.fixture
+def pretender() -> Pretender:
+    return Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +60,10 @@ def test_draws_are_compared_at_evaluations(
     assert rungs(experiment, steps, Halving(first=first, keep_one_in=keep_one_in)) == expected
 
 
-def test_no_evaluation_before_the_end() -> None:
+def test_no_evaluation_before_the_end_and_one_at_least_is_kept() -> None:
     experiment = load_experiment("digits/aggregate", {"steps": 30, "evaluate_every": 30})
     with pytest.raises(SettingsError, match="evaluate_every=30, steps=30; lower evaluate_every"):
         rungs(experiment, 30, Halving())
-
-
-def test_one_in_so_many_is_kept_and_never_none() -> None:
     halving = Halving(keep_one_in=3)
     assert [kept(20, halving, number) for number in (1, 2, 3, 4)] == [7, 3, 1, 1]
 
@@ -78,62 +89,50 @@ def test_the_best_up_to_their_rung_go_on(tmp_path: Path) -> None:
     assert scores == {0: 0.6, 1: 0.8, 2: 0.7}
 
 
-def test_ties_go_to_the_first_draws(tmp_path: Path) -> None:
-    folders = {n: record(tmp_path / str(n), {2: 0.5}) for n in (2, 1, 0)}
-    reached = {n: (folder, 2) for n, folder in folders.items()}
-    assert survivors(reached, keep=2)[0] == [0, 1]
+def test_ties_go_to_the_first_draws_and_all_go_on_while_some_only_prepare(tmp_path: Path) -> None:
+    equal = {n: (record(tmp_path / str(n), {2: 0.5}), 2) for n in (2, 1, 0)}
+    assert survivors(equal, keep=2)[0] == [0, 1]
+    preparing = record(tmp_path / "3", {2: 0.9}, candidate=False)
+    assert survivors({0: equal[0], 1: (preparing, 2)}, keep=1)[0] == [0, 1]
 
 
-def test_nobody_is_stopped_while_some_only_prepare(tmp_path: Path) -> None:
-    folders = {
-        0: record(tmp_path / "0", {2: 0.5}),
-        1: record(tmp_path / "1", {2: 0.9}, candidate=False),
-    }
-    reached = {n: (folder, 2) for n, folder in folders.items()}
-    assert survivors(reached, keep=1)[0] == [0, 1]
-
-
-def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
-    order = [t.draw for t in sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)]
-    names = [run_name(run.experiment) for run in plan.singles]
-    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
+def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path, pretender: Pretender) -> None:
+    plan = halved_plan(tmp_path, draws=4)
+    first, second, *_ = by_rate(plan)
     train_plan(plan, pretender, together=True)
-    asked = [[(names.index(name), until) for name, until in each] for each in pretender.asked]
+    numbers = {run.path.name: run.draw for run in plan.singles}
+    asked = [[(numbers[name], until) for name, until in each] for each in pretender.asked]
     assert asked == [
         [(0, 2), (1, 2), (2, 2), (3, 2)],
-        [(draw, 4) for draw in sorted(order[:2])],
-        [(order[0], None)],
+        [(draw, 4) for draw in sorted((first.draw, second.draw))],
+        [(first.draw, None)],
     ]
-    stopped = {t.draw for t in plan.singles if is_stopped(t.folder)}
-    assert stopped == set(order[1:])
-    mark = read_json(plan.singles[order[1]].folder.path / "stopped.json")
-    score = pytest.approx(100 * plan.singles[order[1]].experiment.optimizer.lr)
-    assert mark == {"step": 4, "validation": score, "better": 1, "compared": 2}
+    assert [run for run in plan.singles if not is_stopped(run.folder)] == [first]
+    score = pytest.approx(100 * second.experiment.optimizer.lr)
+    mark = {"step": 4, "validation": score, "better": 1, "compared": 2}
+    assert read_json(second.path / "stopped.json") == mark
     results = apply_rules(plan)
     assert {each.state for each in results.missing} == {"stopped"}
+    assert results.failed == []
     assert any("3 stopped" in note for note in results.tables["source"][0].notes)
-    assert next(each.compared for each in results.chosen) == (order[0],)
+    assert next(each.compared for each in results.chosen) == (first.draw,)
 
 
-def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 3})
-    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
-    best, second = sorted(plan.singles, key=lambda t: -t.experiment.optimizer.lr)[:2]
-    pretender.broken = {run_name(best.experiment)}
+def test_a_failed_draw_takes_nobody_with_it(tmp_path: Path, pretender: Pretender) -> None:
+    plan = halved_plan(tmp_path, keep_one_in=3)
+    best, second, _ = by_rate(plan)
+    pretender.broken = {best.path.name}
     train_plan(plan, pretender, together=True)
-    assert pretender.asked[-1] == [(run_name(second.experiment), None)]
+    assert pretender.asked[-1] == [(second.path.name, None)]
     assert not is_stopped(best.folder)
 
 
-def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> None:
-    """Under a milder rule; the sweep is killed before its second round."""
-    pretender = Pretender(lambda e, step: e.optimizer.lr * 100, lambda e, domain: 0.5)
-    strict, mild = (
-        small_plan(tmp_path, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": number})
-        for number in (3, 2)
-    )
-    _, second, third = sorted(strict.singles, key=lambda t: -t.experiment.optimizer.lr)
+def test_a_run_that_goes_on_after_all_is_no_longer_stopped(
+    tmp_path: Path, pretender: Pretender
+) -> None:
+    """Under a milder rule, where the sweep is killed before its second round; or under none."""
+    strict, mild = (halved_plan(tmp_path, keep_one_in=number) for number in (3, 2))
+    _, second, third = by_rate(strict)
     train_plan(strict, pretender, together=True)
     assert is_stopped(second.folder)
     made = rounds(mild)
@@ -141,6 +140,10 @@ def test_a_run_that_goes_on_after_all_is_no_longer_marked(tmp_path: Path) -> Non
     assert second.experiment in [run.experiment for run in next(made)]
     assert not is_stopped(second.folder)
     assert is_stopped(third.folder)
+    whole = replace(strict, sweep=strict.sweep.model_copy(update={"halving": None}))
+    train_plan(whole, pretender, together=True)
+    assert not any(is_stopped(run.folder) for run in strict.singles)
+    assert apply_rules(whole).missing == []
 
 
 class InProcess:
@@ -175,19 +178,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return found | {name: tensor.tobytes() for name, tensor in tensors.items()}
 
 
-def halved_plan(runs: Path) -> Plan:
-    return small_plan(runs, unseen="plain", draws=3, halving={"first": 0.2, "keep_one_in": 2})
-
-
-def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
-    tmp_path: Path,
-) -> None:
+def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(tmp_path: Path) -> None:
     halved, killed, plain = (tmp_path / name for name in ("halved", "killed", "plain"))
     plan = halved_plan(halved)
     train_plan(plan, InProcess(), together=False)
-    finished = [t for t in plan.singles if t.folder.finished]
-    assert len(finished) == 1
-    (survivor,) = finished
+    (survivor,) = [run for run in plan.singles if run.folder.finished]
     InProcess()([job_of(survivor.experiment, runs=plain)])
     name = run_name(survivor.experiment)
     assert content(halved / name) == content(plain / name)
@@ -200,20 +195,3 @@ def test_survivors_equal_an_undisturbed_run_and_a_kill_changes_nothing(
         assert content(killed / name) == content(halved / name)
         assert is_stopped(RunFolder(killed / name)) == (run != survivor)
         assert RunFolder(killed / name).checkpoint.is_file() == (run != survivor)
-
-
-def test_a_stopped_run_that_is_trained_after_all_is_no_longer_stopped(
-    tmp_path: Path,
-) -> None:
-    plan = halved_plan(tmp_path)
-
-    def score(experiment: Experiment, step: int) -> float:
-        return 0.5
-
-    train_plan(plan, Pretender(score, lambda e, d: 0.5), together=True)
-    stopped = [t for t in plan.singles if is_stopped(t.folder)]
-    assert stopped
-    whole = replace(plan, sweep=plan.sweep.model_copy(update={"halving": None}))
-    train_plan(whole, Pretender(score, lambda e, d: 0.5), together=True)
-    assert not any(is_stopped(run.folder) for run in plan.singles)
-    assert apply_rules(whole).missing == []

@@ -1,4 +1,4 @@
-"""What is done next, and what counts as failed: from records and answers, without any process."""
+"""What is done next, and what counts as failed: from records and replies, without any process."""
 
 import json
 import pickle
@@ -15,7 +15,6 @@ from tests.sweeps.tiny_sweep import job_of, tiny_experiment
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings.experiment import Experiment
-from unseen.sweeps import ledger as ledger_module
 from unseen.sweeps.jobs import Job, Outcome, Reply
 from unseen.sweeps.ledger import Ledger
 
@@ -29,11 +28,8 @@ def reported() -> list[Outcome]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, reported: list[Outcome]) -> Callable[..., Ledger]:
-    def open_ledger(*jobs: Job, retries: int = 1) -> Ledger:
-        return Ledger(jobs, retries, reported.append)
-
-    return open_ledger
+def opened(reported: list[Outcome]) -> Callable[..., Ledger]:
+    return lambda *jobs, retries=1: Ledger(jobs, retries, reported.append)
 
 
 @pytest.fixture
@@ -47,34 +43,28 @@ def folder_of(runs: Path, experiment: Experiment) -> RunFolder:
     return folder
 
 
-def finish(runs: Path, experiment: Experiment) -> None:
-    folder_of(runs, experiment).result.write_text("{}")
+def finish(runs: Path, experiment: Experiment) -> RunFolder:
+    folder = folder_of(runs, experiment)
+    folder.result.write_text("{}")
+    return folder
 
 
 def test_finished_runs_are_known_at_once_and_in_the_order_of_the_plan(
     opened, job, tmp_path: Path, reported: list[Outcome]
 ) -> None:
-    finish(tmp_path, TWO)
+    folder_of(tmp_path, TWO).write_failure("broken", "trace")
+    done = finish(tmp_path, TWO)
     ledger = opened(job(ONE), job(TWO))
     assert (ledger.runs_left, ledger.jobs_left) == (1, 1)
-    assert reported == [Outcome(tmp_path / run_name(TWO), "finished")]
+    assert reported == [Outcome(done.path, "finished")]
+    assert not done.failure.exists()
     given = ledger.next_job()
-    assert given == job(ONE)
-    assert ledger.next_job() is None
+    assert (given, ledger.next_job()) == (job(ONE), None)
     assert ledger.jobs_left == 1
     finish(tmp_path, ONE)
     ledger.reply(given, Reply("done"))
     assert ledger.jobs_left == 0
     assert [outcome.path.name for outcome in ledger.outcomes()] == [run_name(ONE), run_name(TWO)]
-
-
-def test_a_finished_run_has_no_failure(opened, job, tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, ONE)
-    folder.write_failure("broken", "trace")
-    finish(tmp_path, ONE)
-    (outcome,) = opened(job(ONE), retries=0).outcomes()
-    assert outcome.state == "finished"
-    assert not folder.failure.exists()
 
 
 def test_errors_are_counted_over_commands(opened, job, tmp_path: Path) -> None:
@@ -86,42 +76,32 @@ def test_errors_are_counted_over_commands(opened, job, tmp_path: Path) -> None:
         folder.write_failure(f"error {attempt}", "trace")
         ledger.reply(given, Reply("failed", "error"))
         assert ledger.jobs_left == (1 if attempt == 1 else 0)
-    (outcome,) = opened(job(ONE)).outcomes()
-    assert outcome == Outcome(
-        folder.path, "failed", "error 2 (tried 2 times; --retries 2 tries it again)"
-    )
+    error = "error 2 (tried 2 times; --retries 2 tries it again)"
+    assert opened(job(ONE)).outcomes() == [Outcome(folder.path, "failed", error)]
     assert opened(job(ONE), retries=2).next_job() is not None
 
 
 def test_lost_processes_are_counted_in_this_command(opened, job, tmp_path: Path) -> None:
     ledger = opened(job(ONE), job(TWO))
-    given = ledger.next_job()
-    ledger.reply(given, Reply("lost", "died"))
+    ledger.reply(ledger.next_job(), Reply("lost", "died"))
     other = ledger.next_job()
     assert other == job(TWO)  # the one that was lost comes last
     finish(tmp_path, TWO)
     ledger.reply(other, Reply("done"))
-    again = ledger.next_job()
-    ledger.reply(again, Reply("lost", "died again"))
-    assert [(o.state, o.error) for o in ledger.outcomes()] == [
-        ("failed", "died again"),
-        ("finished", ""),
-    ]
-    assert opened(job(ONE)).jobs_left == 1  # another command tries it anew
-
-
-def test_a_process_that_dies_after_its_work_loses_nothing(opened, job, tmp_path: Path) -> None:
-    ledger = opened(job(ONE), retries=0)
-    given = ledger.next_job()
-    finish(tmp_path, ONE)
-    ledger.reply(given, Reply("lost", "died"))
-    assert ledger.outcomes()[0].state == "finished"
+    ledger.reply(ledger.next_job(), Reply("lost", "died again"))
+    found = [(outcome.state, outcome.error) for outcome in ledger.outcomes()]
+    assert found == [("failed", "died again"), ("finished", "")]
+    again = opened(job(ONE), retries=0)  # another command tries it anew
+    given = again.next_job()
+    finish(tmp_path, ONE)  # a process that dies after its work loses nothing
+    again.reply(given, Reply("lost", "died"))
+    assert again.outcomes()[0].state == "finished"
 
 
 def test_a_busy_run_is_not_a_failure(opened, job, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = opened(job(ONE), retries=0)
     now = time.monotonic()
-    monkeypatch.setattr(ledger_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     for _ in range(5):
         given = ledger.next_job()
         ledger.reply(given, Reply("busy"))
@@ -131,40 +111,32 @@ def test_a_busy_run_is_not_a_failure(opened, job, monkeypatch: pytest.MonkeyPatc
     assert ledger.next_job() is given
 
 
-def test_what_fails_together_is_tried_one_by_one(opened, job, tmp_path: Path) -> None:
-    ledger = opened(job(ONE, TWO))
-    given = ledger.next_job()
-    assert len(given.folders) == 2
-    ledger.reply(given, Reply("failed", "too many"))
-    singles = [ledger.next_job(), ledger.next_job()]
-    assert singles == [job(ONE), job(TWO)]
-    folder_of(tmp_path, TWO).write_failure("broken", "trace")
-    again = opened(job(ONE, TWO))  # does not fail as a whole a second time
-    assert [again.next_job() for _ in range(2)] == [job(ONE), job(TWO)]
-
-
-def test_what_dies_together_is_tried_one_by_one(opened, job) -> None:
+@pytest.mark.parametrize(("state", "times"), [("failed", 1), ("lost", 2)])
+def test_what_goes_wrong_together_is_tried_one_by_one(
+    opened, job, tmp_path: Path, state, times: int
+) -> None:
+    singles = [job(ONE), job(TWO)]
     ledger = opened(job(ONE, TWO), retries=1)
-    for _ in range(2):
+    for _ in range(times):
         given = ledger.next_job()
         assert len(given.folders) == 2
-        ledger.reply(given, Reply("lost", "died"))
-    assert [ledger.next_job() for _ in range(2)] == [job(ONE), job(TWO)]
+        ledger.reply(given, Reply(state, "too many"))
+    assert [ledger.next_job(), ledger.next_job()] == singles
+    folder_of(tmp_path, TWO).write_failure("broken", "trace")
+    again = opened(job(ONE, TWO))  # does not fail as a whole a second time
+    assert [again.next_job(), again.next_job()] == singles
 
 
-def test_runs_pause_one_by_one(opened, job) -> None:
-    ledger = opened(job(ONE, TWO, until=4))
-    assert ledger.next_job() == job(ONE, until=4)
-
-
-def test_a_pause_is_known_from_the_checkpoint(opened, job, tmp_path: Path) -> None:
+def test_runs_pause_one_by_one_and_that_is_known_from_the_checkpoint(
+    opened, job, tmp_path: Path
+) -> None:
     """Also when the run failed later: decisions about it are then the same as they were."""
+    assert opened(job(ONE, TWO, until=4)).next_job() == job(ONE, until=4)
     folder = folder_of(tmp_path, ONE)
     about = json.dumps({"step": 5})  # of 6
     save_file({"x": np.zeros(1)}, folder.checkpoint, metadata={"about": about})
     folder.write_failure("broken", "trace")
-    (outcome,) = opened(job(ONE, until=5), retries=0).outcomes()
-    assert outcome == Outcome(folder.path, "paused")
+    assert opened(job(ONE, until=5), retries=0).outcomes() == [Outcome(folder.path, "paused")]
     assert opened(job(ONE)).jobs_left == 1
 
 
@@ -176,9 +148,8 @@ def test_records_that_do_not_arrive(
     monkeypatch.setattr(Ledger, "patience", 0.0)
     folder_of(tmp_path, ONE).write_failure("broken", "trace")
     ledger = opened(job(ONE))
-    given = ledger.next_job()
     with pytest.raises(UnseenError, match="on storage that all nodes share"):
-        ledger.reply(given, Reply(state))
+        ledger.reply(ledger.next_job(), Reply(state))
 
 
 def test_a_job_is_plain_data() -> None:
