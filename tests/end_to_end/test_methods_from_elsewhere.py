@@ -12,7 +12,6 @@ from unseen.results.folder import RunFolder, find_runs
 
 MODULE = '''
 from unseen import Method
-from unseen.methods.shared import classification
 
 
 class Louder(Method):
@@ -22,7 +21,7 @@ class Louder(Method):
         factor: float = 2.0
 
     def loss(self, batch, progress):
-        loss, accuracy = classification(self.network(batch.images), batch.labels)
+        loss, accuracy = self.classification(self.network(batch.images), batch.labels)
         return {"loss": self.config.factor * loss, "accuracy": accuracy}
 
     def predict(self, images, domain=None):

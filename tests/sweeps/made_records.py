@@ -11,7 +11,7 @@ from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
 from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.plan import Plan, outline_sweep, plan_sweep
+from unseen.sweeps.plan import Outline, Plan, outline_sweep
 from unseen.sweeps.sweep_file import load_sweep, make_comparison
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
@@ -28,11 +28,13 @@ Score = Callable[[Experiment, int], float]
 Unseen = Callable[[Experiment, str], float]
 
 
-def small_plan(runs: Path = Path("runs"), **changes: Any) -> Plan:
+def small_outline(**changes: Any) -> Outline:
     """The shipped sweep on digits with aggregate alone, and tiny runs."""
-    return plan_sweep(
-        load_sweep("digits", TINY | {"methods": "aggregate"} | changes), "digits", runs
-    )
+    return outline_sweep(load_sweep("digits", TINY | {"methods": "aggregate"} | changes), "digits")
+
+
+def small_plan(runs: Path = Path("runs"), **changes: Any) -> Plan:
+    return small_outline(**changes).plan(runs)
 
 
 def comparison_plan(*words: Any, runs: Path = Path("runs"), **named: Any) -> Plan:

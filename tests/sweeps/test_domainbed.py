@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 from tests.made_results import made_result
@@ -19,8 +20,10 @@ from unseen.reports.formats import to_csv, to_latex, to_markdown
 from unseen.reports.gather import Expected
 from unseen.reports.tables import standard_error, summarize
 from unseen.results.result import RunResult
+from unseen.settings import catalog
 from unseen.settings.experiment import identity
-from unseen.sweeps.cost import estimate_outline, run_seconds
+from unseen.settings.recipes import load_experiment
+from unseen.sweeps.cost import estimate, run_seconds
 from unseen.sweeps.plan import outline_sweep, plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import SweepResults
@@ -211,8 +214,9 @@ def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(small: Path) -> Non
     part = next(each for each in found.parts if each.base.name == "folder/aggregate")
     assert part.size == (3, 2, 72)
     # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
-    assert run_seconds(found, part, everything(None, 2, 2)) == pytest.approx(64 + 19.2 + 67.2)
-    rows = estimate_outline(found, everything)
+    seconds = run_seconds(part, part.steps, 4, everything(None, 2, 2))
+    assert seconds == pytest.approx(64 + 19.2 + 67.2)
+    rows = estimate(found, None, everything)
     assert [(row.kind, row.planned) for row in rows] == [
         (("digits", "2 methods", "small_cnn"), 32),
         (("folder", "2 methods", "small_cnn"), 16),
@@ -243,16 +247,15 @@ def test_datasets_that_are_not_at_hand(
     assert "datasets: those at hand are digits" in err
 
 
-@pytest.mark.parametrize("method", ["aggregate", "dmg", "mldg", "metareg", "dann"])
-def test_methods_are_timed_on_noise(method: str) -> None:
-    from unseen.settings.recipes import load_experiment
-
-    experiment = load_experiment(f"digits/{method}", {"network.image_size": 16})
-    before = identity(experiment)
+@pytest.mark.parametrize("method", catalog.METHODS)
+def test_every_method_is_timed_on_noise(method: str) -> None:
+    settings = {"network.image_size": 16, "data.unseen_domain": "plain"}
+    experiment = load_experiment(f"digits/{method}", settings)
+    before, threads = identity(experiment), torch.get_num_threads()
     times = time_method(experiment, 3, 7, threads=1, gpu=False)
     assert times.training > 0
     assert times.evaluation > 0
-    assert identity(experiment) == before
+    assert (identity(experiment), torch.get_num_threads()) == (before, threads)
 
 
 def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 from tests.commands import commands_in
-from tests.sweeps.made_records import Pretender, small_plan
+from tests.sweeps.made_records import Pretender, small_outline, small_plan
 
-from unseen.results.folder import find_runs, run_name
+from unseen.results.folder import find_runs
 from unseen.sweeps.cost import (
     Row,
     clock,
     cost_summary,
     cost_table,
-    estimate_plan,
+    estimate,
     on_workers,
     runs_table,
 )
@@ -21,7 +21,7 @@ from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.ledger import Watcher
 from unseen.sweeps.resources import Resources
 from unseen.sweeps.train import train_plan
-from unseen.training.timing import RunTimes, time_run
+from unseen.training.timing import ImageTimes
 
 WORDS = (
     "settings.steps=6",
@@ -129,95 +129,73 @@ def test_mistakes_end_with_a_message(unseen, words: str, message: str) -> None:
 
 
 def test_a_dry_run_lists_runs_and_cost_and_leaves_nothing_behind(unseen, tmp_path: Path) -> None:
-    code, out, err = unseen("sweep", "digits", *WORDS, "draws=2", "--dry-run", "--workers", "2")
-    assert code == 0
-    assert err.count("Timing a few steps of each kind of run") == 1
-    assert "optimizer.lr=0.0003665" in out
-    assert "aggregate (digits, small_cnn)" in out
-    assert "a few timed steps" in out
-    assert "4 runs, 0 finished; " in out
-    assert " on 2, " in out
-    assert not (tmp_path / "runs").exists()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dry_run_of_finished_runs_times_nothing(unseen, tmp_path: Path) -> None:
-    words = ("sweep", "digits", *WORDS, "draws=1", "unseen=plain", "--runs", str(tmp_path / "runs"))
-    assert unseen(*words)[0] == 0
+    words = ("sweep", "digits", *WORDS, "draws=2", "--workers", "2")
     code, out, err = unseen(*words, "--dry-run")
-    assert code == 0
-    assert "0 s of work is left" in out
-    assert "Timing" not in err
+    assert (code, err) == (0, "")
+    for text in (
+        "optimizer.lr=0.0003665",
+        "aggregate (digits, small_cnn)",
+        "a timed step",
+        " on 2,",
+    ):
+        assert text in out
+    assert "4 runs, 0 finished; " in out
+    assert list(tmp_path.iterdir()) == []
+    assert unseen(*words)[0] == 0
+    code, out, _ = unseen(*words, "--dry-run")
+    assert (code, "0 s of work is left" in out, "4 finished runs" in out) == (0, True, True)
 
 
-def test_the_time_of_finished_runs_is_used_where_there_are_some(tmp_path: Path) -> None:
+def test_the_time_of_finished_runs_is_used_where_there_are_some(
+    tmp_path: Path, pretender: Pretender
+) -> None:
     """They took 12 s each (as the pretender says); the batch of a draw is part of its cost."""
-    plan = small_plan(
-        tmp_path,
-        unseen="plain,blended",
-        draws=None,
-        grid={"images_per_domain": [2, 4]},
-    )
-    pretender = Pretender(lambda e, step: 0.5, lambda e, domain: 0.5)
-    pretender.broken = {
-        run_name(t.experiment) for t in plan.singles if t.draw or len(t.condition.unseen[0]) > 5
-    }
+    grid = {"images_per_domain": [2, 4]}
+    outline = small_outline(unseen="plain,blended", draws=None, grid=grid)
+    plan = outline.plan(tmp_path)
+    pretender.broken = {run.path.name for run in plan.singles[1:]}
     train_plan(plan, pretender, together=True)
 
-    def never(experiment: Any) -> RunTimes:
+    def never(*about: Any) -> ImageTimes:
         raise AssertionError("measured, though a run is finished")
 
-    (row,) = estimate_plan(plan, never)
+    (row,) = estimate(outline, plan, never)
     assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
     assert row.basis == "1 finished run"
     assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
     assert row.seconds_left == pytest.approx(24 + 12 + 24)
 
 
-def test_one_timed_run_stands_for_the_others(tmp_path: Path) -> None:
-    measured = RunTimes(setup=1.0, step=2.0, validation=3.0, final_evaluation=4.0)
+def test_one_timed_step_stands_for_all_runs(tmp_path: Path) -> None:
     asked = []
 
-    def measure(experiment: Any) -> RunTimes:
-        asked.append(experiment)
-        return measured
+    def measure(*about: Any) -> ImageTimes:
+        asked.append(about)
+        return ImageTimes(training=2.0, evaluation=0.0)
 
-    plan = small_plan(tmp_path, unseen="plain", draws=None, grid={"images_per_domain": [2, 4]})
-    (row,) = estimate_plan(plan, measure)
-    assert asked == [plan.singles[0].experiment]
-    # 1 + 6 steps of 2 s (or twice that) + 3 evaluations of 3 s + 4
-    assert row.seconds_left == pytest.approx((1 + 12 + 9 + 4) + (1 + 24 + 9 + 4))
-    nested = small_plan(tmp_path, unseen="plain", pairs="nested", draws=3)
-    (row,) = estimate_plan(nested, measure)
-    assert row.planned == 3 * 3 + 1
-    assert row.seconds_left == pytest.approx(26 * 10)
-    halved = small_plan(tmp_path, unseen="plain", draws=4, halving={"first": 0.2, "keep_one_in": 2})
-    (row,) = estimate_plan(halved, measure)
+    def cost(**changes: Any) -> Row:
+        outline = small_outline(unseen="plain", **changes)
+        (row,) = estimate(outline, outline.plan(tmp_path), measure)
+        return row
+
+    # 6 steps of 3 domains with 2 or 4 images, 2 s each
+    row = cost(draws=None, grid={"images_per_domain": [2, 4]})
+    assert row.seconds_left == pytest.approx(72 + 144)
+    assert [about[1:] for about in asked] == [(3, 10)]
+    nested = cost(pairs="nested", draws=3)
+    assert nested.planned == 3 * 3 + 1
+    assert nested.seconds_left == pytest.approx(72 * 10)
+    halved = cost(draws=4, halving={"first": 0.2, "keep_one_in": 2})
     # four draws for a third of the steps, two for the second third, one for the last
-    assert row.seconds_left == pytest.approx(26 * (4 + 2 + 1) / 3)
+    assert halved.seconds_left == pytest.approx(72 * (4 + 2 + 1) / 3)
 
 
 def test_workers_share_the_work_but_not_a_run() -> None:
     rows = [Row(("d", m, "b"), 4, {}, s, 4 * s, "") for m, s in (("x", 10.0), ("y", 50.0))]
-    assert on_workers(rows, 1) == 240
-    assert on_workers(rows, 2) == 120
-    assert on_workers(rows, 100) == 50
+    assert [on_workers(rows, number) for number in (1, 2, 100)] == [240, 120, 50]
     assert on_workers([], 2) == 0
-    assert "8 runs, 0 finished; 4 min of work is left: 4 min on 1, 2 min on 2" in cost_summary(
-        rows, 2
-    )
-
-
-def test_timing_a_run_changes_nothing(tmp_path: Path, monkeypatch) -> None:
-    import torch
-
-    experiment = small_plan(unseen="plain").singles[0].experiment
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = torch.get_num_threads()
-    measured = time_run(experiment, threads=1, gpu=False)
-    assert all(seconds > 0 for seconds in measured)
-    assert list(tmp_path.iterdir()) == []
-    assert torch.get_num_threads() == before
+    said = "8 runs, 0 finished; 4 min of work is left: 4 min on 1, 2 min on 2"
+    assert said in cost_summary(rows, 2)
 
 
 def test_many_runs_are_shown_by_kind_alone(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from unseen.settings.experiment import Experiment
     from unseen.sweeps.plan import Outline
     from unseen.sweeps.sweep_file import Sweep
-    from unseen.training.timing import ImageTimes, RunTimes
+    from unseen.training.timing import ImageTimes
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -188,41 +187,26 @@ def _show_cost(outline: "Outline", chosen: argparse.Namespace, options: dict[str
     from unseen.sweeps import cost
     from unseen.sweeps.resources import count_workers
     from unseen.sweeps.train import check_mergeable, resources_for
-    from unseen.training.timing import time_method, time_run
+    from unseen.training.timing import time_method
 
     console, status = Console(), Console(stderr=True).status("Timing")
     resources = resources_for(outline.sweep, (p.base.experiment for p in outline.parts), options)
-    threads, gpu = resources.threads, resources.gpus > 0
 
-    @cache
-    def announce(what: str) -> None:
-        status.console.print(f"Timing {what}", soft_wrap=True)
-
-    def time_one(experiment: "Experiment") -> "RunTimes":
-        announce(
-            "a few steps of each kind of run; images and stored features that are not there yet "
-            "are made first, and kept for the runs"
-        )
+    def measure(experiment: "Experiment", domains: int, classes: int) -> "ImageTimes":
         status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
-        return time_run(experiment, threads, gpu)
+        return time_method(experiment, domains, classes, resources.threads, resources.gpus > 0)
 
-    def time_on_noise(experiment: "Experiment", domains: int, classes: int) -> "ImageTimes":
-        announce("a step of each method on each network: some seconds for each of them")
-        status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
-        return time_method(experiment, domains, classes, threads, gpu)
-
+    plan = None
+    if outline.size <= cost.LARGE and not outline.absent:
+        plan = outline.plan(chosen.runs)
+        if chosen.merge:
+            check_mergeable(plan)
+        if (listed := cost.runs_table(plan)) is not None:
+            console.print(listed)
+        for remark in plan.remarks:
+            console.print(remark, markup=False, highlight=False, soft_wrap=True)
     with status:
-        if outline.size > cost.LARGE or outline.absent:
-            rows = cost.estimate_outline(outline, time_on_noise)
-        else:
-            plan = outline.plan(chosen.runs)
-            if chosen.merge:
-                check_mergeable(plan)
-            if (listed := cost.runs_table(plan)) is not None:
-                console.print(listed)
-            for remark in plan.remarks:
-                console.print(remark, markup=False, highlight=False, soft_wrap=True)
-            rows = cost.estimate_plan(plan, time_one)
+        rows = cost.estimate(outline, plan, measure)
     console.print(cost.cost_table(rows))
     summary = cost.cost_summary(rows, max(1, count_workers(resources)))
     for line in (summary, *cost.absent_summary(outline.absent)):

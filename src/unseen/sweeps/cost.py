@@ -17,11 +17,12 @@ from unseen.sweeps.draws import draws_of
 from unseen.sweeps.plan import Outline, Part, Plan, PlannedRun
 from unseen.sweeps.rules import expected_share, state_of
 from unseen.training.checkpoints import steps_saved
-from unseen.training.timing import ImageTimes, RunTimes
+from unseen.training.timing import ImageTimes
 
 LARGE = 5000
 """Runs from which on they are counted and timed by method, not looked at one by one."""
 _MOST_RUNS_SHOWN = 40
+_A_STEP = "a timed step"
 
 Kind = tuple[str, str, str]
 """Dataset, method, backbone: what has a speed of its own."""
@@ -39,18 +40,42 @@ class Row(NamedTuple):
     """What the seconds are derived from."""
 
 
-def estimate_plan(plan: Plan, measure: Callable[[Experiment], RunTimes]) -> list[Row]:
-    """One row for each kind; `measure` is asked only about kinds of which no run is finished."""
+Measure = Callable[[Experiment, int, int], ImageTimes]
+"""Times a step with these settings and numbers of domains and classes."""
+
+
+def estimate(outline: Outline, plan: Plan | None, measure: Measure) -> list[Row]:
+    """One row for each method on a dataset and backbone; without a plan, because it is too large or
+    not all data are at hand, one for each dataset and backbone.
+
+    Where a run is finished its time is used; otherwise one step of the method is timed, once on
+    each backbone.
+    """
+    times: dict[tuple[str, str, int | None], ImageTimes] = {}
+
+    def timed(part: Part) -> ImageTimes:
+        experiment, network = part.base.experiment, part.base.experiment.network
+        key = (experiment.method.model_dump_json(), network.name, network.image_size)
+        if key not in times:
+            domains = max(2, part.size.domains - 1)
+            times[key] = measure(experiment, domains, part.size.classes)
+        return times[key]
+
+    if plan is None:
+        return _rows_of_parts(outline, timed)
     kinds: dict[Kind, list[PlannedRun]] = {}
     for run in plan.distinct:
-        condition = run.condition
-        kind = (condition.dataset, condition.method, condition.backbone)
-        kinds.setdefault(kind, []).append(run)
-    return [_row(plan, kind, own, measure) for kind, own in kinds.items()]
+        kinds.setdefault(run.condition[:3], []).append(run)
+    parts = {(p.base.dataset, p.base.row, p.base.experiment.network.name): p for p in outline.parts}
+    return [_row(plan, kind, runs, parts[kind], timed) for kind, runs in kinds.items()]
 
 
 def _row(
-    plan: Plan, kind: Kind, planned: Sequence[PlannedRun], measure: Callable[[Experiment], RunTimes]
+    plan: Plan,
+    kind: Kind,
+    planned: Sequence[PlannedRun],
+    part: Part,
+    timed: Callable[[Part], ImageTimes],
 ) -> Row:
     folders = [run.folder for run in planned]
     known = [
@@ -62,14 +87,18 @@ def _row(
         basis = f"{len(known)} finished run{'s' * (len(known) > 1)}"
         seconds = [fmean(known) * _work(run) for run in planned]
     else:
-        first = planned[0].experiment
-        basis, times = "a few timed steps", measure(first)
-        seconds = [_seconds(run.experiment, run.steps, first, times) for run in planned]
-    left = [
-        each * expected_share(plan, run) * _share_left(run, folder)
-        for each, run, folder in zip(seconds, planned, folders, strict=True)
-    ]
+        basis = _A_STEP
+        times = timed(part)
+        batches = [run.experiment.images_per_domain for run in planned]
+        seconds = [
+            run_seconds(part, run.steps, batch, times)
+            for run, batch in zip(planned, batches, strict=True)
+        ]
     shares = [expected_share(plan, run) for run in planned]
+    left = [
+        each * share * _share_left(run, folder)
+        for each, share, run, folder in zip(seconds, shares, planned, folders, strict=True)
+    ]
     number = len(planned) if plan.sweep.halving else round(sum(shares))  # in halving, all begin
     return Row(kind, number, Counter(map(state_of, folders)), fmean(seconds), sum(left), basis)
 
@@ -79,67 +108,41 @@ def _work(run: PlannedRun) -> int:
     return run.steps * run.experiment.images_per_domain
 
 
-def _seconds(experiment: Experiment, steps: int, timed: Experiment, times: RunTimes) -> float:
-    """A step takes as long as it has images; evaluations do not depend on the batch."""
-    batch = experiment.images_per_domain / timed.images_per_domain
-    evaluations = math.ceil(steps / experiment.evaluate_every)
-    return (
-        times.setup
-        + steps * times.step * batch
-        + evaluations * times.validation
-        + times.final_evaluation
-    )
-
-
 def _share_left(run: PlannedRun, folder: RunFolder) -> float:
     if state_of(folder) in ("finished", "stopped"):
         return 0.0
     return 1 - steps_saved(folder.checkpoint) / run.steps
 
 
-def estimate_outline(
-    outline: Outline, measure: Callable[[Experiment, int, int], ImageTimes]
-) -> list[Row]:
-    """One row for each dataset and backbone of a sweep too large to list, or whose datasets are not
-    all at hand. `measure` gets settings and numbers of domains and classes: every method is timed
-    once on each backbone."""
-    times: dict[tuple[str, str, int | None], ImageTimes] = {}
+def _rows_of_parts(outline: Outline, timed: Callable[[Part], ImageTimes]) -> list[Row]:
     kinds: dict[tuple[str, str], list[Part]] = {}
     for part in outline.parts:
         kinds.setdefault((part.base.dataset, part.base.experiment.network.name), []).append(part)
     rows: list[Row] = []
     for (dataset, backbone), parts in kinds.items():
-        runs, work = 0, 0.0
-        for part in parts:
-            network, method = part.base.experiment.network, part.base.experiment.method
-            key = (method.model_dump_json(), network.name, network.image_size)
-            if key not in times:
-                times[key] = measure(part.base.experiment, max(2, part.size.domains - 1), 7)
-            own = part.count(outline.sweep)
-            runs, work = runs + own, work + own * run_seconds(outline, part, times[key])
+        numbers = [part.count(outline.sweep) for part in parts]
+        work = 0.0
+        for part, number in zip(parts, numbers, strict=True):
+            own = part.base.experiment
+            drawn = draws_of(outline.sweep, part.base, outline.sweep.seeds[0])
+            batch = fmean(each.get("images_per_domain", own.images_per_domain) for each in drawn)
+            work += number * run_seconds(part, part.steps, batch, timed(part))
         methods = parts[0].base.method if len(parts) == 1 else f"{len(parts)} methods"
-        kind = (dataset, methods, backbone)
-        rows.append(Row(kind, runs, {}, work / runs, work, "a step on noise"))
+        runs = sum(numbers)
+        rows.append(Row((dataset, methods, backbone), runs, {}, work / runs, work, _A_STEP))
     return rows
 
 
-def run_seconds(outline: Outline, part: Part, times: ImageTimes) -> float:
-    """Seconds of a run, on average over the draws: steps, evaluations on the validation images, and
-    the measurement at the end."""
+def run_seconds(part: Part, steps: float, batch: float, times: ImageTimes) -> float:
+    """Seconds of a run with so many images of a domain in a batch: steps, evaluations on the
+    validation images, and the measurement at the end."""
     experiment, size = part.base.experiment, part.size
     training = max(1, size.domains - 1)
-    seen = size.images * training / size.domains
-    validated = seen * experiment.data.validation_share
-    trained = seen * (1 - experiment.data.validation_share - experiment.data.test_share)
-    batch = experiment.images_per_domain * training
-    steps = experiment.steps or (experiment.epochs or 0) * trained / batch
-    own = experiment.images_per_domain
-    draws = draws_of(outline.sweep, part.base, outline.sweep.seeds[0])
-    drawn = fmean(values.get("images_per_domain", own) for values in draws) / own
+    validated = size.images * training / size.domains * experiment.data.validation_share
     evaluations = math.ceil(steps / experiment.evaluate_every)
     final = 2 * (size.images / size.domains + validated)
     return (
-        steps * batch * drawn * times.training
+        steps * batch * training * times.training
         + (evaluations * validated + final) * times.evaluation
     )
 

@@ -186,6 +186,15 @@ class Part(NamedTuple):
     """Domains, or groups of them, that are held out in turn."""
     pairs: Sequence[tuple[str, ...]]
 
+    @property
+    def steps(self) -> float:
+        """The length of a run, whose number of epochs counts images of the published size."""
+        experiment, size = self.base.experiment, self.size
+        data = experiment.data
+        share = (1 - data.validation_share - data.test_share) / size.domains
+        per_epoch = size.images * share / experiment.images_per_domain
+        return experiment.steps or (experiment.epochs or 0) * per_epoch
+
     def count(self, sweep: Sweep) -> int:
         """The number of runs."""
         draws = len(draws_of(sweep, self.base, sweep.seeds[0]))

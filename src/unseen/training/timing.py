@@ -1,58 +1,20 @@
-"""How long a run would take: a few steps and one evaluation, timed in a folder that is removed."""
+"""How long a run would take, from a step and a prediction that are timed on noise."""
 
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
-from unseen.data.roles import Roles
-from unseen.methods.base import DomainAware, Progress
-from unseen.results.folder import RunFolder
+from unseen.methods.base import DatasetPassMethod, Progress, TrainingImages
 from unseen.settings.experiment import Experiment
-from unseen.training.build import build_method, trains_from_features
-from unseen.training.devices import launch, tune_malloc
-from unseen.training.display import SilentDisplay
-from unseen.training.loop import train_step
+from unseen.training.build import build_method, looks_at_target, trains_from_features
 from unseen.training.optimizers import build_optimizer
-from unseen.training.session import Session, open_session
-from unseen.training.validation import validate
 
 _NOISE = 2
 """Images of each domain."""
-_WARM_UP = 1
-_STEPS = 3
-
-
-class RunTimes(NamedTuple):
-    """Seconds that the parts of a run take."""
-
-    setup: float
-    step: float
-    validation: float
-    """One evaluation on the source validation images."""
-    final_evaluation: float
-    """All views of the two checkpoints that count."""
-
-
-def time_run(experiment: Experiment, threads: int, gpu: bool) -> RunTimes:
-    """Time the parts of a run on this machine; images are prepared if they are not yet."""
-    device = experiment.devices.model_copy(
-        update={"number": 1, "accelerator": experiment.devices.accelerator if gpu else "cpu"}
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with tempfile.TemporaryDirectory(prefix="unseen-timing-") as folder:
-            single = experiment.model_copy(update={"devices": device})
-            return launch(single, _measure, single, Path(folder))
-    finally:
-        torch.set_num_threads(before)
 
 
 class ImageTimes(NamedTuple):
@@ -78,7 +40,9 @@ def time_method(
 def _time_on_noise(
     experiment: Experiment, n_domains: int, n_classes: int, device: torch.device
 ) -> ImageTimes:
-    task = Task(tuple(map(str, range(n_classes))), tuple(map(str, range(n_domains))))
+    adapts = experiment.setting == "adaptation"
+    names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
+    task = Task(*names, "target" if adapts else None)
     plain = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": plain})
     method = build_method(experiment, task).to(device).train()
@@ -96,7 +60,11 @@ def _time_on_noise(
         n_domains,
         torch.arange(n, device=device),
         step_key(0, 0).to(device),
+        images if looks_at_target(experiment) else None,
     )
+    if isinstance(method, DatasetPassMethod):
+        noise = TrainingImages(lambda: iter([batch]), lambda: iter([images]))
+        method.use_dataset_pass(method.dataset_pass(noise))
     optimizer = build_optimizer(method, experiment.optimizer)
 
     def step() -> None:
@@ -125,40 +93,3 @@ def _second_time(work: Callable[[], object], device: torch.device) -> float:
 
 def _kind(gpu: bool) -> str:
     return "cuda" if gpu and torch.cuda.is_available() else "cpu"
-
-
-def _measure(fabric: Fabric, experiment: Experiment, path: Path) -> RunTimes:
-    tune_malloc()
-    started = time.monotonic()
-    session = open_session(fabric, [(experiment, RunFolder(path))], SilentDisplay())
-    try:
-        setup = time.monotonic() - started
-        step = _time_steps(session)
-        started = time.monotonic()
-        validate(session)
-        validation = time.monotonic() - started
-    finally:
-        session.close()
-    roles = session.runs[0].images.roles
-    views = _images_in_views(roles, isinstance(session.learner.method, DomainAware))
-    validated = sum(map(len, roles.validation.values()))
-    return RunTimes(setup, step, validation, 2 * validation * views / validated)
-
-
-def _time_steps(session: Session) -> float:
-    """The mean over some steps, after one that warms up; a short run has its own number of them."""
-    steps = min(_WARM_UP + _STEPS, session.steps)
-    started = time.monotonic()
-    for batch in session.batches(range(steps)):
-        losses = train_step(session, batch)
-        losses["loss"].item()  # on a GPU: wait for it
-        session.step += 1
-        if session.step == _WARM_UP and steps > _WARM_UP:
-            started = time.monotonic()
-    return (time.monotonic() - started) / max(1, steps - _WARM_UP)
-
-
-def _images_in_views(roles: Roles, uses_domain: bool) -> int:
-    held_out = sum(map(len, roles.in_domain.values()))
-    known = held_out if uses_domain else 0
-    return sum(map(len, roles.out_of_domain.values())) + held_out + known
