@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.axes import Axis, apart, spanning
+from unseen.reports.figures.axes import Axis, axis_around, uneven_axis
 from unseen.reports.figures.curves import CurvePanel, Line
 from unseen.reports.figures.figure import Figure, write_figures
 from unseen.reports.gather import Expected, check_results, gather, lay_out
@@ -103,12 +103,12 @@ def figure(points: Iterable[Point]) -> Figure:
     """A panel for each share: difference over steps, with its intervals."""
     points = list(points)
     lengths = sorted({point.steps for point in points})
-    x = apart([float(steps) for steps in lengths], "steps")
+    x = uneven_axis([float(steps) for steps in lengths], "steps")
     edges = [0.0]
     for point in points:
         half = point.half_width or 0.0
         edges += [point.difference - half, point.difference + half]
-    y = spanning(edges, "points")
+    y = axis_around(edges, "points")
     shares = sorted({point.share for point in points})
     return Figure(
         NAME,
@@ -141,13 +141,7 @@ def write_curve(points: Sequence[Point], folder: Path) -> list[Path]:
             numbers = (point.reference, point.method, point.difference, point.half_width)
             texts = ("" if number is None else f"{number:.2f}" for number in numbers)
             writer.writerow([f"{point.share:g}", point.steps, *texts, point.seeds])
-    written = [table]
-    for path in write_figures([figure(points)], folder):
-        if path.suffix == ".pdf":  # web pages show no PDF
-            path.unlink()
-        else:
-            written.append(path)
-    return written
+    return [table, *write_figures([figure(points)], folder, ("svg", "png"))]
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.reports.figures import figure as figures
-from unseen.reports.figures.axes import Axis, Scale, apart
+from unseen.reports.figures.axes import Axis, Scale, uneven_axis
 from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel, thinned
 from unseen.reports.figures.figure import Figure, Key, to_picture, write_figures
 from unseen.reports.figures.grids import (
@@ -96,7 +96,7 @@ def test_curves_keep_their_ends_and_their_values() -> None:
 
 def test_weights_of_any_magnitude_lie_apart() -> None:
     """On an even scale 0, 0.1 and 1 would share one place beside 10."""
-    axis = apart([0.0, 0.1, 1.0, 10.0], "overlap weight")
+    axis = uneven_axis([0.0, 0.1, 1.0, 10.0], "overlap weight")
     assert axis.ticks() == [0.0, 0.1, 1.0, 10.0]
     places = list(map(Scale(axis, 0, 100), axis.marks))
     assert 0 < places[0] < places[-1] < 100

@@ -15,7 +15,7 @@ class Axis(NamedTuple):
     """Above 0: even steps up to here, then even factors, so that 0, 0.1, 1 and 10 lie apart."""
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Round numbers within the axis, roughly as many as asked for; or its marks."""
+        """Returns its marks, or else round numbers within it, roughly as many as asked for."""
         if self.marks:
             return list(self.marks)
         span = self.high - self.low
@@ -43,13 +43,13 @@ class Scale(NamedTuple):
         return self.start + (place - low) / ((high - low) or 1.0) * (self.end - self.start)
 
     def within(self, value: float) -> float:
-        """The value's place, or the edge that it lies beyond."""
+        """Returns the value's place, or the edge that it lies beyond."""
         low, high = sorted((self.start, self.end))
         return min(max(self(value), low), high)
 
 
-def spanning(values: Iterable[float], label: str = "", floor: float | None = None) -> Axis:
-    """An axis around the finite values with a little room; it starts at `floor` where given."""
+def axis_around(values: Iterable[float], label: str = "", floor: float | None = None) -> Axis:
+    """Makes an axis around the finite values with a little room; it starts at `floor` if given."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return Axis(0.0, 1.0, label)
@@ -58,15 +58,15 @@ def spanning(values: Iterable[float], label: str = "", floor: float | None = Non
     return Axis(low - room if floor is None else floor, high + room, label)
 
 
-def apart(values: Sequence[float], label: str) -> Axis:
-    """An axis on which few values of different magnitude, zero among them, lie well apart."""
+def uneven_axis(values: Sequence[float], label: str) -> Axis:
+    """Makes an axis that separates few values of different magnitude, zero among them."""
     bend = min((abs(value) for value in values if value), default=1.0) / 2
     low, high = min(values), max(values)
     return Axis(low - bend / 3, max(1.15 * high, low + bend), label, tuple(values), bend)
 
 
 def short(value: float) -> str:
-    """A tick's number without needless digits: 0.25, 40, 1.5k."""
+    """Returns a tick's number without needless digits: 0.25, 40, 1.5k."""
     if abs(value) < 1e-12:
         return "0"
     if abs(value) >= 10_000:

@@ -9,13 +9,13 @@ import numpy as np
 from markupsafe import Markup
 
 from unseen.reports.figures import svg
-from unseen.reports.figures.axes import Axis, Scale, short, spanning
+from unseen.reports.figures.axes import Axis, Scale, axis_around, short
 from unseen.reports.figures.figure import Key
 from unseen.reports.figures.svg import WIDTH, Drawing
 
 _HEIGHT = 196
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, WIDTH - 10, 8, _HEIGHT - 34
-_TOLD = 12  # lines that the description of a panel names
+_NAMED = 12  # lines that the description of a panel names
 
 Points = tuple[tuple[float, float], ...]
 
@@ -27,11 +27,11 @@ class Line(NamedTuple):
     dashed: bool = False
     tags: tuple[str, ...] = ()
     half_widths: tuple[float | None, ...] = ()
-    """Of the points' intervals, one for each; empty: none has one."""
+    """Half of each point's interval; empty: none has one."""
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
-    """Evenly spaced records, the first and the last among them; more cannot be seen."""
+    """Returns evenly spaced records, the first and the last among them; more cannot be seen."""
     if len(points) <= most:
         return tuple(points)
     last = len(points) - 1
@@ -39,7 +39,7 @@ def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
 
 
 def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
-    """One pair for all panels; a loss that explodes does not press the others flat."""
+    """Returns one pair for all panels; a loss that explodes does not press the others flat."""
     points = [point for line in lines for point in line.points]
     if not points:
         return Axis(0, 1, "step"), Axis(0, 1)
@@ -47,7 +47,7 @@ def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
     shares = values[0] >= 0 and values[-1] <= 1
     trimmed = values[: max(1, math.ceil(0.98 * len(values)))]
     high = values if values[-1] < 4 * max(trimmed[-1], 1e-9) else trimmed
-    y = spanning(high, floor=0.0 if values[0] >= 0 and not shares else None)
+    y = axis_around(high, floor=0.0 if values[0] >= 0 and not shares else None)
     return Axis(0, max(max(step for step, _ in points), 1), "step"), y
 
 
@@ -61,17 +61,17 @@ class CurvePanel:
     dots: bool = False
 
     def draw(self) -> Drawing:
-        told = "; ".join(
+        details = "; ".join(
             f"{line.label} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
-            for line in self.lines[:_TOLD]
+            for line in self.lines[:_NAMED]
             if line.points
         )
-        if len(self.lines) > _TOLD:
-            told += f"; and {len(self.lines) - _TOLD} more"
+        if len(self.lines) > _NAMED:
+            details += f"; and {len(self.lines) - _NAMED} more"
         x, y = Scale(self.x, _LEFT, _RIGHT), Scale(self.y, _BOTTOM, _TOP)
         curves = (_curve(line, x, y, self.dots) for line in self.lines if line.points)
-        content = Markup().join([*self._frame(x, y), *curves])
-        return Drawing(WIDTH, _HEIGHT, "curves", svg.described(self.title, told), content)
+        drawn = [*self._frame(x, y), *curves]
+        return svg.drawing("curves", WIDTH, _HEIGHT, self.title, details, drawn)
 
     def _frame(self, x: Scale, y: Scale) -> Iterator[Markup]:
         for tick in self.y.ticks(4):
@@ -89,7 +89,7 @@ class CurvePanel:
 
 
 def _curve(line: Line, x: Scale, y: Scale, dots: bool) -> Markup:
-    """What lies outside is drawn at the edge."""
+    """Draws what lies outside at the edge."""
     places = [(x(step), y.within(value)) for step, value in line.points]
     drawn = [svg.path(places, line.label)]
     if dots or len(places) == 1 or line.half_widths:
@@ -104,7 +104,7 @@ def _curve(line: Line, x: Scale, y: Scale, dots: bool) -> Markup:
 
 
 def _interval(x: float, y: Scale, low: float, high: float) -> Iterator[Markup]:
-    """Upright, with caps; cut at the edge, and then without its cap."""
+    """Draws an upright interval with caps; cut at the edge, and then without its cap."""
     yield svg.line(x, y.within(low), x, y.within(high), "whisker own")
     for value in (low, high):
         if y(value) == y.within(value):
@@ -128,13 +128,13 @@ class ScatterPanel:
     def draw(self) -> Drawing:
         size = WIDTH - 20
         frame = svg.rect(1, 1, WIDTH - 2, size - 2, "frame", rounding=4)
-        content = Markup().join([frame, *(_cloud(cloud, size) for cloud in self.clouds)])
-        told = "; ".join(f"{len(cloud.points)} of {cloud.label}" for cloud in self.clouds)
-        return Drawing(WIDTH, size, "scatter", svg.described(self.title, told), content)
+        drawn = [frame, *(_cloud(cloud, size) for cloud in self.clouds)]
+        details = "; ".join(f"{len(cloud.points)} of {cloud.label}" for cloud in self.clouds)
+        return svg.drawing("scatter", WIDTH, size, self.title, details, drawn)
 
 
 def _cloud(cloud: Cloud, size: float) -> Markup:
-    """All circles as one path: a tenth of the size of single elements."""
+    """Draws all circles as one path: a tenth of the size of single elements."""
     look, r = ("hollow", 2.6) if cloud.hollow else ("fill", 2.2)
     places = np.array([12, size - 12]) + cloud.points * np.array([WIDTH - 24, 24 - size])
     turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"

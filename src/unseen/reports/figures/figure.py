@@ -1,8 +1,9 @@
 """Figures: panels under one title with a legend, in the page and as files for a paper."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,8 +21,11 @@ _KEY = 18  # and a row of its legend
 _PIXELS = 100  # to an inch on paper: two panels in a row are seven inches wide
 
 
+Kind = Literal["svg", "pdf", "png"]
+
+
 class Panel(Protocol):
-    """What it shows are its own fields."""
+    """A part of a figure; its fields are what it shows."""
 
     @property
     def title(self) -> str: ...
@@ -66,7 +70,7 @@ class Figure:
     wide: bool = False
 
     def draw(self) -> Drawing:
-        """All panels in one drawing, two in a row, the legend below."""
+        """Puts all panels into one drawing, two in a row, the legend below."""
         cells = [_with_title(panel) for panel in self.panels]
         across = 1 if self.wide else min(2, len(cells))
         drawn: list[Markup] = []
@@ -85,7 +89,7 @@ class Figure:
 
 
 def _with_title(panel: Panel) -> Drawing:
-    """A panel below its title and its own legend."""
+    """Puts a panel below its title and its own legend."""
     drawing = panel.draw()
     legend = _legend(getattr(panel, "keys", ()), drawing.width)
     top = _TITLE + legend.height
@@ -98,7 +102,7 @@ def _with_title(panel: Panel) -> Drawing:
 
 
 def _legend(keys: Iterable[Key], width: float) -> Drawing:
-    """As many entries in a row as there is room for."""
+    """Draws as many entries in a row as there is room for."""
     drawn, x, y = [], 0.0, 0.0
     for key in keys:
         needed = 28 + len(key.label) * LETTER
@@ -118,39 +122,37 @@ def check_can_print() -> None:
         )
 
 
-def write_figures(figures: Iterable[Figure], folder: Path) -> list[Path]:
-    """Each figure as SVG, PDF and PNG, named by what it shows; equal figures make equal files."""
+def write_figures(
+    figures: Iterable[Figure], folder: Path, kinds: Sequence[Kind] = ("svg", "pdf", "png")
+) -> list[Path]:
+    """Writes files of each figure, named by what it shows; equal figures make equal files."""
     check_can_print()
     written = []
     for name, drawing in {figure.name: figure.draw() for figure in figures}.items():
-        content = {
-            "svg": drawing.as_file().encode(),
-            "pdf": _printed(drawing, "pdf"),
-            "png": _printed(drawing, "png", 2 * _PIXELS),
-        }
-        for kind, file in content.items():
+        for kind in kinds:
             path = folder / f"{name}.{kind}"
             with atomic_file(path) as part:
-                part.write_bytes(file)
+                part.write_bytes(_printed(drawing, kind, 2 * _PIXELS))
             written.append(path)
     return written
 
 
 def to_picture(drawing: Drawing) -> Image.Image:
-    """A pixel for each unit of the drawing."""
-    from io import BytesIO
-
+    """Returns an image with a pixel for each unit of the drawing."""
     return Image.open(BytesIO(_printed(drawing, "png", _PIXELS))).convert("RGB")
 
 
-def _printed(drawing: Drawing, kind: Literal["pdf", "png"], pixels: int = _PIXELS) -> bytes:
-    """Letters stay letters in a PDF; fonts that are missing are replaced by typst's own."""
+def _printed(drawing: Drawing, kind: Kind, pixels: int) -> bytes:
+    """Prints a drawing with so many pixels to an inch. Letters stay letters in a PDF; typst's own
+    replace missing fonts."""
+    source = drawing.as_file().encode()
+    if kind == "svg":
+        return source
     import typst
 
-    width = drawing.width / _PIXELS
     page = (
         "#set page(width: auto, height: auto, margin: 0pt)\n#set document(date: none)\n"
-        f'#image("drawing.svg", width: {width:.4f}in)'
+        f'#image("drawing.svg", width: {drawing.width / _PIXELS:.4f}in)'
     )
-    files: Any = {"main.typ": page.encode(), "drawing.svg": drawing.as_file().encode()}
+    files: Any = {"main.typ": page.encode(), "drawing.svg": source}
     return typst.compile(files, format=kind, ppi=float(pixels))

@@ -19,7 +19,7 @@ from unseen.reports.figures.svg import LETTER, WIDTH, Drawing
 _DARK = 0.68  # from this shade on, numbers are in the colour of the paper
 _DARK_NEGATIVE = 0.8
 _STRIP = 22
-_TOLD = 60  # cells that the description of a heat map reads out
+_DETAILED = 60  # cells that the description of a heat map reads out
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class HeatPanel:
             middle = top + rows * height / 2
             drawn.append(svg.text(10, middle, self.row_axis, "tick", "middle", angle=-90))
         foot = 20 if flat else svg.label_width(self.columns, 70)
-        told = svg.described(self.title, self._told())
-        return Drawing(width, bottom + foot, "heat", told, Markup().join(drawn))
+        return svg.drawing("heat", width, bottom + foot, self.title, self._details(), drawn)
 
     def _row_names(self, left: float, top: float, height: float) -> Iterator[Markup]:
         room = left - 8 - (14 if self.row_axis else 0)
@@ -91,8 +90,8 @@ class HeatPanel:
             look = "cell inverse" if value >= _DARK else "cell"
             yield svg.text(x + (width - 1) / 2, y + height / 2 + 3.5, text, look, "middle")
 
-    def _told(self) -> str:
-        if self.values.size > _TOLD:
+    def _details(self) -> str:
+        if self.values.size > _DETAILED:
             return f"{len(self.rows)} rows, {len(self.columns)} columns"
         return "; ".join(
             f"{row}, {column}: {text}"
@@ -103,7 +102,7 @@ class HeatPanel:
 
 
 def number_texts(values: np.ndarray, text: str) -> tuple[tuple[str, ...], ...]:
-    """What stands in the cells of a heat map: numbers as `text` says (`.2f`), none for NaN."""
+    """Formats numbers for the cells of a heat map as `text` says (`.2f`); none for NaN."""
     return tuple(
         tuple("" if np.isnan(value) else format(value, text) for value in row) for row in values
     )
@@ -130,9 +129,8 @@ class StripPanel:
         for start, (on, units) in zip(starts, groups.items(), strict=False):
             drawn += self._units(on, units, left + start * scale, max(units * scale, 0.4))
         drawn.append(svg.text(WIDTH - 4, height - 8, self._shares(groups), "tick", "end"))
-        told = "; ".join(f"{units} units in {self._where(on)}" for on, units in groups.items())
-        description = svg.described(self.title, told)
-        return Drawing(WIDTH, height, "strips", description, Markup().join(drawn))
+        details = "; ".join(f"{units} units in {self._where(on)}" for on, units in groups.items())
+        return svg.drawing("strips", WIDTH, height, self.title, details, drawn)
 
     def _units(self, on: tuple[bool, ...], units: int, x: float, width: float) -> Iterator[Markup]:
         tip = f"{units} units ({units / self.kept.shape[1]:.1%}): {self._where(on)}"
@@ -141,7 +139,7 @@ class StripPanel:
             yield svg.rect(x, d * _STRIP + 2, width, _STRIP - 4, look, tip, None)
 
     def _shares(self, groups: Counter[tuple[bool, ...]]) -> str:
-        """`192 units: 82 % in all domains, 16 % in some, 2 % in one`"""
+        """Returns text such as `192 units: 82 % in all domains, 16 % in some, 2 % in one`."""
         width = self.kept.shape[1]
         counts = Counter[str]()
         for on, units in groups.items():
@@ -159,8 +157,8 @@ class StripPanel:
 
 
 def sorted_units(kept: np.ndarray) -> Counter[tuple[bool, ...]]:
-    """How many units are kept by the same domains: shared by all first, then by fewer and fewer,
-    last those that no domain keeps."""
+    """Counts units by the domains that keep them: first those shared by all, then by fewer and
+    fewer, last those that no domain keeps."""
     counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
     ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
     return Counter({on: counted[on] for on in ordered})
@@ -183,7 +181,7 @@ class CirclePanel:
     def draw(self) -> Drawing:
         rows, columns = self.values.shape
         cell = (WIDTH - 4) / columns
-        told = (
+        details = (
             f"{rows} by {columns} weights from {self.values.min():.3g} to "
             f"{self.values.max():.3g}, mean {self.values.mean():.3g}"
         )
@@ -194,8 +192,7 @@ class CirclePanel:
             for shape in self._circle(float(self.values[i, j]), i, j, cell)
         )
         content = svg.group(circles, letters=min(0.36 * cell, 11))
-        description = svg.described(self.title, told)
-        return Drawing(WIDTH, rows * cell + 4, "circles", description, content)
+        return svg.drawing("circles", WIDTH, rows * cell + 4, self.title, details, [content])
 
     def _circle(self, value: float, i: int, j: int, cell: float) -> Iterator[Markup]:
         x, y = 2 + (j + 0.5) * cell, 2 + (i + 0.5) * cell
@@ -234,7 +231,7 @@ class SheetPanel:
     pictures: tuple[Picture, ...]
 
     def draw(self) -> Drawing:
-        """For paper; the page lets its images flow with the width of the screen."""
+        """Draws a sheet for paper; the page lets its images flow with the width of the screen."""
         across, size, row = 7, 96, 124
         drawn = []
         for number, picture in enumerate(self.pictures):
@@ -246,5 +243,5 @@ class SheetPanel:
             drawn.append(svg.text(x, y + size + 11, caption, "tick", tip=picture.caption))
         width = min(across, max(len(self.pictures), 1)) * (size + 5)
         height = math.ceil(len(self.pictures) / across) * row
-        told = svg.described(self.title, "; ".join(each.description for each in self.pictures))
-        return Drawing(width, height, "sheet", told, Markup().join(drawn))
+        details = "; ".join(each.description for each in self.pictures)
+        return svg.drawing("sheet", width, height, self.title, details, drawn)

@@ -38,7 +38,7 @@ class PanelRow(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPanel:
-    """`zero` draws the line of no difference."""
+    """Rows on one axis; `zero` draws the line of no difference."""
 
     title: str
     rows: tuple[PanelRow, ...]
@@ -59,8 +59,8 @@ class RowPanel:
             drawn.append(svg.text(left - 6, middle + 4, name, "label", "end", row.label))
             drawn.append(svg.group(_marks(row, scale, middle), "row", row.color, row.tags))
         height = bottom + _FOOT + (12 if self.axis.label else 0)
-        told = svg.described(self.title, "; ".join(map(_told, self.rows)))
-        return Drawing(WIDTH, height, "rows", told, Markup().join(drawn))
+        details = "; ".join(map(_details, self.rows))
+        return svg.drawing("rows", WIDTH, height, self.title, details, drawn)
 
     def _frame(self, scale: Scale, bottom: float) -> Iterator[Markup]:
         for tick in self.axis.ticks(4):
@@ -71,7 +71,7 @@ class RowPanel:
             yield svg.text(middle, bottom + _FOOT + 8, self.axis.label, "tick", "middle")
 
 
-def _told(row: PanelRow) -> str:
+def _details(row: PanelRow) -> str:
     marks = ", ".join(f"{mark.name} {mark.value:.1f}" for mark in row.marks)
     return f"{row.label} {row.text or marks or 'no result'}"
 
@@ -85,8 +85,8 @@ def _marks(row: PanelRow, scale: Scale, middle: float) -> Iterator[Markup]:
         yield svg.line(min(ends), middle, max(ends), middle, "joined")
     for mark in row.marks:
         yield from _mark(row, mark, scale, middle)
-    tip = _tip(row, row.marks[0]) if row.marks[0].look == "bar" else ""
-    yield svg.text(scale.end + 6, middle + 4, row.text, "value", tip=tip)
+    tips = [_tip(row, mark) for mark in row.marks if mark.look == "bar"]
+    yield svg.text(scale.end + 6, middle + 4, row.text, "value", tip="\n".join(tips))
 
 
 def _mark(row: PanelRow, mark: Mark, scale: Scale, middle: float) -> Iterator[Markup]:
@@ -117,7 +117,7 @@ def _tip(row: PanelRow, mark: Mark) -> str:
 def _whisker(
     scale: Scale, value: float, half_width: float, middle: float, look: str
 ) -> Iterator[Markup]:
-    """Cut at the edge of the axis, and then without its cap."""
+    """Draws an interval with caps; cut at the edge of the axis, and then without its cap."""
     ends = (value - half_width, value + half_width)
     low, high = map(scale.within, ends)
     yield svg.line(low, middle, high, middle, look)

@@ -28,12 +28,14 @@ class Drawing(NamedTuple):
     content: Markup
 
     def in_page(self) -> Markup:
-        """The drawing as a part of a page, which brings its style."""
-        box, told = self._box(), self.description
-        return element("svg", self.kind, "", self.content, role="img", aria_label=told, viewBox=box)
+        """Returns the drawing as a part of a page, which brings its style."""
+        about, box = self.description, self._box()
+        return element(
+            "svg", self.kind, "", self.content, role="img", aria_label=about, viewBox=box
+        )
 
     def as_file(self) -> str:
-        """The drawing as a file that stands alone, on white."""
+        """Returns the drawing as a file that stands alone, on white."""
         width, height, box = self.width, self.height, self._box()
         white = element("rect", width=width, height=height, fill="#ffffff")
         content = element("style", inner=Markup(paper_style())) + white + self.content
@@ -45,9 +47,17 @@ class Drawing(NamedTuple):
         return f"0 0 {_number(self.width)} {_number(self.height)}"
 
 
+def drawing(
+    kind: str, width: float, height: float, title: str, details: str, shapes: Iterable[Markup]
+) -> Drawing:
+    """Returns the shapes as a drawing, whose description is the title and the details."""
+    description = f"{title}: {details}" if title else details
+    return Drawing(width, height, kind, description, Markup().join(shapes))
+
+
 @cache
 def paper_style() -> str:
-    """The page's style of drawings with the light palette written out, for programs that know no
+    """Returns the style of drawings with the light palette written out, for programs that know no
     variables."""
     palette = (STYLE / "palette.css").read_text(encoding="utf-8").partition("@media")[0]
     colors = dict(re.findall(r"--([\w-]+): (#\w+);", palette)) | {"surface": "#ffffff"}
@@ -58,7 +68,7 @@ def paper_style() -> str:
 def element(
     tag: str, look: str = "", tip: str = "", inner: str = "", **about: float | str | None
 ) -> Markup:
-    """An element with escaped attributes, those that are None left out; `fill_opacity` is
+    """Makes an element with escaped attributes, those that are None left out; `fill_opacity` is
     `fill-opacity`. `look` is its class, `tip` shows when one points at it."""
     about["class"] = look or None
     written = Markup()
@@ -80,7 +90,7 @@ def rect(
     rounding: float | None = 2,
     shade: float | None = None,
 ) -> Markup:
-    """`shade`: from the paper (0) to the full colour (1)."""
+    """Draws a rectangle. `shade`: from the paper (0) to the full colour (1)."""
     return element(
         "rect", look, tip, x=x, y=y, width=width, height=height, rx=rounding, fill_opacity=shade
     )
@@ -126,7 +136,7 @@ def group(
     values: Iterable[tuple[float, float]] = (),
     letters: float | None = None,
 ) -> Markup:
-    """Shapes of one colour (a place in the palette) that are hidden together by any of `tags`. The
+    """Groups shapes of one colour (a place in the palette) that any of `tags` hides together. The
     page's script reads out `label` and `values`; `letters` is the size of numbers."""
     classes = look if color is None else f"{look} c{color}".strip()
     moved = f"translate({at[0]:g} {at[1]:g})" if any(at) else None
@@ -144,16 +154,12 @@ def group(
 
 
 def fitted(words: str, width: float) -> str:
-    """As much of a text as there is room for."""
+    """Returns as much of a text as there is room for."""
     return shortened(words, max(int(width / LETTER), 3))
 
 
 def label_width(labels: Iterable[str], most: float) -> float:
     return min(max((len(label) for label in labels), default=0) * LETTER + 8, most)
-
-
-def described(title: str, rest: str) -> str:
-    return f"{title}: {rest}" if title else rest
 
 
 def _number(value: float) -> str:

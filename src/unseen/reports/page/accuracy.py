@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from unseen.reports.figures.axes import Axis, spanning
+from unseen.reports.figures.axes import Axis, axis_around
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.rows import Mark, RowPanel
 from unseen.reports.formats import MISSING, cell_text, estimate_text, to_csv, to_latex, to_markdown
@@ -30,7 +30,7 @@ from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
 Gaps = Mapping[MethodKey, Estimate | None]
 Differences = dict[str, list[tuple[MethodKey, Estimate]]]
-"""To the baseline, by the title of a panel."""
+"""Rows with their difference to the baseline, by the title of a panel."""
 
 
 def tables_section(study: Study) -> Section:
@@ -81,8 +81,8 @@ def _cells(table: Table, row: Row) -> tuple[PageCell, ...]:
 
 
 def published_section(study: Study) -> Section | None:
-    """What others have published on the same dataset; only beside results with one domain held out
-    and nothing of it seen, which these are."""
+    """Returns what others have published on the same dataset. It stands only beside results of the
+    same kind: one domain held out, and nothing of it seen."""
     if study.setting != "generalization" or study.number_unseen != 1:
         return None
     tables = []
@@ -148,7 +148,7 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
 
 
 def _differences(study: Study, rule: str) -> list[Figure]:
-    """Each method minus the baseline with the same backbone, paired by seed."""
+    """Compares each method with the baseline with the same backbone, paired by seed."""
     numbers = study.numbers(rule, "out_of_domain")
     baseline = study.rows[0][0]
     panels: Differences = {}
@@ -170,7 +170,7 @@ def _differences(study: Study, rule: str) -> list[Figure]:
 
 
 def _over_domains(study: Study, rule: str, baseline: str) -> Differences:
-    """With one seed the only spread there is: over held-out domains, and named so."""
+    """Returns the only spread that one seed has, that over held-out domains, and names it so."""
     ranked = {each.row: each for each in ranking(study, rule)}
     found = []
     for row in study.rows:
@@ -207,7 +207,7 @@ def _difference_figure(study: Study, rule: str, panels: Differences) -> Figure:
 
 
 def _gaps(study: Study, rule: str) -> list[Part]:
-    """Worst domain, and what is lost from in-domain to out-of-domain."""
+    """Shows the worst domain, and what is lost from in-domain to out-of-domain."""
     ranked = ranking(study, rule)
     if not ranked:
         return []
@@ -249,7 +249,7 @@ def _gap_figure(study: Study, rule: str, ranked: list[Ranked], gaps: Gaps) -> Fi
         lowest = Mark(domain, worst, look="bar")
         worst_bars.append(study.panel_row(each.row, [lowest], f"{worst:.1f} {domain}"))
         dots.append(study.panel_row(each.row, marks))
-    measured = spanning((mark.value for row in dots for mark in row.marks), study.percent.label)
+    measured = axis_around((mark.value for row in dots for mark in row.marks), study.percent.label)
     panels = [RowPanel("in domain and out of domain", tuple(dots), measured)]
     if gap_bars:
         ends = (m.value + (m.half_width or 0) for row in gap_bars for m in row.marks)

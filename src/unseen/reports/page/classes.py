@@ -63,7 +63,7 @@ class Pooled(NamedTuple):
 def measured(
     study: Study, rule: str
 ) -> Iterator[tuple[str, MethodKey, list[tuple[RunResult, list[DomainResult]]]]]:
-    """For every place and method what its runs measured there. A place is an unseen domain, or all
+    """Yields what the runs of every method measured at every place: an unseen domain, or all
     training domains together."""
     found: dict[tuple[str, MethodKey], list[tuple[RunResult, list[DomainResult]]]] = {}
     for result in study.results:
@@ -79,7 +79,7 @@ def measured(
 
 
 def pool(study: Study, rule: str) -> Iterator[Pooled]:
-    """For every domain and method, where all runs have the same classes."""
+    """Yields every method on every domain where all of its runs have the same classes."""
     for place, row, runs in measured(study, rule):
         if place != IN_DOMAIN:
             confusions = [(result, each.confusion) for result, own in runs for each in own]
@@ -110,8 +110,8 @@ def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
 
 
 def _class_panel(study: Study, domain: str, pooled: Sequence[Pooled]) -> HeatPanel:
-    """Methods with the classes of the first one; all have the same, unless they trained on other
-    domains."""
+    """Shows methods with the classes of the first one; all have the same, unless they trained on
+    other domains."""
     classes = pooled[0].classes
     own = [each for each in pooled if each.classes == classes]
     values = np.stack([shares(each.confusion).diagonal() for each in own])
@@ -136,16 +136,16 @@ class Reliability(NamedTuple):
     bins: np.ndarray
     """`[3, bins]`, added up over seeds: images, summed confidence, correct predictions."""
     ece: float
-    """Mean of the runs' expected calibration errors, in domain of every training domain's."""
+    """Expected calibration error: the mean over runs, and over training domains."""
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
-        """Mean confidence and accuracy of each bin that has images."""
+        """The mean confidence and the accuracy of each bin that has images."""
         return tuple((sure / n, correct / n) for n, sure, correct in self.bins.T if n)
 
 
 def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability]:
-    """For every place and method; `scaled`: after temperature scaling."""
+    """Yields every method at every place; `scaled`: after temperature scaling."""
     for place, row, runs in measured(study, rule):
         by_run = [
             [each.calibrated if scaled else each.calibration for each in domains]

@@ -34,7 +34,7 @@ class Ranked(NamedTuple):
     overall: Estimate
     by_seed: BySeed
     by_column: dict[str, float]
-    """Mean over the seeds that have all columns."""
+    """The mean over the seeds that have all columns."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Conclusion:
 
 
 def ranking(study: Study, rule: str) -> list[Ranked]:
-    """Methods with a result on every held-out domain, best first, over the seeds all of them have.
+    """Ranks the methods with a result on every held-out domain, over the seeds all of them have.
 
     Over different seeds a method could come first by its luck with seeds alone. A model that was
-    merged over seeds has no noise to be told from: it is ranked only where there is nothing else.
+    merged over seeds has no spread over seeds: it is ranked only where there is nothing else.
     An upper bound is never ranked.
     """
     numbers = study.numbers(rule, "out_of_domain")
@@ -74,7 +74,7 @@ def ranking(study: Study, rule: str) -> list[Ranked]:
 
 
 def shared_seeds(methods: Iterable[BySeed]) -> tuple[int, ...]:
-    """The seeds that all have; where there is none, those of the methods with the most seeds."""
+    """Returns the seeds that all have; if there is none, those of the method with the most."""
     sets = [frozenset(by_seed) for by_seed in methods]
     common = frozenset.intersection(*sets) if sets else frozenset()
     return tuple(sorted(common or max(sets, key=len, default=common)))
@@ -111,7 +111,7 @@ def _nothing_yet(study: Study) -> str:
 
 
 def _against_largest(study: Study, rule: str, best: Ranked) -> Iterator[str]:
-    """A model may well look good only because one class is frequent."""
+    """Warns of a model that looks good only because one class is frequent."""
     largest = gather_always_largest(study.results, rule, "out_of_domain", study.metric)
     there = [largest[column] for column in study.columns if column in largest]
     if len(there) == len(study.columns) and best.overall.mean <= fmean(there):
@@ -140,7 +140,7 @@ def _caveats(study: Study, ranked: list[Ranked]) -> Iterator[str]:
 
 
 def _not_ranked(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
-    """Models merged over seeds, which are one number each, and upper bounds."""
+    """Names models merged over seeds, which are one number each, and upper bounds."""
     numbers = study.numbers(rule, "out_of_domain")
     for row in study.rows:
         overall = estimate(list(overall_by_seed(numbers[row], study.seeds).values()))
@@ -152,7 +152,7 @@ def _not_ranked(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
 
 
 def _rivals(study: Study, ranked: list[Ranked]) -> list[tuple[Ranked, str]]:
-    """The next best, and the baseline where that is another one."""
+    """Returns the next best, and the baseline where that is another one."""
     best, *others = ranked
     baseline = next((each for each in others if each.row == (study.rows[0][0], best.row[1])), None)
     if not others:
@@ -165,7 +165,7 @@ def _rivals(study: Study, ranked: list[Ranked]) -> list[tuple[Ranked, str]]:
 
 
 def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
-    """How far the best is above another one, as a sentence."""
+    """Says how far the best is above another one."""
     difference = paired_difference(other.by_seed, best.by_seed)
     assert difference is not None, "ranked methods share their seeds"
     text = f"{difference.mean:.1f} percentage points above {other.name}, {role}"
@@ -187,13 +187,13 @@ def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
 
 
 def over_domains(first: Ranked, second: Ranked) -> Estimate | None:
-    """How far the second is above the first, over held-out domains; None with one domain."""
+    """Estimates how far the second is above the first over domains; None with one domain."""
     difference = paired_difference(first.by_column, second.by_column)
     return difference if difference is not None and difference.n > 1 else None
 
 
 def interval(value: Estimate) -> str:
-    """`−0.4 to 2.8`"""
+    """Returns an interval as text: `−0.4 to 2.8`."""
     half = value.half_width or 0.0
     low, high = value.mean - half, value.mean + half
     return f"{low:.1f} to {high:.1f}".replace("-", "−")

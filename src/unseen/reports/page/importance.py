@@ -63,7 +63,7 @@ def _importance_runs(study: Study) -> list[Run]:
 
 
 def _phases(study: Study, runs: list[Run]) -> Figure:
-    """Loss and accuracy, dashed while importance is found, solid while the classifier trains."""
+    """Draws loss and accuracy, dashed while importance is found, then solid."""
     panels = []
     curves = {run.name: run_curves(run) for run in runs}
     for name in ("loss", "accuracy"):
@@ -90,7 +90,7 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
 
 
 def end_of_phase_1(run: Run) -> float:
-    """The last step of phase 1; of a run under way, the last that was logged in it."""
+    """Returns the last step of phase 1; of a run under way, the last that was logged in it."""
     arrays = run.arrays()
     if "phase_steps" in arrays:
         return float(arrays["phase_steps"][1])
@@ -101,7 +101,7 @@ def end_of_phase_1(run: Run) -> float:
 
 
 def _by_domain(study: Study, runs: list[Run]) -> Figure:
-    """Each form of the method, held-out domain by held-out domain."""
+    """Shows each form of the method, held-out domain by held-out domain."""
     numbers = study.numbers(study.main_rule, "out_of_domain")
     panels = []
     for row in dict.fromkeys(run.row for run in runs):
@@ -120,7 +120,7 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
 
 
 def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
-    """One figure for what belongs to all domains, one for each domain."""
+    """Yields one figure for what belongs to all domains, and one for each domain."""
     if any(max(values.shape, default=0) > LARGEST for values in arrays.values()):
         yield Note(f"Layers larger than {LARGEST} × {LARGEST} show their first rows and columns.")
     stem = f"importance_{safe_name(run.label)}_{safe_name(run.column)}"
@@ -135,7 +135,7 @@ def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
 
 
 def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
-    """The layers side by side, on one scale of colour."""
+    """Yields the layers side by side, on one scale of colour."""
     found = {
         name.rpartition("/")[2]: values.astype(float)
         for name, values in arrays.items()
@@ -148,7 +148,7 @@ def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
 
 
 def summary_text(studies: Iterable[Study]) -> str:
-    """The importance runs in words and numbers, for those who read text; empty without any."""
+    """Describes the importance runs in words and numbers; empty without any."""
     lines: list[str] = []
     for study in studies:
         for run in _importance_runs(study):
@@ -168,7 +168,7 @@ def _summary(study: Study, run: Run, arrays: Arrays) -> Iterator[str]:
         if values.ndim != 2:
             continue
         shape = " × ".join(map(str, values.shape))
-        told = f"mean {values.mean():.4f}, lowest {values.min():.4f}, highest {values.max():.4f}"
+        text = f"mean {values.mean():.4f}, lowest {values.min():.4f}, highest {values.max():.4f}"
         if name.startswith("mask/"):
-            told = f"{100 * values.mean():.1f} % important"
-        yield f"  {name} ({shape}): {told}"
+            text = f"{100 * values.mean():.1f} % important"
+        yield f"  {name} ({shape}): {text}"

@@ -43,9 +43,10 @@ def _value(settings: Mapping[str, Any], key: str) -> str:
 
 
 def _run_table(study: Study) -> PageTable:
-    """Remarks that all runs share stand below the table, once."""
-    said = [run.result.remarks for run in study.runs if run.result]
-    shared = [each for each in said[0] if all(each in own for own in said)] if said[1:] else []
+    """Lists the runs. Remarks that all of them share stand below the table, once."""
+    remarks = [run.result.remarks for run in study.runs if run.result]
+    several = len(remarks) > 1
+    shared = [r for r in remarks[0] if all(r in own for own in remarks)] if several else []
     rows = []
     for run in study.runs:
         own = run.result.remarks if run.result else ()
@@ -64,7 +65,7 @@ def _run_table(study: Study) -> PageTable:
 
 
 def commands(runs: Sequence[Run]) -> str:
-    """How the runs were started, and a command for each that repeats it from its settings."""
+    """Says how the runs were started, and gives for each the command that repeats it."""
     started = dict.fromkeys(
         shlex.join(run.environment["command"]) for run in runs if run.environment.get("command")
     )
@@ -81,8 +82,8 @@ def commands(runs: Sequence[Run]) -> str:
 
 
 def _environments(runs: Sequence[Run]) -> str:
-    abouts = ({k: v for k, v in run.environment.items() if k != "command"} for run in runs)
-    texts = Counter(json.dumps(about, indent=1, ensure_ascii=False) for about in abouts)
+    records = ({k: v for k, v in run.environment.items() if k != "command"} for run in runs)
+    texts = Counter(json.dumps(each, indent=1, ensure_ascii=False) for each in records)
     return "\n\n".join(f"{number} runs: {text}" for text, number in texts.items())
 
 

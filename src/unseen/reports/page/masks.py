@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.reports.figures.axes import Axis, apart, spanning
+from unseen.reports.figures.axes import Axis, axis_around, uneven_axis
 from unseen.reports.figures.curves import CurvePanel, Line, thinned
 from unseen.reports.figures.figure import Figure, Key
 from unseen.reports.figures.grids import HeatPanel, StripPanel, number_texts
@@ -134,12 +134,12 @@ def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
         for kind in ("soft", "hard")
     )
     x = Axis(0, max((step for step, _ in logged), default=1), "step")
-    y = spanning(value for line in lines for _, value in line.points)
+    y = axis_around(value for line in lines for _, value in line.points)
     return CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
 
 
 def _overlap_weights(runs: list[Run]) -> list[Figure]:
-    """Overlap weight against IoU and accuracy, where runs differ in it."""
+    """Draws IoU and accuracy over the overlap weight, where runs differ in it."""
     by_weight: dict[float, list[Run]] = {}
     for run in runs:
         weight = run.settings["method"].get("overlap_weight")
@@ -158,8 +158,8 @@ def _overlap_weights(runs: list[Run]) -> list[Figure]:
         for kind, color in (("soft", 1), ("hard", 2))
     )
     accuracy = Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
-    x = apart([weight for weight, _ in rows], "overlap weight")
-    y = spanning(value for _, value in accuracy.points)
+    x = uneven_axis([weight for weight, _ in rows], "overlap weight")
+    y = axis_around(value for _, value in accuracy.points)
     drawn = (
         CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
         CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),

@@ -83,10 +83,10 @@ def page_cells(*values: PageCell | str | int | None) -> tuple[PageCell, ...]:
 
 
 def number(value: float | None, text: str) -> PageCell | None:
-    """`number(0.5, ".1f")`; None stays None."""
+    """Returns a number as a cell, such as `number(0.5, ".1f")`; None stays None."""
     return None if value is None else PageCell(format(value, text), value)
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter."""
+    """Returns the text with a capital first letter."""
     return text[0].upper() + text[1:]

@@ -23,7 +23,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def mistake_sheets(study: Study) -> list[Part]:
-    """One sheet for each method and held-out domain."""
+    """Returns one sheet for each method and held-out domain."""
     runs = study.first_runs([run for run in study.runs if run.result is not None])
     figures = (figure for run in runs[:MOST_SHEETS] for figure in _sheets(study, run))
     sheets: list[Part] = [
@@ -122,7 +122,7 @@ def _by_class(
 
 
 def feature_map(values: np.ndarray) -> np.ndarray:
-    """Places in the unit square: of the principal components that a run stores, the first two."""
+    """Puts the first two of the principal components that a run stores into the unit square."""
     places = np.pad(values, ((0, 0), (0, 1)))[:, :2]
     low, high = places.min(axis=0), places.max(axis=0)
     span = float((high - low).max()) or 1.0

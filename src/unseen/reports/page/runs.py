@@ -1,4 +1,4 @@
-"""The records of runs as the page needs them: finished or not, told apart by what differs."""
+"""The records of runs as the page needs them: finished or not, named by what differs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Run:
     timing: Mapping[str, Any]
     images: Mapping[str, Any]
     place: int = 0
-    """Of its row, where a list of runs names the rows."""
+    """The place of its row, where a list of runs names the rows."""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def upper_bound(self) -> bool:
-        """It was trained on labels of the domain that it is measured on."""
+        """Whether it was trained on labels of the domain that it is measured on."""
         return bool(self.settings["data"].get("train_on_unseen"))
 
     @property
@@ -106,7 +106,7 @@ class Run:
         return (chosen or self.evaluations)[-1].get("statistics") or {}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What its method handed over; empty without a whole file."""
+        """Returns what its method handed over; empty without a whole file."""
         return read_arrays_if_whole(self.folder.arrays)
 
 
@@ -118,7 +118,7 @@ class Problem(NamedTuple):
 
 
 def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
-    """Every run below a folder; one that is damaged is named, and does not hide the others."""
+    """Reads every run below a folder. A damaged one is named, and does not hide the others."""
     runs, problems = [], []
     listed = read_run_list(folder)
     rows = dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
@@ -155,7 +155,7 @@ def _load(folder: RunFolder) -> Run:
 
 
 def with_labels(runs: Iterable[Run]) -> list[Run]:
-    """Where two runs would fill the same cell of a table, name what tells them apart."""
+    """Names what distinguishes runs that would fill the same cell of a table."""
     by_row: dict[MethodKey, list[Run]] = {}
     for run in runs:
         by_row.setdefault(run.row, []).append(run)
@@ -163,7 +163,8 @@ def with_labels(runs: Iterable[Run]) -> list[Run]:
 
 
 def _name_apart(runs: list[Run]) -> list[Run]:
-    """`dmg overlap_weight=0.1`; by number where forms differ in more than a line has room for."""
+    """Distinguishes runs by settings, `dmg overlap_weight=0.1`, or by number where they differ in
+    more than a row has room for."""
     if not _clash(runs):
         return runs
     flat = [flattened(run.settings) for run in runs]

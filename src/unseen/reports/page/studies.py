@@ -50,8 +50,8 @@ class Study:
     def meaning(self, rule: str) -> str:
         """What a selection rule does, in words."""
         first = self.runs[0].metric
-        alike = all(run.metric == first for run in self.runs)
-        return meaning(rule, first if alike else None)
+        same = all(run.metric == first for run in self.runs)
+        return meaning(rule, first if same else None)
 
     @cached_property
     def rows(self) -> tuple[MethodKey, ...]:
@@ -78,13 +78,13 @@ class Study:
         return tuple(sorted({run.seed for run in self.runs}))
 
     def first_runs(self, runs: Iterable[Run]) -> list[Run]:
-        """For each held-out domain and row the run with the lowest seed, in the tables' order."""
+        """Returns the run with the lowest seed of each column and row, in the tables' order."""
         first = {(run.column, run.row): run for run in sorted(runs, key=lambda run: -run.seed)}
         return [first[place] for place in product(self.columns, self.rows) if place in first]
 
     @cached_property
     def results(self) -> list[RunResult]:
-        """Of the finished runs, under their labels."""
+        """The results of the finished runs, under their labels."""
         return [
             run.result.model_copy(update={"method": run.label})
             for run in self.runs
@@ -98,7 +98,7 @@ class Study:
 
     @cached_property
     def expected(self) -> Expected:
-        """Runs that are under way count as planned."""
+        """What was planned; runs that are under way count, too."""
         one_backbone = len({backbone for _, backbone in self.rows}) == 1
         by_column = {run.column: tuple(run.unseen_domains) for run in self.runs}
         return Expected(
@@ -129,14 +129,14 @@ class Study:
         return self.rows.index(row) % 12
 
     def tags(self, row: MethodKey, seed: int | None = None) -> tuple[str, ...]:
-        """What the run chooser hides it by."""
+        """Returns what the boxes below the conclusion hide it by."""
         own = (f"m{self.rows.index(row)}",)
         return own if seed is None else (*own, f"s{seed}")
 
     def table_row(
         self, row: MethodKey, *values: PageCell | str | int | None, seed: int | None = None
     ) -> PageRow:
-        """A row of a table in the method's colour; it is hidden together with the method."""
+        """Returns a row of a table, in the method's colour and hidden together with it."""
         return PageRow(page_cells(*values), self.tags(row, seed), self.color(row))
 
     def panel_row(
@@ -146,12 +146,12 @@ class Study:
         text: str = "",
         points: tuple[float, ...] = (),
     ) -> PanelRow:
-        """A row of a figure in the method's colour; it is hidden together with the method."""
+        """Returns a row of a figure, in the method's colour and hidden together with it."""
         look = (self.row_name(row), self.color(row))
         return PanelRow(*look, tuple(marks), text, self.tags(row), points)
 
     def legend(self, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:
-        """The methods, each by the colour of its lines."""
+        """Returns the methods with the colours of their lines."""
         chosen = self.rows if rows is None else rows
         return tuple(
             Key(self.row_name(row), self.color(row), "line", self.tags(row)) for row in chosen
@@ -168,7 +168,7 @@ class Study:
 def make_studies(
     runs: Sequence[Run], rule: str | None, metric: Metric | None = None
 ) -> list[Study]:
-    """Runs sorted into studies, the largest first. Runs whose checkpoints were chosen by different
+    """Sorts runs into studies, the largest first. Runs whose checkpoints were chosen by different
     metrics are in one study only where it is said which metric to show."""
     groups: dict[tuple[str, str, int, Metric], list[Run]] = {}
     for run in runs:
@@ -191,7 +191,7 @@ def _place(run: Run) -> tuple[Any, ...]:
 
 
 def _in_order(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """One order from many partial ones: a domain comes after all that are seen before it."""
+    """Makes one order of many partial ones: a domain comes after all that are seen before it."""
     before: dict[str, set[str]] = {}
     for names in lists:
         for place, name in enumerate(names):

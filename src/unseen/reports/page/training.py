@@ -17,7 +17,7 @@ from unseen.settings.experiment import METRICS
 
 _NOT_CURVES = {"step", "lr"}
 _BY_DOMAIN = ("validation ", "oracle's look at ")
-"""How the names of quantities begin that an evaluation measured."""
+"""The names of quantities that an evaluation measured begin like this."""
 
 
 def training_section(study: Study) -> Section | None:
@@ -40,13 +40,13 @@ def training_section(study: Study) -> Section | None:
 
 
 def _rank(name: str) -> int:
-    """Loss first, then accuracy; the rest as it comes, what evaluations measured last."""
+    """Puts loss first, then accuracy, and what evaluations measured last."""
     return 3 if name.startswith(_BY_DOMAIN) else {"loss": 0, "accuracy": 1}.get(name, 2)
 
 
 def run_curves(run: Run) -> dict[str, Points]:
-    """By quantity: what the method logged, then accuracy on each domain's validation images. A
-    merged model was not trained."""
+    """Returns what the method logged and what evaluations measured, by name. A merged model was not
+    trained and has none."""
     found: dict[str, list[tuple[float, float]]] = {}
     if run.result is not None and run.result.merged is not None:
         return {}
@@ -96,7 +96,7 @@ def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str)
 
 
 def reweighting_section(study: Study) -> Section | None:
-    """How the weights of source images are spread, and how well domains were told apart."""
+    """Shows the weights of source images, and how well a classifier separates the domains."""
     runs = [run for run in study.runs if run.method == "reweighting"]
     table = _classifier_table(study, runs)
     parts: list[Part] = [table] if table.rows else []

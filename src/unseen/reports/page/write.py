@@ -58,8 +58,8 @@ def write_report(
     refresh: int | None = None,
     metric: Metric | None = None,
 ) -> Path:
-    """The path of the page. `refresh`: it reloads itself every so many seconds. `metric`: shown in
-    the place of that which each run's checkpoint was chosen by."""
+    """Returns the path of the page. `refresh`: it reloads itself every so many seconds. `metric`:
+    shown in place of the one that each run's checkpoint was chosen by."""
     if rule is not None:
         check_rule(rule)
     if figures:
@@ -137,7 +137,7 @@ def watch(
 
 
 def _state(runs: Path) -> list[tuple[str, int, int]]:
-    """Size and time of the files that a page is made of."""
+    """Returns size and time of the files that a page is made of."""
     found = []
     for run in find_runs(runs):
         for path in (run.settings, run.metrics, run.result):
