@@ -405,11 +405,11 @@ def _obstacle(experiment: Experiment, index: Index, built: dict[tuple[str, int, 
         build_method,
         build_sampler,
         build_task,
+        check_target_use,
         count_steps,
-        looks_at_target,
     )
 
-    looks_at_target(experiment)
+    check_target_use(experiment)
     roles = choose_roles(index, experiment.data, experiment.setting)
     check_averaging(experiment, count_steps(experiment, build_sampler(experiment, roles)))
     network = experiment.network.model_copy(update={"pretrained": False})

@@ -45,8 +45,8 @@ class RunningMean:
 
     @torch.no_grad()
     def add(self, decay: float = 1.0) -> None:
-        """Below 1, what was added n moments ago counts `decay`ⁿ; weights add up to 1 from the
-        beginning."""
+        """Adds the tensors as they are now. With `decay` below 1, what was added n moments ago
+        counts `decay`ⁿ; weights add up to 1 from the beginning."""
         self.count += 1
         if self.count == 1:
             self.values = {name: tensor.detach().clone() for name, tensor in self._live.items()}
@@ -56,7 +56,7 @@ class RunningMean:
 
     @torch.no_grad()
     def merge(self, other: "RunningMean") -> None:
-        """As if all that the other was made of had been added here; it is not used again."""
+        """Adds all that the other was made of, which is not used again."""
         self.count += other.count
         if self.count == other.count:
             self.values = other.values
@@ -65,7 +65,7 @@ class RunningMean:
 
     @torch.no_grad()
     def restore(self, values: Tensors, count: int) -> None:
-        """From a file; tensors of the memory format that the live ones have."""
+        """Takes values from a file, in the memory format of the live tensors."""
         self.count = count
         self.values = {
             name: torch.empty_like(live).copy_(values[name])
@@ -75,13 +75,13 @@ class RunningMean:
 
 
 def _move(values: Tensors, towards: Tensors, share: float) -> None:
-    """In place, a share of the way."""
+    """Moves values a share of the way towards others, in place."""
     lists = (list(values.values()), list(towards.values()))
     torch._foreach_lerp_(*lists, share)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class Average(ABC):
-    """Of the weights of a run in progress."""
+    """An average of the weights of a run in progress."""
 
     def __init__(self, live: Tensors, settings: AveragingSettings) -> None:
         self.live = live
@@ -90,11 +90,11 @@ class Average(ABC):
     @property
     @abstractmethod
     def model(self) -> RunningMean | None:
-        """What counts at this moment; None where that is still the weights themselves."""
+        """The mean that counts at this moment; None where the weights themselves still do."""
 
     @property
     def steps(self) -> int:
-        """How many the model is made of; 0 where it is the weights themselves."""
+        """The number of steps in the model; 0 where it is the weights themselves."""
         return self.model.count if self.model else 0
 
     @abstractmethod
@@ -103,18 +103,18 @@ class Average(ABC):
 
     @abstractmethod
     def numbers(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the means, as plain data."""
+        """Returns what a checkpoint keeps besides the means, as plain data."""
 
     @abstractmethod
     def means(self) -> dict[str, RunningMean]:
-        """All that a checkpoint keeps, by name."""
+        """Returns all means that a checkpoint keeps, by name."""
 
     @abstractmethod
     def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
         """The opposite of `numbers` and `tensors`."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Those of all means, named `MEAN.TENSOR`."""
+        """Returns the tensors of all means, named `MEAN.TENSOR`."""
         return {
             f"{part}.{name}": tensor
             for part, mean in self.means().items()
@@ -123,9 +123,9 @@ class Average(ABC):
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the method has the averaged weights; afterwards its own ones, bit for bit. On all
-        devices they are those of the first one, which alone saves them: batch norm sees other
-        images on each."""
+        """Gives the method the averaged weights for a while; afterwards it has its own ones, bit
+        for bit. On all devices they are those of the first one, which alone saves them: batch norm
+        sees other images on each."""
         if self.model is None:
             yield
             return
@@ -208,7 +208,7 @@ class ValleyAverage(Average):
             self._steps.add()
 
     def judge(self, loss: float) -> None:
-        """At an evaluation: the validation loss of the weights as they are."""
+        """Takes in the validation loss of the weights as they are, at an evaluation."""
         part, self._steps = self._steps, RunningMean(self.live)
         self._last = part
         if self._highest is not None:
@@ -260,7 +260,7 @@ class ValleyAverage(Average):
 
 
 def build_average(experiment: Experiment, method: Method, steps: int) -> Average | None:
-    """None where the weights themselves count."""
+    """Returns the average that the settings ask for; None where the weights themselves count."""
     settings = experiment.averaging
     if settings.name == "none":
         return None
@@ -273,14 +273,14 @@ def build_average(experiment: Experiment, method: Method, steps: int) -> Average
 def average_of_steps(
     experiment: Experiment, live: Tensors, steps: int, preparing: int = 0
 ) -> StepAverage:
-    """`preparing` steps make no model yet."""
+    """Returns the average of the steps after the first ones; the `preparing` ones make no model."""
     skipped = preparing + experiment.averaging.start * (steps - preparing)
     return StepAverage(live, experiment.averaging, skipped)
 
 
 def averaged_tensors(method: Method) -> dict[str, Tensor]:
-    """What prediction needs and training changes, each tensor once: parameters that learn, and
-    buffers of numbers with a fraction, such as the statistics of batch norm."""
+    """Returns what prediction needs and training changes, each tensor once: parameters that learn,
+    and buffers of numbers with a fraction, such as the statistics of batch norm."""
     still = {
         id(buffer)
         for module in method.train().modules()
@@ -297,7 +297,7 @@ def averaged_tensors(method: Method) -> dict[str, Tensor]:
 
 
 def check_averaging(experiment: Experiment, steps: int) -> None:
-    """Raise where the average could never begin."""
+    """Raises where the average could never begin."""
     settings = experiment.averaging
     if settings.name != "swad":
         return

@@ -95,7 +95,7 @@ def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
     per_domain = experiment.images_per_domain
     _check_share("images_per_domain", per_domain, experiment.devices.number)
     target = None
-    if looks_at_target(experiment):
+    if check_target_use(experiment):
         number = experiment.target_images or per_domain * len(roles.train)
         _check_share("target_images", number, experiment.devices.number)
         target = (roles.target_rows, number)
@@ -112,14 +112,14 @@ def _check_share(name: str, number: int, devices: int) -> None:
 
 
 def trains_from_features(experiment: Experiment) -> bool:
-    """Whether this run reads stored features in place of pixels."""
+    """Returns whether this run reads stored features in place of pixels."""
     kind: type[Method] = catalog.load("method", experiment.method.name)
     frozen = experiment.network.freeze_until is not None
     return frozen and experiment.network.store_features and not kind.traits.needs_pixels
 
 
 def check_augmentation(experiment: Experiment, roles: Roles) -> None:
-    """Refuse what would change nothing, or has nothing to work with."""
+    """Refuses what would change nothing, or has nothing to work with."""
     chosen = [name for name in CHANGES_OF_PIXELS if getattr(experiment.augment, name) > 0]
     if chosen and trains_from_features(experiment) and not experiment.network.views:
         raise SettingsError(
@@ -135,7 +135,7 @@ def check_augmentation(experiment: Experiment, roles: Roles) -> None:
 
 
 def check_mixstyle(experiment: Experiment, network: Network) -> None:
-    """Refuse stages at which styles cannot be mixed, and batches that devices share unequally."""
+    """Refuses stages at which styles cannot be mixed, and batches that devices share unequally."""
     stored = network.frozen_stages() if trains_from_features(experiment) else ()
     for stage in experiment.augment.mixstyle_stages:
         name = f"augment.mixstyle_stages: '{stage}'"
@@ -159,8 +159,9 @@ def check_mixstyle(experiment: Experiment, network: Network) -> None:
         )
 
 
-def looks_at_target(experiment: Experiment) -> bool:
-    """Whether this run's batches hold unlabelled target images."""
+def check_target_use(experiment: Experiment) -> bool:
+    """Returns whether batches hold unlabelled target images; raises where the settings and the
+    method do not agree on that."""
     wish = catalog.load("method", experiment.method.name).traits.target_images
     if wish in {"required", "dataset_pass"} and experiment.setting == "generalization":
         raise SettingsError(
@@ -177,7 +178,7 @@ def looks_at_target(experiment: Experiment) -> bool:
 
 
 def count_steps(experiment: Experiment, sampler: Sampler) -> int:
-    """The length of the run in steps, however it was given."""
+    """Returns the length of the run in steps, however it was given."""
     if experiment.steps is not None:
         return experiment.steps
     assert experiment.epochs is not None
@@ -185,7 +186,7 @@ def count_steps(experiment: Experiment, sampler: Sampler) -> int:
 
 
 def own_tensors(method: Method) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers but for those of the network's frozen part."""
+    """Yields parameters and buffers but for those of the network's frozen part."""
     frozen = {id(t) for t in _frozen(method.network)}
     for name, tensor in method.state_dict(keep_vars=True).items():
         if id(tensor) not in frozen:
@@ -193,7 +194,8 @@ def own_tensors(method: Method) -> Iterator[tuple[str, Tensor]]:
 
 
 def copy_of(network: Network) -> Network:
-    """An independent network but for its frozen part, which it shares: that never changes."""
+    """Returns an independent network but for its frozen part, which it shares: that never
+    changes."""
     return copy.deepcopy(network, {id(tensor): tensor for tensor in _frozen(network)})
 
 

@@ -31,19 +31,20 @@ class Checkpoint(NamedTuple):
 
 
 def save_weights(path: Path, method: Method) -> None:
-    """What prediction needs; parts that only training uses stay behind."""
+    """Writes what prediction needs; parts that only training uses stay behind."""
     save_tensors(path, for_prediction(method))
 
 
 def load_weights(path: Path, method: Method) -> None:
-    """Into a method of the same settings; a file for another one is refused with the difference."""
+    """Reads weights into a method of the same settings; a file for another one is refused with the
+    difference."""
     tensors = load_tensors(path)
     _check_same_network(path, tensors, for_prediction(method))
     method.load_state_dict(tensors, strict=False)
 
 
 def for_prediction(method: Method) -> dict[str, Tensor]:
-    """All tensors but those of parts that only training uses."""
+    """Returns all tensors but those of parts that only training uses."""
     return {
         name: tensor
         for name, tensor in method.state_dict().items()
@@ -52,7 +53,7 @@ def for_prediction(method: Method) -> dict[str, Tensor]:
 
 
 def part_of(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with that of a part, without it."""
+    """Returns the tensors whose names begin with that of a part, without it."""
     start = f"{part}."
     return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
 
@@ -95,7 +96,7 @@ def save_checkpoint(
     about: Checkpoint,
     average: "Average | None" = None,
 ) -> None:
-    """Learning rates are not saved: they are a function of the step."""
+    """Writes a checkpoint. Learning rates are not saved: they are a function of the step."""
     tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
     for number, state in optimizer.state_dict()["state"].items():
         kept = {key: value for key, value in state.items() if value is not None}
@@ -107,7 +108,8 @@ def save_checkpoint(
 
 
 def steps_saved(path: Path) -> int:
-    """The step that a checkpoint was written at, without loading it; 0 where there is none."""
+    """Returns the step that a checkpoint was written at, without loading it; 0 where there is
+    none."""
     try:
         with safe_open(path, framework="pt") as file:
             return json.loads((file.metadata() or {})["about"])["step"]
@@ -121,7 +123,7 @@ def load_checkpoint(
     optimizer: torch.optim.Optimizer,
     average: "Average | None" = None,
 ) -> Checkpoint | None:
-    """Restore all of them in place; None where there is no checkpoint yet."""
+    """Restores all of them in place; None where there is no checkpoint yet."""
     if not path.is_file():
         return None
     tensors, info = _load(path)

@@ -41,7 +41,7 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
 
 
 def fabric_on(device: torch.device, experiment: Experiment) -> Fabric:
-    """For a model that is there already, on its device and in the precision of its run."""
+    """Returns Fabric for a trained model: on its device, in the precision of its run."""
     return _fabric(experiment, device.type, [device.index or 0] if device.type == "cuda" else 1)
 
 
@@ -70,7 +70,8 @@ class ProcessLost(UnseenError):
 
 
 def _started_processes(environment: Mapping[str, str]) -> tuple[int, int]:
-    """How many processes torchrun or a SLURM step started for this command, on how many nodes."""
+    """Returns how many processes torchrun or a SLURM step started for this command, on how many
+    nodes."""
     if "TORCHELASTIC_RUN_ID" in environment:
         names = ("WORLD_SIZE", "GROUP_WORLD_SIZE")
     else:
@@ -80,7 +81,7 @@ def _started_processes(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def is_launched() -> bool:
-    """Whether torchrun or SLURM started several processes for this command."""
+    """Returns whether torchrun or SLURM started several processes for this command."""
     return _started_processes(os.environ)[0] > 1
 
 
@@ -90,7 +91,7 @@ def is_first_process() -> bool:
 
 
 def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> Tensor:
-    """The same on every device: the sum or the highest of what each of them has."""
+    """Returns the sum or the highest of what each device has, the same on all of them."""
     if fabric.world_size == 1:
         return values
     shared = fabric.all_reduce(values, reduce_op=how)
@@ -99,7 +100,7 @@ def over_devices(fabric: Fabric, values: Tensor, how: Literal["sum", "max"]) -> 
 
 
 def tune_malloc() -> None:
-    """Let glibc keep the large blocks that a step frees, for the next step to use.
+    """Lets glibc keep the large blocks that a step frees, for the next step to use.
 
     By default they go back to the system and are faulted in again, page by page, which costs a
     CPU training step 10 to 30 % of its time. Other C libraries are left alone.

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -21,26 +20,9 @@ from unseen.settings.experiment import METRICS, Metric
 _SECONDS_BETWEEN_LINES = 15.0
 
 
-class Drawn:
-    """Something with a progress bar that is drawn while it is open."""
-
-    _progress: Progress
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-
-class Display(Drawn):
-    """A bar over all steps of one or many runs. Also usable where nothing should be shown."""
+class Display:
+    """A bar over all steps of one or many runs, drawn while it is open. Also usable where nothing
+    should be shown."""
 
     def __init__(self, console: Console, total: int, label: str, done: int = 0) -> None:
         self._console = console
@@ -50,12 +32,12 @@ class Display(Drawn):
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[news]}"),
+            TextColumn("{task.fields[status]}"),
             console=console,
             disable=not console.is_terminal,
             speed_estimate_period=120,
         )
-        self._task = self._progress.add_task(label, total=total, completed=done, news="")
+        self._task = self._progress.add_task(label, total=total, completed=done, status="")
         self._label = label
         self._total = total
         self._first = self._base = done
@@ -63,13 +45,21 @@ class Display(Drawn):
         self._last_line = time.monotonic()
         self._validation = ""
 
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._progress.stop()
+
     @property
     def silent(self) -> bool:
+        """Whether nothing is shown."""
         return self._console.quiet
 
     @contextmanager
     def handed_over(self) -> Iterator[None]:
-        """Nothing is drawn while another process has the terminal."""
+        """Draws nothing while another process has the terminal."""
         self._progress.stop()
         yield
         self._progress.start()
@@ -79,21 +69,21 @@ class Display(Drawn):
         self._label = label
         self._base = done_before
         self._validation = ""
-        self._progress.update(self._task, description=label, completed=done_before, news="")
+        self._progress.update(self._task, description=label, completed=done_before, status="")
 
     def step(self, step: int, loss: float) -> None:
         """`step` steps of the current run are done."""
         self.advance(self._base + step, f"loss {loss:.3f}{self._validation}")
 
-    def advance(self, done: int, news: str) -> None:
+    def advance(self, done: int, status: str) -> None:
         """`done` steps of the total lie behind."""
-        self._progress.update(self._task, completed=done, news=news)
+        self._progress.update(self._task, completed=done, status=status)
         now = time.monotonic()
         if self._timed_from is None or done == self._first:
             self._timed_from = (done, now)  # before that, images and features took their time
         if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            text = f"{self._label}: step {done}/{self._total}, {news}"
+            text = f"{self._label}: step {done}/{self._total}, {status}"
             since, started = self._timed_from
             if done > since:
                 left = (now - started) / (done - since) * (self._total - done)
@@ -101,8 +91,8 @@ class Display(Drawn):
             self.line(text)
 
     def preparing(self, doing: str, done: int, total: int) -> None:
-        """Images are decoded for the first time."""
-        self._progress.update(self._task, news=f"{doing} images {done}/{total}")
+        """Shows that images are decoded, or features computed, before the first step."""
+        self._progress.update(self._task, status=f"{doing} images {done}/{total}")
 
     def evaluation(self, value: float, metric: Metric) -> None:
         """The mean over domains of what counts, on the source validation images."""
@@ -117,16 +107,16 @@ class Display(Drawn):
 class SilentDisplay(Display):
     """Shows nothing, and keeps the lines that somebody should read."""
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, on_status: Callable[[str], None] | None = None) -> None:
         super().__init__(Console(quiet=True), 1, "")
         self.remarks: list[str] = []
-        self._tell = tell
+        self._on_status = on_status
 
     def preparing(self, doing: str, done: int, total: int) -> None:
-        if self._tell is not None:
-            self._tell(f"{doing} images {done}/{total}")
+        if self._on_status is not None:
+            self._on_status(f"{doing} images {done}/{total}")
 
-    def advance(self, done: int, news: str) -> None:
+    def advance(self, done: int, status: str) -> None:
         pass
 
     def line(self, text: str) -> None:

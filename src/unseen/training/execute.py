@@ -17,7 +17,7 @@ from unseen.results.folder import RunBusy, RunFolder
 from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import build_experiment
 from unseen.training.average import check_averaging
-from unseen.training.build import build_sampler, check_augmentation, count_steps, looks_at_target
+from unseen.training.build import build_sampler, check_augmentation, check_target_use, count_steps
 from unseen.training.devices import ProcessLost, is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.groups import group_runs
@@ -81,7 +81,7 @@ def _launch(
 
 
 def raise_first(errors: Mapping[Path, UnseenError]) -> None:
-    """Raise the error of a single run, if it has one."""
+    """Raises the error of a single run, if it has one."""
     for error in errors.values():
         raise error
 
@@ -177,8 +177,8 @@ def _train_fresh(
 
 
 def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
-    """Steps of a run. Only a length in epochs needs the dataset, which is taken from `datasets`:
-    with the same ones, the lengths of many runs cost one look at each dataset."""
+    """Returns the steps of a run. Only a length in epochs needs the dataset, which is taken from
+    `datasets`: with the same ones, the lengths of many runs cost one look at each dataset."""
     if experiment.steps is not None:
         return experiment.steps
     roles = _choose_roles(experiment, datasets or OpenDatasets())
@@ -186,13 +186,13 @@ def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
 
 
 def remarks_before(experiment: Experiment, datasets: OpenDatasets) -> list[str]:
-    """What has to be said about the images of a run before it trains."""
+    """Returns what has to be said about the images of a run before it trains."""
     roles = _choose_roles(experiment, datasets)
     return warnings_about_images(datasets.open(experiment.data).index(), roles, experiment)
 
 
 def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:
-    looks_at_target(experiment)
+    check_target_use(experiment)
     index = datasets.open(experiment.data).index()
     roles = choose_roles(index, experiment.data, experiment.setting)
     check_augmentation(experiment, roles)

@@ -92,8 +92,8 @@ def stored_features(
     experiment: Experiment,
     display: Display,
 ) -> StoredFeatures:
-    """Of the images as they are and, with `network.views`, of their views: from the cache, or
-    computed now."""
+    """Returns the features of the images as they are and, with `network.views`, of their views:
+    from the cache, or computed now."""
     prepared = images.prepared
     feed = Feed(prepared, PixelScale(network.mean, network.std), Process(device))
     versions = _versions(feed, images.roles, network, experiment)
@@ -150,8 +150,8 @@ def plain_version(
 
 
 def complete(versions: Sequence[Version], display: Display) -> list[np.ndarray]:
-    """Their features, after what is missing was computed. Processes that want the same share the
-    work, a file each."""
+    """Returns the features of all versions; what is missing is computed. Processes that want the
+    same share the work, a file each."""
     missing = [version for version in versions if version.file.open() is None]
     notice = _announce(missing, display) if any(each.number for each in missing) else ""
     while missing:
@@ -181,7 +181,7 @@ def features_key(prepared: PreparedImages, network: Network, settings: NetworkSe
 
 
 def _make(version: Version, doing: str, display: Display) -> None:
-    """Unless another process is doing so, or just has."""
+    """Computes and writes a file, unless another process is doing so, or just has."""
     with version.file.claimed() as mine:
         if mine and version.file.open() is None:
             version.file.write(lambda: _reported(version, doing, display))
@@ -213,7 +213,7 @@ def _announce(missing: Sequence[Version], display: Display) -> str:
 
 
 def _seconds(version: Version) -> float:
-    """To compute the features of one image; the first images only warm up."""
+    """Measures the time for the features of one image; the first images only warm up."""
     started = time.monotonic()
     for rows in (version.rows[:_TIMED],) * 2:
         started = time.monotonic()

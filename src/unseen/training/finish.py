@@ -18,7 +18,7 @@ from unseen.training.session import Session
 
 
 def finish(session: Session) -> None:
-    """The three views of what every rule chose, then the files of every run."""
+    """Measures what every rule chose, then writes the files of every run."""
     rules = rules_of(session.shared)[::-1]
     chosen = {
         number: {rule: choose(rule, run.evaluations) for rule in rules}
@@ -40,8 +40,8 @@ def finish(session: Session) -> None:
 def measure_rules(
     session: Session, made_of: Mapping[str, Hashable]
 ) -> dict[str, dict[int, Measurement]]:
-    """The weights that each rule prefers, by rule and run; rules whose weights are made of the same
-    are measured once."""
+    """Measures the weights that each rule prefers, by rule and run; rules whose weights are made of
+    the same are measured once."""
     found: dict[Hashable, dict[int, Measurement]] = {}
     for rule, what in made_of.items():
         if what not in found:
@@ -73,8 +73,8 @@ def write_files(
     times: Mapping[str, float],
     merged: Merged | None = None,
 ) -> None:
-    """All that is written of a run at its end, for the weights in use; result.json marks it as
-    finished. Of a model that was averaged from others, the times are those of all of them."""
+    """Writes all files of a run at its end, for the weights in use; result.json marks it as
+    finished. For a model that was averaged from others, the times are those of all of them."""
     run, method = session.runs[number], session.learner.method_of(number)
     folder, steps = run.folder, merged.steps if merged else session.steps
     with session.answering():
@@ -118,7 +118,7 @@ def _result(
 
 
 def _remarks(run: Run, method: Method, chosen: RuleResult) -> tuple[str, ...]:
-    """Each once: a merged model has those of its parts already."""
+    """Returns each remark once: a merged model has those of its parts already."""
     index, roles = run.images.prepared.index, run.images.roles
     on_images = warnings_about_images(index, roles, run.experiment)
     return tuple(dict.fromkeys((*method.remarks, *on_images, *_about_temperature(chosen))))

@@ -39,7 +39,8 @@ from unseen.training.run import Run
 def run_dataset_pass(
     fabric: Fabric, folder: RunFolder, method: Method, feed: Feed, roles: Roles, display: Display
 ) -> None:
-    """Once in the life of a run, in the first process; all of them use what it found."""
+    """Lets the method look at all images, once in the life of a run and in the first process; all
+    processes use what it found."""
     if isinstance(method, DatasetPassMethod):
         if not folder.dataset_pass.is_file():
             if fabric.is_global_zero:
@@ -98,8 +99,8 @@ class Examples(NamedTuple):
 def first_head(
     fabric: Fabric, run: Run, network: Network, feed: Feed, display: Display
 ) -> dict[str, Tensor]:
-    """Fitted once in the life of a run, in the first process; all of them use what it found. The
-    network is the one that the run starts with, whole: no method has changed it."""
+    """Returns the fitted classifier, which the first process computes once in the life of a run.
+    The network is the one that the run starts with, whole: no method has changed it."""
     if not run.folder.head.is_file():
         if fabric.is_global_zero:
             save_tensors(run.folder.head, fit_head(run, network, feed, display))
@@ -108,7 +109,7 @@ def first_head(
 
 
 def fit_head(run: Run, network: Network, feed: Feed, display: Display) -> dict[str, Tensor]:
-    """`weight` and `bias` of the classifier, and the `penalty` that was chosen."""
+    """Returns `weight` and `bias` of the classifier, and the `penalty` that was chosen."""
     stored = _features(run, network, feed, display)
     roles = run.images.roles
     by_class = run.experiment.sampling == "class_balanced"
@@ -127,7 +128,8 @@ def fit_head(run: Run, network: Network, feed: Feed, display: Display) -> dict[s
 
 
 def _features(run: Run, network: Network, feed: Feed, display: Display) -> StoredFeatures:
-    """At the last stage, of all images: a file that runs with other unseen domains share."""
+    """Returns the features of all images at the last stage: a file that runs with other unseen
+    domains share."""
     frozen = copy.deepcopy(network)
     frozen.freeze(frozen.head)
 
@@ -147,7 +149,7 @@ def _features(run: Run, network: Network, feed: Feed, display: Display) -> Store
 def _examples(
     network: Network, stored: StoredFeatures, rows_of: Mapping[str, np.ndarray], by_class: bool
 ) -> Examples:
-    """Of every domain that has any, in double precision on the CPU."""
+    """Returns examples of every domain that has any, in double precision on the CPU."""
     device = next(network.stage(network.head).parameters()).device
     chosen = [evenly(rows, _MOST) for rows in rows_of.values() if len(rows)]
     label_of = stored.index.labels
@@ -163,7 +165,8 @@ def _examples(
 
 
 def shares(labels: np.ndarray, by_class: bool) -> np.ndarray:
-    """How much each image of a domain counts: the same for all of them, or for all classes."""
+    """Returns how much each image of a domain counts: the same for all of them, or for all
+    classes."""
     if not by_class:
         return np.full(len(labels), 1 / len(labels))
     _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -173,7 +176,7 @@ def shares(labels: np.ndarray, by_class: bool) -> np.ndarray:
 def choose_penalty(
     training: Examples, validation: Examples, n_classes: int
 ) -> tuple[Tensor, float]:
-    """Weights `[features + 1, classes]`, the bias last, and their penalty."""
+    """Returns weights `[features + 1, classes]`, the bias last, and their penalty."""
     weights = torch.zeros(training.features.shape[1] + 1, n_classes, dtype=torch.float64)
     best, least, chosen = weights, float("inf"), PENALTIES[0]
     for penalty in PENALTIES:
@@ -186,7 +189,7 @@ def choose_penalty(
 
 
 def fit(examples: Examples, penalty: float, first: Tensor) -> Tensor:
-    """The least loss and penalty, by L-BFGS; convex, so `first` only saves time."""
+    """Finds the least loss and penalty by L-BFGS; convex, so `first` only saves time."""
     weights = first.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=_ITERATIONS, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
@@ -203,6 +206,6 @@ def fit(examples: Examples, penalty: float, first: Tensor) -> Tensor:
 
 
 def loss(weights: Tensor, examples: Examples) -> Tensor:
-    """Mean cross-entropy in which domains weigh the same."""
+    """Returns the mean cross-entropy in which domains weigh the same."""
     scores = examples.features @ weights[:-1] + weights[-1]
     return examples.counts @ functional.cross_entropy(scores, examples.labels, reduction="none")

@@ -43,7 +43,7 @@ _OWN_STEPS = ("edit_gradients", "after_update")
 def stackable_groups(
     experiments: Sequence[Experiment], datasets: OpenDatasets | None = None
 ) -> list[tuple[Experiment, ...]]:
-    """Runs that may be trained together, in order; every other one alone.
+    """Returns the runs that may be trained together, in order; every other one alone.
 
     Together train runs from stored features (`network.freeze_until`, generalization, balanced
     batches, one device, full precision, no `swad`) of a method that is `stackable`, does not need
@@ -61,7 +61,7 @@ def stackable_groups(
 
 
 def group_runs(experiments: Sequence[Experiment], datasets: OpenDatasets) -> list[list[int]]:
-    """As `stackable_groups`, by number."""
+    """Returns the groups by the numbers of their runs."""
     found: dict[str, list[int]] = {}
     for number, experiment in enumerate(experiments):
         try:
@@ -80,7 +80,7 @@ def group_runs(experiments: Sequence[Experiment], datasets: OpenDatasets) -> lis
 
 
 def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
-    """Equal for runs of one stack; None for a run that cannot be part of any."""
+    """Returns what is equal for runs of one stack; None for a run that cannot be part of any."""
     kind: type[Method] = catalog.load("method", experiment.method.name)
     fits = (
         trains_from_features(experiment),
@@ -117,7 +117,8 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
 
 
 def _kind(value: Any) -> Any:
-    """Runs of a stack may differ in numbers with a fraction, and in nothing else."""
+    """Hides a number: runs of a stack may differ in numbers with a fraction, and in nothing
+    else."""
     return "a number" if isinstance(value, float) else value
 
 
@@ -127,7 +128,8 @@ def _without_domains(experiment: Experiment) -> dict[str, Any]:
 
 
 def _largest(experiment: Experiment, index: Index) -> int:
-    """How many such runs a stack may hold: one, if the part that learns is not made for it."""
+    """Returns how many such runs a stack may hold: one, if the part that learns is not made for
+    it."""
     task = build_task(index, experiment)
     method = build_method(experiment, task).train()
     if not _fits(method):
@@ -141,9 +143,9 @@ def _largest(experiment: Experiment, index: Index) -> int:
 
 
 def _fits(method: Method) -> bool:
-    """Whether what learns is one function in training and prediction, of tensors that each have one
-    name: no dropout, no batch norm that adapts, no shared weights, no buffers that prediction
-    needs; and that nothing of it is slower together than one by one: no convolutions."""
+    """Returns whether what learns is one function in training and prediction, of tensors that each
+    have one name: no dropout, no batch norm that adapts, no shared weights, no buffers that
+    prediction needs; and that nothing of it is slower together than one by one: no convolutions."""
     aside = {"network", *method.traits.training_only}
     if any(name.partition(".")[0] not in aside for name, _ in method.named_buffers()):
         return False

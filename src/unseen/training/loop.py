@@ -39,7 +39,7 @@ def train(
     until: int | None = None,
     datasets: OpenDatasets | None = None,
 ) -> dict[Path, UnseenError]:
-    """Train to the end, then measure; everything goes to the folders. The errors of runs that
+    """Trains to the end, then measure; everything goes to the folders. The errors of runs that
     diverged come back; the others are not affected.
 
     A single run begins at its newest checkpoint. `log` names trackers that get the same records;
@@ -64,7 +64,7 @@ def train(
 
 
 def fit(session: Session, stop: StopFlag, end: int) -> None:
-    """All steps that remain until `end`; a run that diverges goes no further."""
+    """Makes all steps that remain until `end`; a run that diverges goes no further."""
     shared = session.shared
     for batch in session.batches(range(session.step, end)):
         losses = train_step(session, batch)
@@ -87,12 +87,13 @@ def fit(session: Session, stop: StopFlag, end: int) -> None:
 
 
 def train_step(session: Session, batch: DomainBatch) -> Losses:
-    """One forward, one backward, one update."""
+    """Makes one forward, one backward, one update."""
     return session.learner.step(batch, Progress(session.step, session.steps))
 
 
 def watch(session: Session, losses: Losses) -> None:
-    """Record every so often; on a GPU only then, because looking at a number waits for it."""
+    """Records losses every so often; on a GPU only then, because looking at a number waits for
+    it."""
     due = session.step == session.steps or session.step % session.shared.log_every == 0
     if not due and session.fabric.device.type != "cpu":
         return
@@ -121,7 +122,7 @@ def _stop_where_weights_diverged(session: Session) -> None:
 
 
 def _agree_to_stop(session: Session, stop: StopFlag) -> int:
-    """The signal that any process was sent, known to all of them."""
+    """Returns the signal that any process was sent, known to all of them."""
     if session.fabric.world_size == 1:
         return stop.signal_number
     flag = torch.tensor(stop.signal_number, device=session.fabric.device)
@@ -129,7 +130,7 @@ def _agree_to_stop(session: Session, stop: StopFlag) -> int:
 
 
 def save(session: Session) -> None:
-    """A checkpoint of this very step; runs that train together have none."""
+    """Writes a checkpoint of this very step; runs that train together have none."""
     run = session.runs[0]
     if run.log is None:
         return
@@ -146,7 +147,7 @@ def save(session: Session) -> None:
 
 @contextmanager
 def tracked(session: Session, names: Sequence[str]) -> Iterator[None]:
-    """Send what this process records of a single run to trackers, from the beginning; then the
+    """Sends what this process records of a single run to trackers, from the beginning; then the
     result."""
     run = session.runs[0]
     if run.log is None or not names:

@@ -84,7 +84,8 @@ class ManyRuns:
         """Runs that train together start over."""
 
     def step(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """One forward, one backward, one update of all runs; their losses, each `[runs]`."""
+        """Makes one forward, one backward, one update of all runs; returns losses `[runs]` by
+        name."""
         losses = self._losses(batch, progress)
         found = torch.autograd.grad(losses["loss"].sum(), list(self.learning.values()))
         gradients = dict(zip(self.learning, found, strict=True))
@@ -97,7 +98,7 @@ class ManyRuns:
         return losses
 
     def _losses(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """The gradient of a loss's sum is that of each run by itself."""
+        """Returns losses `[runs]`; the gradient of their sum is that of each run by itself."""
 
         def one(tensors: Tensors, numbers: Tensors, *parts: Tensor) -> Losses:
             images, labels, keys, positions, step_key = parts
@@ -118,7 +119,8 @@ class ManyRuns:
         return {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
     def _call(self, tensors: Tensors, numbers: Tensors, function: Callable[[Method], Any]) -> Any:
-        """A function of the method as it is with these tensors, and numbers in its settings."""
+        """Calls a function of the method as it is with these tensors, and numbers in its
+        settings."""
         config = self.method.config
         self.method.config = config.model_copy(update=numbers)
         try:
@@ -128,18 +130,18 @@ class ManyRuns:
             self.method.config = config
 
     def rates(self) -> list[float]:
-        """The learning rate of each run that is recorded, at the last step."""
+        """Returns the learning rate of each run that is recorded, at the last step."""
         factors = self._last_factors.tolist()
         return [own.recorded * factor for own, factor in zip(self._rates, factors, strict=True)]
 
     def finite(self) -> list[bool]:
-        """Of each run, whether all weights are numbers."""
+        """Returns whether all weights are numbers, for each run."""
         finite = [tensor.isfinite().flatten(1).all(dim=1) for tensor in self.learning.values()]
         return torch.stack(finite).all(dim=0).tolist()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, averaged weights predict, if there are any."""
+        """Lets averaged weights predict for a while, if there are any."""
         before = self._used
         if self.average is not None and self.average.model is not None:
             self._used = self.average.model.values
@@ -149,7 +151,7 @@ class ManyRuns:
             self._used = before
 
     def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor:
-        """Scores `[runs, images, classes]` of some runs on the same images."""
+        """Returns scores `[runs, images, classes]` of some runs on the same images."""
 
         def one(own: Tensors, numbers: Tensors) -> Tensor:
             return self._call(own, numbers, lambda method: method.predict(images, domain))
@@ -162,7 +164,7 @@ class ManyRuns:
         return vmap(one, in_dims=0)(own, numbers)
 
     def method_of(self, run: int) -> Method:
-        """The method with the tensors and settings of one run, until the next call."""
+        """Returns the method with the tensors and settings of one run, until the next call."""
         for name, tensor in self._tensors_of(run, self._used).items():
             self._own[name].detach().copy_(tensor)
         self.method.config = self.runs[run].experiment.method
@@ -173,7 +175,7 @@ class ManyRuns:
         return {name: t[run].detach() for name, t in (learning | self._fixed).items()}
 
     def statistics(self, run: int) -> dict[str, Any]:
-        """What the method of a run has to say at an evaluation."""
+        """Returns what the method of a run has to say at an evaluation."""
         if type(self.method).statistics is Method.statistics:
             return {}
         return self.method_of(run).statistics()
@@ -187,11 +189,11 @@ class ManyRuns:
                 self._kept[rule][name][runs] = tensor[runs]
 
     def use(self, rule: str) -> None:
-        """The weights predict that a rule preferred."""
+        """Lets the weights predict that a rule preferred."""
         self._used = self._kept[rule]
 
     def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
-        """Files of weights of each run; rules that chose the same step share one."""
+        """Writes the files of weights of each run; rules that chose the same step share one."""
         writer = WeightsWriter(self.method)
         for number, steps in chosen.items():
             folder = self.runs[number].folder
@@ -206,19 +208,20 @@ class ManyRuns:
 
 
 def _part(batch: DomainBatch, streams: slice) -> tuple[Tensor, ...]:
-    """The tensors of some streams' batches."""
+    """Returns the tensors of some streams' batches."""
     parts = (batch.images, batch.labels, batch.keys, batch.positions, batch.step_key)
     return tuple(part[streams] for part in parts)
 
 
 def _rectangle(tensor: Tensor, bundle: Bundle) -> Tensor:
-    """`[streams, runs, ...]`; where that is all there is, without a slice, whose gradient costs."""
+    """Turns a tensor to `[streams, runs, ...]`; where that is all there is, without a slice, whose
+    gradient costs."""
     runs = tensor if bundle.runs == slice(0, len(tensor)) else tensor[bundle.runs]
     return runs.unflatten(0, (-1, bundle.runs_each))
 
 
 def _differing(configs: Sequence[MethodSettings], device: torch.device) -> Tensors:
-    """Numbers that are not the same in all settings, by name."""
+    """Returns the numbers that are not the same in all settings, by name."""
     values = {name: [getattr(config, name) for config in configs] for name in dict(configs[0])}
     return {
         name: torch.tensor(numbers, dtype=torch.float32, device=device)
@@ -228,7 +231,7 @@ def _differing(configs: Sequence[MethodSettings], device: torch.device) -> Tenso
 
 
 def _factors(runs: Sequence[Run], steps: int) -> Tensor:
-    """What the schedules multiply learning rates with, `[steps, runs]`."""
+    """Returns what the schedules multiply learning rates with, `[steps, runs]`."""
     columns: dict[tuple[str, int], Tensor] = {}
     of_runs = []
     for run in runs:
@@ -260,7 +263,7 @@ class WeightsWriter:
         }
 
     def write(self, path: Path, own: Mapping[str, Tensor]) -> None:
-        """Write the file of one run; tensors that prediction does not need are left out."""
+        """Writes the file of one run; tensors that prediction does not need are left out."""
         for name in own.keys() & self._places.keys():
             data = own[name].cpu().contiguous().numpy().tobytes()
             self._content[self._places[name]] = data
@@ -280,7 +283,7 @@ class _Entry(nn.Module):
 
 
 class _Linear(nn.Linear):
-    """Where many runs see the same input, one large product instead of many small ones."""
+    """Computes one large product where many runs see the same input."""
 
     def forward(self, input: Tensor) -> Tensor:
         return _Product.apply(input, self.weight, self.bias)  # pyright: ignore[reportReturnType]

@@ -38,7 +38,8 @@ class OneRun:
         """The method as Fabric wraps it: what training calls, so that gradients are shared."""
 
     def start(self, steps: int) -> Checkpoint | None:
-        """Makes everything ready for a step; the checkpoint it goes on from, if there is one."""
+        """Makes everything ready for a step; returns the checkpoint to go on from, if there is
+        one."""
         experiment = self.run.experiment
         optimizer = build_optimizer(self.method, experiment.optimizer)
         self.average = build_average(experiment, self.method, steps)
@@ -54,7 +55,7 @@ class OneRun:
         save_checkpoint(file, self.method, self.optimizer, about, self.average)
 
     def step(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """One forward, one backward, one update; the losses are numbers."""
+        """Makes one forward, one backward, one update; returns losses by name."""
         experiment, epoch = self.run.experiment, self.run.sampler.steps_per_epoch
         set_rates(self.optimizer, schedule_factor(experiment.schedule, *progress, epoch))
         # Dropout and the like: a function of the step, so that a resume needs no generator's state
@@ -74,36 +75,35 @@ class OneRun:
         return losses
 
     def _seed(self, seed: int) -> None:
-        """On a CPU its own generator alone: seeding those of absent GPUs costs as much as a
-        step."""
+        """Seeds on a CPU its own generator alone: those of absent GPUs cost as much as a step."""
         if self.fabric.device.type == "cpu":
             torch.default_generator.manual_seed(seed)
         else:
             torch.manual_seed(seed)
 
     def rates(self) -> list[float]:
-        """The learning rate that is recorded, at the last step."""
+        """Returns the learning rate that is recorded, at the last step."""
         return [self.optimizer.param_groups[-1]["lr"]]
 
     def finite(self) -> list[bool]:
-        """Whether all weights are numbers."""
+        """Returns whether all weights are numbers."""
         finite = [parameter.isfinite().all() for parameter in self.method.parameters()]
         return [bool(torch.stack(finite).all())]
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside, the method has the averaged weights, if there are any."""
+        """Gives the method the averaged weights for a while, if there are any."""
         return nullcontext() if self.average is None else self.average.applied()
 
     def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor:
-        """Scores of images, `[images, classes]`."""
+        """Returns scores `[images, classes]`."""
         return self.method.predict(images, domain)
 
     def method_of(self, run: int) -> Method:
-        """The method with the weights that it has now."""
+        """Returns the method with the weights that it has now."""
         return self.method
 
     def statistics(self, run: int) -> dict[str, Any]:
-        """What the method has to say at an evaluation."""
+        """Returns what the method has to say at an evaluation."""
         return self.method.statistics()
 
     def keep(self, preferred: Mapping[str, Sequence[int]]) -> None:
@@ -115,8 +115,8 @@ class OneRun:
             link_file(files[0], file)
 
     def use(self, rule: str) -> None:
-        """The method gets the weights that a rule preferred."""
+        """Gives the method the weights that a rule preferred."""
         load_weights(self.run.folder.weights(rule), self.method)
 
     def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
-        """They were written when they were preferred."""
+        """Does nothing: they were written when they were preferred."""

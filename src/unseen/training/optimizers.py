@@ -16,7 +16,8 @@ _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 
 def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """The method's own groups first, then new layers, then everything else."""
+    """Returns the optimizer: the method's own groups first, then new layers, then everything
+    else."""
     groups: list[dict[str, Any]] = [
         {**group._asdict(), "initial_lr": group.lr} for group in complete_groups(method, settings)
     ]
@@ -37,7 +38,8 @@ class CompleteGroup(NamedTuple):
 
 
 def complete_groups(method: Method, settings: OptimizerSettings) -> list[CompleteGroup]:
-    """All parameters that learn, each in one group, with rates that were not given filled in."""
+    """Returns all parameters that learn, each in one group, with rates that were not given filled
+    in."""
     taken: set[nn.Parameter] = set()
     distances = stage_distances(method, method.network) if settings.layer_decay < 1 else {}
 
@@ -61,7 +63,7 @@ def complete_groups(method: Method, settings: OptimizerSettings) -> list[Complet
 def schedule_factor(
     settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int
 ) -> float:
-    """What all learning rates are multiplied with at a step: a pure function of it."""
+    """Returns what all learning rates are multiplied with at a step: a pure function of it."""
     warm_up = min(1.0, (step + 1) / (settings.warmup * steps)) if settings.warmup else 1.0
     return warm_up * _factor(settings, step, steps, steps_per_epoch)
 
@@ -82,8 +84,7 @@ def _factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: 
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """The rate of every group that follows the schedule, as a multiple of the one it was built
-    with."""
+    """Sets the rate of every group that follows the schedule to a multiple of its first one."""
     for group in optimizer.param_groups:
         if group["scheduled"]:
             group["lr"] = group["initial_lr"] * factor
@@ -96,7 +97,7 @@ _CHUNK = 2**18
 
 
 class Rates(NamedTuple):
-    """Of one run, before its schedule: by name of the parameter, and the one that is recorded."""
+    """The rates of one run before its schedule, by name of the parameter, and the recorded one."""
 
     lr: dict[str, float]
     weight_decay: dict[str, float]
@@ -106,7 +107,7 @@ class Rates(NamedTuple):
 
 
 def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
-    """As `build_optimizer` shares out the parameters."""
+    """Returns the rates that `build_optimizer` would give the parameters."""
     names = {parameter: name for name, parameter in method.named_parameters()}
     groups = complete_groups(method, settings)
     lr, decay = {}, {}
@@ -165,7 +166,8 @@ class StackedOptimizer:
 
 
 def clip(gradients: Mapping[str, Tensor], largest: Tensor) -> None:
-    """As `clip_grad_norm_`, in place: no run's gradient is longer than its own `largest`."""
+    """Clips as `clip_grad_norm_` does, in place: no run's gradient is longer than its own
+    `largest`."""
     norms = [gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]
     total = torch.stack(norms, dim=1).norm(dim=1)
     factors = (largest.to(total) / (total + 1e-6)).clamp(max=1.0)  # as torch has it
@@ -196,13 +198,13 @@ def _sgd(own: list[Tensor], settings: OptimizerSettings, step: int, decays: bool
 
 
 def _spread(values: Tensor, like: Tensor) -> Tensor:
-    """`[runs]` in a shape that multiplies `[runs, ...]`; rounded first, not all devices know
-    double precision."""
+    """Returns `[runs]` in a shape that multiplies `[runs, ...]`; rounded first, not all devices
+    know double precision."""
     return values.to(like.dtype).to(like.device).view(-1, *[1] * (like.ndim - 1))
 
 
 def _parts(parameter: Tensor) -> list[slice]:
-    """Neighbouring runs, few enough to stay in cache."""
+    """Returns neighbouring runs, few enough to stay in cache."""
     runs = len(parameter)
     each = max(1, _CHUNK * runs // max(1, parameter.numel()))
     return [slice(start, start + each) for start in range(0, runs, each)]

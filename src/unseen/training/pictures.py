@@ -32,7 +32,7 @@ def draw(
     images: Images,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> dict[str, np.ndarray]:
-    """What pictures.npz holds, for the weights that the method has now; it is in evaluation
+    """Returns what pictures.npz holds, for the weights that the method has now; it is in evaluation
     mode."""
 
     def predict(batch: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class _Model(NamedTuple):
 
 
 def _mistakes(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """By unseen domain, the most confident first."""
+    """Returns the mistakes by unseen domain, the most confident first."""
     index = images.prepared.index
     rows, predicted, confidences, domain_of = [], [], [], []
     for name, available in images.roles.out_of_domain.items():
@@ -83,7 +83,7 @@ def _mistakes(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[s
 
 
 def _answers(model: _Model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence and class that the model gives each image."""
+    """Returns the confidence and the class that the model gives each image."""
 
     def answer(images: Tensor) -> Tensor:
         scores = model.predict(images)
@@ -94,7 +94,8 @@ def _answers(model: _Model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _features(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Penultimate features of images that were held out; nothing where a network has none."""
+    """Returns penultimate features of images that were held out; nothing where a network has
+    none."""
     held_out = {**images.roles.in_domain, **images.roles.out_of_domain}
     chosen = {name: evenly(rows, MAPPED) for name, rows in held_out.items() if len(rows)}
     rows = np.concatenate(list(chosen.values()))
@@ -113,13 +114,14 @@ def _features(model: _Model, images: Images, domains: tuple[str, ...]) -> dict[s
 
 
 def penultimate(network: Network, images: Tensor) -> Tensor:
-    """The input of the classifier; of a network that a method has cut, all that is left of it."""
+    """Returns the input of the classifier; of a network that a method has cut, all that is left of
+    it."""
     whole = network.head == next(reversed(network.input_shapes))
     return pooled(network.run(images, until=network.head) if whole else network(images))
 
 
 def pooled(x: Tensor) -> Tensor:
-    """Features as `[images, width]`: means over tokens, or over places."""
+    """Turns features to `[images, width]`: means over tokens, or over places."""
     if x.ndim == 3:  # tokens
         return x.mean(dim=1).float()
     return x.flatten(2).mean(dim=2).float() if x.ndim == 4 else x.flatten(1).float()

@@ -32,8 +32,8 @@ from unseen.training.pictures import penultimate
 
 
 def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """`[rows, statistics]` of the images as they were before they were prepared; read once, and
-    kept in the cache for every run on the same images."""
+    """Returns `[rows, statistics]` of the images as they were before they were prepared; read once,
+    and kept in the cache for every run on the same images."""
     about = hashlib.sha256(f"{VERSION} {STATISTICS} {prepared.content}".encode())
     about.update(np.asarray(rows, dtype=np.int64).tobytes())
     file = cache_folder() / "statistics" / f"{about.hexdigest()[:32]}.npy"
@@ -50,7 +50,7 @@ def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) 
 
 
 def _measure(dataset: Dataset, names: list[str]) -> np.ndarray:
-    """By name: images that were left out have moved the others up."""
+    """Measures images by name: those that were left out have moved the others up."""
     positions = {name: position for position, name in enumerate(dataset.index().names)}
     found = np.full((len(names), len(STATISTICS)), np.nan, dtype=np.float32)
     for row, name in enumerate(names):
@@ -80,8 +80,8 @@ def observe(
     described: np.ndarray,
     autocast: Autocast = nullcontext,
 ) -> ModelOutputs:
-    """What a method in evaluation mode makes of images: scores of some, and how far the domains'
-    opinions lie apart; features of others."""
+    """Returns what a method in evaluation mode makes of images: scores of some, and how far the
+    domains' opinions lie apart; features of others."""
     aware = method if isinstance(method, DomainAware) else None
     scores, opinions = [], []
     for images in feed.images(rows):
@@ -98,7 +98,7 @@ def observe(
 
 
 def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
-    """The classifier's input, projected; None where there are no images, or a network
+    """Returns the classifier's input, projected; None where there are no images, or a network
     has none, or they are not numbers."""
     try:
         parts = [penultimate(network, images).cpu().numpy() for images in batches]
@@ -111,7 +111,8 @@ def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray |
 def make_profile(
     method: Method, feed: Feed, images: Images, autocast: Autocast = nullcontext
 ) -> Profile:
-    """For the weights that the method has now, in evaluation mode; of validation images only."""
+    """Returns the profile for the weights that the method has now, in evaluation mode; it looks at
+    validation images only."""
     index = images.prepared.index
     chosen = {name: evenly(rows, ANSWERED) for name, rows in images.roles.validation.items()}
     rows = np.concatenate(list(chosen.values()))

@@ -54,14 +54,14 @@ class Run:
 
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:
-    """The selection rules whose weights a run keeps."""
+    """Returns the selection rules whose weights a run keeps."""
     oracle = ("oracle",) if experiment.selection == "oracle" else ()
     without_labels = tuple(WITHOUT_LABELS) if experiment.setting == "adaptation" else ()
     return (*oracle, *without_labels, "source", "last")
 
 
 def remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
-    """Record which images a run was started with; it can only go on with the same ones."""
+    """Records which images a run was started with; it can only go on with the same ones."""
     if not folder.data.is_file():
         if fabric.is_global_zero:
             write_json(folder.data, describe_images(images))
@@ -74,7 +74,8 @@ def remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
 
 
 def describe_images(images: Images) -> dict[str, Any]:
-    """What a run was given: content, classes, and how many images of each domain for what."""
+    """Returns what a run was given: content, classes, and how many images of each domain for
+    what."""
     prepared, roles = images.prepared, images.roles
     counts = {
         role: {domain: len(rows) for domain, rows in getattr(roles, role).items()}

@@ -51,7 +51,7 @@ from unseen.training.streams import in_streams, stacked_batches, streams_of
 
 
 class Learner(Protocol):
-    """What learns, for one run or for many: all that knows an optimizer.
+    """The part of a session that learns, for one run or for many: all that knows an optimizer.
 
     Runs are numbered as in the session; losses, rates and scores have one entry for each.
     """
@@ -60,23 +60,52 @@ class Learner(Protocol):
     """That of the run, or one that computes for all of them."""
 
     @property
-    def average(self) -> Average | None: ...
+    def average(self) -> Average | None:
+        """The average of the weights, where the settings ask for one."""
+        ...
 
-    def start(self, steps: int) -> Checkpoint | None: ...
-    def save(self, about: Checkpoint) -> None: ...
+    def start(self, steps: int) -> Checkpoint | None:
+        """Makes everything ready for a step; returns the checkpoint to go on from."""
 
-    def step(self, batch: DomainBatch, progress: Progress) -> Losses: ...
-    def rates(self) -> Sequence[float]: ...
-    def finite(self) -> Sequence[bool]: ...
+    def save(self, about: Checkpoint) -> None:
+        """Writes a checkpoint, unless runs start over when they are stopped."""
 
-    def averaged(self) -> AbstractContextManager[None]: ...
-    def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor: ...
-    def method_of(self, run: int) -> Method: ...
-    def statistics(self, run: int) -> dict[str, Any]: ...
+    def step(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """Makes one forward, one backward, one update; returns losses by name."""
+        ...
 
-    def keep(self, preferred: Mapping[str, Sequence[int]]) -> None: ...
-    def use(self, rule: str) -> None: ...
-    def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None: ...
+    def rates(self) -> Sequence[float]:
+        """Returns the learning rates that are recorded."""
+        ...
+
+    def finite(self) -> Sequence[bool]:
+        """Returns whether all weights are numbers."""
+        ...
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Lets averaged weights predict for a while, if there are any."""
+        ...
+
+    def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor:
+        """Returns scores of some runs on the same images, `[runs, images, classes]`."""
+        ...
+
+    def method_of(self, run: int) -> Method:
+        """Returns the method of a run with the weights that predict, until the next call."""
+        ...
+
+    def statistics(self, run: int) -> dict[str, Any]:
+        """Returns what the method of a run has to say at an evaluation."""
+        ...
+
+    def keep(self, preferred: Mapping[str, Sequence[int]]) -> None:
+        """Keeps the weights that predict, for the runs in which a rule prefers them."""
+
+    def use(self, rule: str) -> None:
+        """Lets the weights predict that were kept for a rule."""
+
+    def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
+        """Writes the files of weights that are not there yet; `chosen`: steps by run and rule."""
 
 
 class Cohort(NamedTuple):
@@ -107,7 +136,7 @@ class Session:
 
     @property
     def shared(self) -> Experiment:
-        """For settings in which the runs do not differ."""
+        """The settings in which the runs do not differ."""
         return self.runs[0].experiment
 
     @property
@@ -121,7 +150,7 @@ class Session:
         return [(number, run) for number, run in enumerate(self.runs) if run.error is None]
 
     def batches(self, steps: range) -> Iterator[DomainBatch]:
-        """This process's share of the augmented batches of some steps."""
+        """Yields this process's share of the augmented batches of some steps."""
         if len(self.runs) == 1:
             experiment = self.shared
             sampler = self.runs[0].sampler
@@ -131,8 +160,8 @@ class Session:
         return stacked_batches(self.feed.source, streams_of(self.runs), steps, device)
 
     def times(self) -> dict[str, float]:
-        """The share of a run in the time by the clock, and in that of processors, which counts for
-        this process alone, however busy the machine is."""
+        """Returns the share of a run in the time by the clock, and in that of processors, which
+        counts for this process alone, however busy the machine is."""
         seconds = time.monotonic() - self.started
         processor_seconds = time.process_time() - self.processor_started
         return {
@@ -141,7 +170,7 @@ class Session:
         }
 
     def cohorts(self) -> Iterator[Cohort]:
-        """The active runs by the images that they are measured on; counts are those of all
+        """Yields the active runs by the images that they are measured on; counts are those of all
         devices."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for number, run in self.active:
@@ -164,7 +193,7 @@ class Session:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Inside, the method is in evaluation mode."""
+        """Keeps the method in evaluation mode for a while."""
         training = self.learner.method.training
         self.learner.method.eval()
         try:
@@ -185,8 +214,8 @@ def open_session(
     display: Display,
     datasets: OpenDatasets | None = None,
 ) -> Session:
-    """Everything in place before the first step, or, for a single run, at that of its newest
-    checkpoint. Several runs have to fit together (groups.py)."""
+    """Opens runs before their first step, or a single run at its newest checkpoint. Several runs
+    have to fit together (groups.py)."""
     first = members[0][0]
     dataset = (datasets or OpenDatasets()).open(first.data)
     index = dataset.index()
@@ -225,7 +254,7 @@ def open_session(
 def _open_one(
     fabric: Fabric, display: Display, run: Run, feed: Feed, method: Method, steps: int
 ) -> Session:
-    """At the step of the newest checkpoint."""
+    """Opens a single run at the step of its newest checkpoint."""
     run_dataset_pass(fabric, run.folder, method, feed, run.images.roles, display)
     session = Session(fabric, display, [run], feed, OneRun(fabric, run, method), steps)
     checkpoint = session.learner.start(steps)
@@ -247,9 +276,9 @@ def open_trained(
     folder: RunFolder | None = None,
     display: Display | None = None,
 ) -> Session:
-    """A model that is trained: it is measured, and nothing else. Features that are stored already
-    spare the frozen part of its network; with a display, they are made where they are not. Files
-    go to the folder, if there is one."""
+    """Opens a model that is trained: it is measured, and nothing else. Features that are stored
+    already spare the frozen part of its network; with a display, they are made where they are not.
+    Files go to the folder, if there is one."""
     run = Run(experiment, folder or RunFolder(Path()), images, method.task)
     method = method.to(fabric.device).eval()
     feed = open_feed(fabric, experiment, images, method.network, display)
@@ -264,8 +293,8 @@ def open_feed(
     network: Network,
     display: Display | None,
 ) -> Feed:
-    """Pixels; or stored features, where the method needs no more than those. Without a display
-    they are not computed."""
+    """Returns pixels; or stored features, where the method needs no more than those. Without a
+    display they are not computed."""
     scale = PixelScale(network.mean, network.std)
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
     pixels = Feed(images.prepared, scale, process)
@@ -298,13 +327,13 @@ class _Beginning:
             self._networks[seed] = network, torch.get_rng_state()
 
     def network(self, seed: int) -> Network:
-        """The network as it starts; whole, unless it is that of the only method."""
+        """Returns the network as it starts; whole, unless it is that of the only method."""
         return self._networks[seed][0]
 
     def method(
         self, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
     ) -> Method:
-        """The method of a run, as `build_method` has it."""
+        """Returns the method of a run, as `build_method` has it."""
         own = None if head is None else head["weight"].numpy().tobytes()
         alike = (experiment.seed, experiment.method.model_dump_json(), own)
         if alike not in self._methods:
@@ -316,7 +345,7 @@ class _Beginning:
         return self._methods[alike]
 
     def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
-        """Several networks are refused unless their frozen parts are the same."""
+        """Refuses several networks unless their frozen parts are the same."""
         networks = [network for network, _ in self._networks.values()]
         if len(networks) == 1:
             return
@@ -330,8 +359,8 @@ class _Beginning:
 def _first_heads(
     fabric: Fabric, runs: Sequence[Run], beginning: _Beginning, feed: Feed, display: Display
 ) -> list[dict[str, Tensor] | None]:
-    """The classifier that each run begins with, where the settings ask for a fitted one; fitted
-    once for all runs with the same network and training images."""
+    """Returns the classifier that each run begins with, where the settings ask for a fitted one;
+    fitted once for all runs with the same network and training images."""
     if not runs[0].experiment.head_first:
         return [None] * len(runs)
     found: dict[tuple[Any, ...], dict[str, Tensor]] = {}

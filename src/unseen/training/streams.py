@@ -29,7 +29,8 @@ class Stream(NamedTuple):
 
 
 def in_streams(runs: Sequence[Run]) -> list[Run]:
-    """Runs in the order of the streams that they belong to, streams in that of their size."""
+    """Returns runs in the order of the streams that they belong to, streams in that of their
+    size."""
     members: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         members.setdefault(_images_of(run), []).append(run)
@@ -37,7 +38,7 @@ def in_streams(runs: Sequence[Run]) -> list[Run]:
 
 
 def streams_of(runs: Sequence[Run]) -> list[Stream]:
-    """The streams of runs that are in order."""
+    """Returns the streams of runs that are in order."""
     streams = []
     for (seed, _), members in groupby(runs, _images_of):
         first, *others = members
@@ -58,7 +59,8 @@ class Bundle(NamedTuple):
 
 
 def bundles(runs_of_streams: Sequence[int]) -> list[Bundle]:
-    """Of streams in the order of their number of runs; runs are numbered stream by stream."""
+    """Returns the bundles of streams in the order of their number of runs; runs are numbered stream
+    by stream."""
     found: list[Bundle] = []
     first_stream, first_run = 0, 0
     for each, group in groupby(runs_of_streams):
@@ -72,8 +74,8 @@ def bundles(runs_of_streams: Sequence[int]) -> list[Bundle]:
 def stacked_batches(
     features: StoredFeatures, streams: Sequence[Stream], steps: range, device: torch.device
 ) -> Iterator[DomainBatch]:
-    """A step's batches of all streams in one: a first axis of streams, but for `domains`, which
-    are the same in all balanced batches."""
+    """Yields a step's batches of all streams in one: a first axis of streams, but for `domains`,
+    which are the same in all balanced batches."""
     sampler = streams[0].sampler
     domains = torch.from_numpy(sampler.positions(0)[1]).to(device)
     seeds = sorted({stream.seed for stream in streams})
@@ -92,7 +94,7 @@ def stacked_batches(
 
 
 def _rows(streams: Sequence[Stream], steps: range) -> Iterator[np.ndarray]:
-    """`[streams, batch]` for each step."""
+    """Yields rows `[streams, batch]` for each step."""
     for start in range(0, len(steps), _STEPS_AT_ONCE):
         block = steps[start : start + _STEPS_AT_ONCE]
         yield from np.stack([stream.sampler.block(block) for stream in streams], axis=1)

@@ -28,7 +28,7 @@ MOST_IMAGES = 1_000
 
 
 def validate(session: Session) -> None:
-    """Measure every run on its source validation images; weights that a rule now prefers are kept,
+    """Measures every run on its source validation images; weights that a rule now prefers are kept,
     unless the method is in a phase that only prepares."""
     learner = session.learner
     candidate = not learner.method.preparing
@@ -54,13 +54,13 @@ def validate(session: Session) -> None:
 
 
 def _prefers(session: Session, rule: str) -> list[int]:
-    """The runs of which a rule now chooses this step."""
+    """Returns the runs of which a rule now chooses this step."""
     active = session.active
     return [number for number, run in active if choose(rule, run.evaluations) == session.step]
 
 
 def _look_for_the_valley(session: Session) -> None:
-    """Under SWAD, the validation loss of the weights themselves decides which steps count."""
+    """Lets the validation loss of the weights themselves decide which steps count, under SWAD."""
     average = session.learner.average
     if isinstance(average, ValleyAverage) and not average.ended:
         [evaluation] = evaluate(session).values()
@@ -68,7 +68,7 @@ def _look_for_the_valley(session: Session) -> None:
 
 
 def evaluate(session: Session) -> dict[int, Evaluation]:
-    """Every active run at this step, on its source validation images."""
+    """Evaluates every active run at this step, on its source validation images."""
     found: dict[int, Evaluation] = {}
     with session.answering():
         for cohort in session.cohorts():
@@ -77,8 +77,8 @@ def evaluate(session: Session) -> dict[int, Evaluation]:
 
 
 def _evaluate(session: Session, cohort: Cohort) -> list[Evaluation]:
-    """The unseen domain is looked at during training only under the selection rule that says so by
-    its name, `oracle`."""
+    """Evaluates a cohort. The unseen domain is looked at during training only under the selection
+    rule that says so by its name, `oracle`."""
     metric, roles = session.shared.metric, cohort.roles
     found = []
     for scores in cohort.evaluator.score(cohort.predict, roles.validation):
@@ -101,7 +101,7 @@ def _accuracies(scores: Scores) -> dict[str, float]:
 
 
 def _values(scores: Scores, metric: Metric) -> dict[str, float] | None:
-    """Of another metric than accuracy."""
+    """Returns the values of another metric than accuracy."""
     if metric == "accuracy":
         return None
     return {domain: score.measure(metric) for domain, score in scores.items()}
@@ -113,7 +113,7 @@ def evaluation_record(
     statistics: dict[str, Any],
     average: Average | None = None,
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl."""
+    """Returns a line of metrics.jsonl."""
     record: dict[str, Any] = {
         "step": evaluation.step,
         "validation": evaluation.validation,
@@ -136,9 +136,9 @@ def evaluation_record(
 
 @torch.no_grad()
 def judge_without_labels(session: Session) -> dict[str, float]:
-    """What the rules for adaptation find in unlabelled target images: those that training looks at,
-    never the ones that are measured. By rule, the same on every device; one pass over images serves
-    all rules."""
+    """Returns what the rules for adaptation find in unlabelled target images: those that training
+    looks at, never the ones that are measured. By rule, the same on every device; one pass over
+    images serves all rules."""
     images = session.runs[0].images
     roles = images.roles
     target = evenly(roles.target_rows, MOST_IMAGES)
@@ -153,7 +153,7 @@ def judge_without_labels(session: Session) -> dict[str, float]:
 
 
 def _observe(session: Session, rows: np.ndarray) -> Observed:
-    """Each device answers its share of the images, unless there are too few to share."""
+    """Answers images; each device its share of them, unless there are too few to share."""
     share = _share(session.feed.process, len(rows))
     parts: list[tuple[Tensor, Tensor]] = []
     for images in session.feed.images(rows[share]):
@@ -170,7 +170,7 @@ def _share(process: Process, number: int) -> slice:
 
 
 def _together(session: Session, own: Tensor, share: slice, number: int) -> np.ndarray:
-    """Rows of all devices, in order."""
+    """Returns the rows of all devices, in order."""
     if share == slice(None):
         return own.cpu().numpy()
     whole = own.new_zeros(number, *own.shape[1:])
@@ -179,8 +179,8 @@ def _together(session: Session, own: Tensor, share: slice, number: int) -> np.nd
 
 
 def scores_and_features(method: Method, images: Tensor) -> tuple[Tensor, Tensor]:
-    """What a method answers, and what its classifier saw when it did: in one pass, unless the
-    method runs the classifier more than once, or not at all."""
+    """Returns what a method answers, and what its classifier saw when it did: in one pass, unless
+    the method runs the classifier more than once, or not at all."""
     seen: list[Tensor] = []
 
     def keep(x: Tensor, rows: Tensor | None) -> Tensor:
