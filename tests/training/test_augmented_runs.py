@@ -97,7 +97,7 @@ def test_styles_are_mixed_in_training_and_nowhere_else(
     [
         ({"mixstyle_stages": "fc1"}, "'fc1' has no maps of channels at its input"),
         ({"mixstyle_stages": "conv9"}, "augment.mixstyle_stages: unknown stage 'conv9'"),
-        ({"mixstyle_stages": ""}, "mixstyle needs a chance and stages"),
+        ({"mixstyle_stages": ""}, "mixstyle needs a probability and stages"),
         (
             {"mixstyle_stages": "conv2", "freeze_until": "conv3"},
             "'conv2' lies in the frozen part, whose output is stored; choose a stage from 'conv3' "

@@ -128,27 +128,28 @@ class AugmentSettings(Settings):
     crop_scale: float = Field(default=0.7, gt=0, le=1)
     """Smallest share of the area that a random crop keeps; 1: no crop."""
     flip: float = Field(default=0.5, ge=0, le=1)
-    """Chance of a horizontal flip."""
+    """Probability of a horizontal flip."""
     jitter: float = Field(default=0.3, ge=0, le=1)
     """Strength of brightness, contrast, saturation and hue changes."""
     grayscale: float = Field(default=0.1, ge=0, le=1)
-    """Chance of losing all colour."""
+    """Probability of losing all colour."""
     randaugment: float = Field(default=0.0, ge=0, le=1)
     """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
     sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
     randaugment_operations: int = Field(default=2, ge=1, le=8)
     """How many of those operations an image gets."""
     random_convolution: float = Field(default=0.0, ge=0, le=1)
-    """Chance that an image is mixed with itself under a random filter (RandConv): shapes stay,
+    """Probability that an image is mixed with itself under a random filter (RandConv): shapes stay,
     textures change."""
     amplitude_mix: float = Field(default=0.0, ge=0, le=1)
     """Largest share of the Fourier amplitude that comes from an image of another training domain
     (FACT): it changes the look, the phase keeps the shapes."""
     erasing: float = Field(default=0.0, ge=0, le=1)
-    """Chance that a random rectangle (2 to 33 % of the area) is replaced by the image's mean."""
+    """Probability that a random rectangle (2 to 33 % of the area) is replaced by the image's
+    mean."""
     mixstyle: float = Field(default=0.0, ge=0, le=1)
-    """Chance that an image gets channel statistics mixed with those of an image of another domain,
-    at each of `mixstyle_stages`."""
+    """Probability that an image gets channel statistics mixed with those of an image of another
+    domain, at each of `mixstyle_stages`."""
     mixstyle_stages: Names = ()
     """Stages whose input is mixed: early ones, for example `blocks.1,blocks.2`."""
     mixstyle_alpha: float = Field(default=0.1, gt=0, le=1)
@@ -158,7 +159,7 @@ class AugmentSettings(Settings):
     def _check(self) -> "AugmentSettings":
         if (self.mixstyle > 0) != bool(self.mixstyle_stages):
             raise ValueError(
-                "mixstyle needs a chance and stages, such as mixstyle=0.5 "
+                "mixstyle needs a probability and stages, such as mixstyle=0.5 "
                 "mixstyle_stages=blocks.1,blocks.2; give both or none"
             )
         return self
