@@ -60,7 +60,7 @@ class Run:
         """By domain, as `accuracy`, but by the metric that the run's checkpoint was chosen by, or
         by another one: accuracy, balanced or macro_f1."""
         measured = self.result.view(rule or self.result.selection, view)
-        return {d: each.measure(metric or self.result.metric) for d, each in measured.items()}
+        return {d: each.measures[metric or self.result.metric] for d, each in measured.items()}
 
     @cached_property
     def model(self) -> Model:

@@ -94,7 +94,9 @@ def test_numbers_in_the_table_are_those_of_the_runs(comparison: SweepResults, vi
         results = [read_json(folder / "result.json") for folder in comparison.folders]
         own = [r for r in results if (r["method"], r["unseen_domains"]) == (method, [domain])]
         measured = [r["rules"]["source"]["views"][view] for r in own]
-        by_seed = [fmean(d["accuracy"] for d in domains.values()) for domains in measured]
+        by_seed = [
+            fmean(d["measures"]["accuracy"] for d in domains.values()) for domains in measured
+        ]
         assert len(by_seed) == 2
         assert mean == pytest.approx(100 * fmean(by_seed))
 

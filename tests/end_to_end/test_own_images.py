@@ -103,7 +103,7 @@ def test_a_class_of_the_unseen_domain_alone_is_named_and_counted_as_wrong(
     assert night.confusion.sum(axis=1).tolist() == [PER_CLASS] * 3
     assert night.confusion.sum(axis=0)[2] == 0, "no answer names it"
     assert night.correct == night.confusion[[0, 1], [0, 1]].sum()
-    assert night.balanced_accuracy == pytest.approx(night.accuracy)
+    assert night.measures["balanced"] == pytest.approx(night.accuracy)
     assert sum(night.calibration.correct) == night.correct
     (remark,) = [text for text in other.result.remarks if "crow" in text]
     assert remark.startswith("12 images of the unseen domain are of classes that no training")

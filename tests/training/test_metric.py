@@ -55,7 +55,7 @@ def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_pat
     looks = [record[f"unseen_{metric}"]["outlines"] for record in records]
     assert looked[f"unseen_{metric}"]["outlines"] == max(looks)
     measured = result.view("oracle", "out_of_domain")["outlines"]
-    assert measured.measure(metric) == looked[f"unseen_{metric}"]["outlines"]
+    assert measured.measures[metric] == looked[f"unseen_{metric}"]["outlines"]
     assert measured.accuracy == looked["unseen"]["outlines"]
 
 

@@ -72,7 +72,7 @@ def _front_matter(result: RunResult) -> str:
                 dataset_name=f"{result.dataset}, {domain}",
                 dataset_config=domain,
                 metric_type=_HUB_NAMES[metric],
-                metric_value=round(measured.measure(metric), 4),
+                metric_value=round(measured.measures[metric], 4),
                 metric_name=f"{METRICS[metric]}, {result.view_texts[view].title}",
             )
             for metric in _metrics(result)

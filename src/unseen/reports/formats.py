@@ -65,8 +65,8 @@ def result_table(
         [
             domain,
             texts[view].title,
-            *(f"{each.measure(metric):.1%}" for metric in metrics),
-            f"{each.largest_class_share:.1%}",
+            *(f"{each.measures[metric]:.1%}" for metric in metrics),
+            f"{each.always_largest['accuracy']:.1%}",
             str(each.images),
             f"{each.calibration_error:.1%}",
             *([f"{each.calibrated_error:.1%}"] if each.calibrated_error is not None else []),

@@ -119,7 +119,7 @@ def gather(
     """Returns each run's result, the mean over the domains that the view is about."""
     numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
     for result in results:
-        value = _mean(result, rule, view, lambda each: each.measure(metric))
+        value = _mean(result, rule, view, lambda each: each.measures[metric])
         if value is not None:
             method, backbone, column = _place(result)
             seed = layout.seeds[0] if _is_over_seeds(result) else result.seed
@@ -136,7 +136,7 @@ def gather_always_largest(
     for result in results:
         column = column_name(result.unseen_domains)
         if column not in found:
-            value = _mean(result, rule, view, lambda each: each.always_largest(metric))
+            value = _mean(result, rule, view, lambda each: each.always_largest[metric])
             if value is not None:
                 found[column] = 100 * value
     return found

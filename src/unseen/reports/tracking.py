@@ -162,7 +162,7 @@ def _final_numbers(result: RunResult) -> Iterator[tuple[str, float]]:
                 yield f"final/{view}/{domain}/ece after scaling", each.calibrated_error
         for metric in dict.fromkeys(("accuracy", result.metric)) if domains else ():
             name = METRICS[metric]
-            values = {domain: each.measure(metric) for domain, each in domains.items()}
+            values = {domain: each.measures[metric] for domain, each in domains.items()}
             yield from ((f"final/{view}/{domain}/{name}", v) for domain, v in values.items())
             yield f"final/{view}/mean {name}", fmean(values.values())
             yield f"final/{view}/worst {name}", min(values.values())

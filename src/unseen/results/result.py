@@ -8,7 +8,7 @@ for domain, measured in result.view("source", "out_of_domain").items():
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple
@@ -85,18 +85,6 @@ class Confusion:
         self.read = read
         """Returns `int64 [classes, classes]`. Counts in a file are read anew each time."""
 
-    @cached_property
-    def measures(self) -> dict[Metric, float]:
-        """Every measure. They are kept, unlike counts that were read."""
-        counts = self.read()
-        return {metric: measure(counts) for metric, measure in MEASURES.items()}
-
-    @cached_property
-    def always_largest(self) -> dict[Metric, float]:
-        """The measures of always answering with the class that has the most images."""
-        counts = always_largest(self.read())
-        return {metric: measure(counts) for metric, measure in MEASURES.items()}
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Confusion):
             return NotImplemented
@@ -130,12 +118,12 @@ def macro_f1(confusion: Array) -> float:
     return float(f1.mean())
 
 
-def always_largest(confusion: Array) -> Array:
-    """Returns the confusion of a model that always answers with the largest class."""
+def always_largest(confusion: Array) -> dict[Metric, float]:
+    """Returns the measures of always answering with the class that has the most images."""
     images = confusion.sum(axis=1)
-    answers = np.zeros_like(confusion)
-    answers[:, int(images.argmax())] = images
-    return answers
+    most, total, classes = int(images.max()), int(images.sum()), int((images > 0).sum())
+    f1 = 2 * most / (most + total)
+    return {"accuracy": most / total, "balanced": 1 / classes, "macro_f1": f1 / classes}
 
 
 MEASURES: dict[Metric, Callable[[Array], float]] = {
@@ -272,10 +260,13 @@ def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
 
 
 class DomainResult(_Record):
-    """Answers on the images of one domain. All measures derive from counts."""
+    """Answers on the images of one domain, counted."""
 
     images: int = Field(gt=0)
     correct: int = Field(ge=0)
+    measures: dict[Metric, float]
+    always_largest: dict[Metric, float]
+    """What always answering with the class that has the most images would get."""
     calibration: Calibration
     """By the model's own confidence."""
     calibrated: Calibration | None = None
@@ -291,40 +282,16 @@ class DomainResult(_Record):
         return cls(
             images=int(confusion.sum()),
             correct=int(confusion.trace()),
+            measures={metric: measure(confusion) for metric, measure in MEASURES.items()},
+            always_largest=always_largest(confusion),
             calibration=calibration,
             calibrated=calibrated,
             confusion=Confusion(lambda: confusion),
         )
 
-    @computed_field
     @property
     def accuracy(self) -> float:
-        return self.correct / self.images
-
-    @computed_field
-    @property
-    def balanced_accuracy(self) -> float:
-        """Mean recall over the classes that have images."""
-        return self.measure("balanced")
-
-    @computed_field
-    @property
-    def macro_f1(self) -> float:
-        """Mean F1 over the classes that have images."""
-        return self.measure("macro_f1")
-
-    @computed_field
-    @property
-    def largest_class_share(self) -> float:
-        """The accuracy of always answering with the class that has the most images."""
-        return self.always_largest("accuracy")
-
-    def measure(self, metric: Metric) -> float:
-        return self.accuracy if metric == "accuracy" else self.counts.measures[metric]
-
-    def always_largest(self, metric: Metric) -> float:
-        """Returns what always answering with the class that has the most images would get."""
-        return self.counts.always_largest[metric]
+        return self.measures["accuracy"]
 
     @computed_field
     @property
@@ -440,7 +407,9 @@ class RunResult(_Record):
         """Returns the mean by the run's own metric or another, every domain counting the same; None
         where the view has no domain."""
         measured = self.view(rule, view).values()
-        return fmean(each.measure(metric or self.metric) for each in measured) if measured else None
+        return (
+            fmean(each.measures[metric or self.metric] for each in measured) if measured else None
+        )
 
 
 def labelled_bound(method: str) -> str:

@@ -123,7 +123,7 @@ def _validation_loss(run: RunFolder, result: RunResult, recorded: str) -> float:
 def _mean(result: RunResult, recorded: str, domains: Sequence[str]) -> float:
     """The mean over domains, by the run's metric."""
     measured = result.view(recorded, "out_of_domain")
-    return fmean(measured[domain].measure(result.metric) for domain in domains)
+    return fmean(measured[domain].measures[result.metric] for domain in domains)
 
 
 _CANDIDATES: dict[str, Callable[[Draw], Iterator[Candidate]]] = {
