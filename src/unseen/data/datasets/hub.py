@@ -8,7 +8,8 @@ import json
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -51,9 +52,8 @@ class Shard:
         self.path, self.name = file, name
         self._parquet = require("pyarrow.parquet", "hub")
         self.state = file_state(file)
-        metadata = self._use(lambda opened: opened.metadata)
-        schema = self._use(lambda opened: opened.schema_arrow)
-        self.count = int(metadata.num_rows)
+        with self._opened() as opened:
+            self.count, schema = int(opened.metadata.num_rows), opened.schema_arrow
         self.columns = [str(column) for column in schema.names]
         try:
             notes: Any = schema.metadata or {}
@@ -66,7 +66,8 @@ class Shard:
         """Read a whole column, or one field of it: `image.path`."""
         name, _, field = column.partition(".")
         self.check_column(name, setting)
-        values = self._use(lambda opened: opened.read(columns=[column]).column(0).to_pylist())
+        with self._opened() as opened:
+            values: list[Any] = opened.read(columns=[column]).column(0).to_pylist()
         return [None if value is None else value[field] for value in values] if field else values
 
     def check_column(self, column: str, setting: str) -> None:
@@ -84,25 +85,17 @@ class Shard:
 
     def batches(self, column: str) -> Iterator[list[Any]]:
         """Read a column that is too large to be read at once, batch by batch."""
+        with self._opened() as opened:
+            for batch in opened.iter_batches(batch_size=BATCH, columns=[column]):
+                yield batch.column(0).to_pylist()
+
+    @contextmanager
+    def _opened(self) -> Generator[Any]:
         try:
-            with self._open() as opened:
-                for batch in opened.iter_batches(batch_size=BATCH, columns=[column]):
-                    yield batch.column(0).to_pylist()
+            with self._parquet.ParquetFile(self.path, buffer_size=BUFFER, pre_buffer=False) as file:
+                yield file
         except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
-            raise self._damaged(error) from error
-
-    def _use(self, read: Callable[[Any], Any]) -> Any:
-        try:
-            with self._open() as opened:
-                return read(opened)
-        except (OSError, ValueError) as error:
-            raise self._damaged(error) from error
-
-    def _open(self) -> Any:
-        return self._parquet.ParquetFile(self.path, buffer_size=BUFFER, pre_buffer=False)
-
-    def _damaged(self, error: Exception) -> DataError:
-        return DataError(f"{self.path} is not a readable Parquet file: {error}")
+            raise DataError(f"{self.path} is not a readable Parquet file: {error}") from error
 
 
 class ColumnReader:
