@@ -14,12 +14,12 @@ from torch.autograd.function import Function
 
 
 def mean(values: Tensor) -> Tensor:
-    """The mean over all processes of a tensor that each of them has."""
+    """Return the mean over all processes of a tensor that each of them has."""
     return _Mean.apply(values) if _several() else values  # pyright: ignore[reportReturnType]
 
 
 def gather(rows: Tensor) -> Tensor:
-    """The rows of all processes, in order of rank; each must have equally many."""
+    """Return the rows of all processes, in order of rank; each must have equally many."""
     return _Gather.apply(rows) if _several() else rows  # pyright: ignore[reportReturnType]
 
 

@@ -14,7 +14,7 @@ from unseen.errors import UnseenError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place only once it is complete on disk."""
+    """Yield a temporary file beside `path`, which takes its place once it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     os.close(handle)
@@ -30,7 +30,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def link_file(existing: Path, path: Path) -> None:
-    """Another name for a file that nobody changes in place; a copy where there are no links."""
+    """Give a file that nobody changes in place another name; copy it where there are no links."""
     with atomic_file(path) as temporary:
         temporary.unlink()
         try:
@@ -40,12 +40,13 @@ def link_file(existing: Path, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text, in full or not at all."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """For people, too: a key a line, and a list of plain values in one line."""
+    """Write JSON that people can read: a key a line, and a list of plain values in one line."""
     write_text(path, _as_json(content, "\n") + "\n")
 
 
@@ -68,6 +69,7 @@ def _plain(value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
+    """Read a file of JSON. Raises UnseenError where it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""One door for packages that not everybody needs."""
+"""The one way to import packages that not everybody needs."""
 
 import importlib
 from types import ModuleType

@@ -15,13 +15,13 @@ _MIX_2 = 0x94D049BB133111EB
 
 
 def _signed(value: int) -> int:
-    """The 64-bit pattern of `value` as torch's signed int64."""
+    """Return the 64-bit pattern of `value` as torch's signed int64."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64, which torch shifts arithmetically."""
+    """Shift int64 to the right logically, which torch shifts arithmetically."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -32,18 +32,18 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def image_keys(seed: int, step: int, places: Tensor) -> Tensor:
-    """One key for each place in the (global) batch of a step."""
+    """Return one key for each place in the (global) batch of a step."""
     start = torch.full_like(places, _signed(seed * _GOLDEN + step * _MIX_1 + 1))
     return _mix(_mix(start) + (places + 1) * _signed(_GOLDEN))
 
 
 def step_key(seed: int, step: int) -> Tensor:
-    """`[1]`: a key for the step as a whole, which no image has."""
+    """Return `[1]`: a key for the step as a whole, which no image has."""
     return image_keys(seed, step, torch.tensor([-2]))
 
 
 def uniform(keys: Tensor, width: int, stream: int = 0) -> Tensor:
-    """`[len(keys), width]` numbers in [0, 1); each `stream` is independent of the others."""
+    """Draw `[len(keys), width]` numbers in [0, 1); each `stream` is independent of the others."""
     columns = torch.arange(width, device=keys.device, dtype=torch.int64)
     columns = _mix(columns + _signed((stream + 1) * _MIX_2))
     bits = _mix(keys[:, None] + columns[None, :] * _signed(_GOLDEN))
@@ -51,7 +51,7 @@ def uniform(keys: Tensor, width: int, stream: int = 0) -> Tensor:
 
 
 def normal(keys: Tensor, width: int, stream: int = 0) -> Tensor:
-    """`[len(keys), width]` numbers of mean 0 and deviation 1 (Box and Muller)."""
+    """Draw `[len(keys), width]` numbers of mean 0 and deviation 1 (Box and Muller)."""
     first, second = uniform(keys, 2 * width, stream).chunk(2, dim=1)
     return (-2 * (1 - first).log()).sqrt() * (2 * math.pi * second).cos()
 

@@ -8,7 +8,7 @@ from unseen.settings.experiment import NetworkSettings
 
 
 def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
-    """Three convolutions and two linear layers, about 59,000 weights, for digits.
+    """Build three convolutions and two linear layers, about 59,000 weights, for digits.
 
     The first convolution looks at every second pixel, and pooling comes before the group norm:
     that makes a training step four to five times cheaper than at full resolution.
@@ -28,7 +28,7 @@ def small_cnn(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def mnist_cnn(settings: NetworkSettings, n_classes: int) -> Network:
-    """Two convolutions and two linear layers with batch norm, about 460,000 weights at 28 px.
+    """Build two convolutions and two linear layers with batch norm, about 460,000 weights at 28 px.
 
     Each image first loses its own brightness and contrast (as in Shu et al., ICLR 2018), which are
     most of what tells a digit on black from one on a photograph.
@@ -51,13 +51,13 @@ def mnist_cnn(settings: NetworkSettings, n_classes: int) -> Network:
 
 
 def _group_normed(convolution: nn.Conv2d, *pooling: nn.Module) -> nn.Sequential:
-    """With group norm, unlike batch norm, domains share no statistics."""
+    """Return layers with group norm: unlike batch norm, domains share no statistics."""
     norm = nn.GroupNorm(8, convolution.out_channels)
     return nn.Sequential(convolution, *pooling, norm, nn.ReLU())
 
 
 def _convolution(n_in: int, n_out: int) -> nn.Sequential:
-    """A convolution that halves the picture; batch norm makes domains share their statistics."""
+    """Return layers that halve the picture; batch norm makes domains share their statistics."""
     return nn.Sequential(
         nn.Conv2d(n_in, n_out, 5, padding=2), nn.BatchNorm2d(n_out), nn.ReLU(), nn.MaxPool2d(2)
     )
