@@ -305,7 +305,7 @@ def test_images_and_their_stored_features_are_the_same_to_a_method(form: str) ->
     method = make(form, frozen="fc1")
     if method.traits.needs_pixels:
         return
-    given = batch(target=looks_at_target(form))
+    given = batch(target=check_target_use(form))
     stored = given._replace(
         images=method.network.start(given.images),
         target=None if given.target is None else method.network.start(given.target),
