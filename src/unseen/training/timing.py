@@ -10,7 +10,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.methods.base import DatasetPassMethod, Progress, TrainingImages
 from unseen.settings.experiment import Experiment
-from unseen.training.build import build_method, looks_at_target, trains_from_features
+from unseen.training.build import build_method, check_target_use, trains_from_features
 from unseen.training.optimizers import build_optimizer
 
 _NOISE = 2
@@ -60,7 +60,7 @@ def _time_on_noise(
         n_domains,
         torch.arange(n, device=device),
         step_key(0, 0).to(device),
-        images if looks_at_target(experiment) else None,
+        images if check_target_use(experiment) else None,
     )
     if isinstance(method, DatasetPassMethod):
         noise = TrainingImages(lambda: iter([batch]), lambda: iter([images]))
