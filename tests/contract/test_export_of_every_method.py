@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.contract.test_methods_contract import FORMS, batch, check_target_use, make
+from tests.contract.test_methods_contract import FORMS, adapts, batch, make
 
 from unseen.data.images import to_square
 from unseen.methods.base import Progress
@@ -21,7 +21,7 @@ def in_use(form: str) -> Model:
     with torch.no_grad():
         for parameter in method.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    method.loss(batch(target=check_target_use(form)), Progress(9, 10))
+    method.loss(batch(target=adapts(form)), Progress(9, 10))
     settings = {"data": {"name": "digits"}, "network": {"name": "small_cnn"}, "steps": 10}
     experiment = build_experiment(settings | {"method": {"name": form.partition(",")[0]}})
     return Model(method, experiment, "", "cpu")

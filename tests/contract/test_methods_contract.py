@@ -75,7 +75,7 @@ def make(
     settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
     network = build_network(settings, len(TASK.classes))
     kind = catalog.load("method", name)
-    target = "clipart" if check_target_use(form) else None
+    target = "clipart" if adapts(form) else None
     config = kind.Config(name=name, **FORMS[form])
     task = TASK._replace(target=target, label_smoothing=label_smoothing)
     method = kind(network, task, config)
@@ -118,7 +118,7 @@ def training_images() -> TrainingImages:
     return TrainingImages(lambda: iter([batch()]), target)
 
 
-def check_target_use(form: str) -> bool:
+def adapts(form: str) -> bool:
     return form.endswith(", adaptation")
 
 
@@ -129,7 +129,7 @@ def steps(
     method.train()
     for number in numbers:
         progress = Progress(number, total)
-        loss = method(batch(number, target=check_target_use(form)), progress)["loss"]
+        loss = method(batch(number, target=adapts(form)), progress)["loss"]
         optimizer.zero_grad()
         loss.backward()
         method.edit_gradients(progress)
@@ -141,7 +141,7 @@ def steps(
 
 @methods
 def test_losses_are_finite_scalars_and_loss_has_a_gradient(form: str) -> None:
-    losses = make(form).loss(batch(target=check_target_use(form)), Progress(0, 10))
+    losses = make(form).loss(batch(target=adapts(form)), Progress(0, 10))
     assert losses["loss"].requires_grad
     for part, value in losses.items():
         assert value.shape == (), part
@@ -154,7 +154,7 @@ def test_labels_are_smoothed_as_the_task_asks(form: str, ratio: float) -> None:
     """With ε, cross-entropy is (1 − ε) that of the labels and ε that of each class alike; so is a
     loss that is linear in it. In both phases, and in training only."""
     progress = Progress(round(20 * ratio), 20)
-    given = batch(target=check_target_use(form))
+    given = batch(target=adapts(form))
     smoothed = make(form, label_smoothing=0.9)
     found = smoothed.loss(given, progress)["loss"]
     plain = make(form).loss(given, progress)["loss"]
@@ -181,7 +181,7 @@ def test_every_parameter_gets_a_gradient(
 ) -> None:
     """Also in a pooled batch in which one domain is missing, in the first phase and the last."""
     method = make(form)
-    given = batch(domains=domains, target=check_target_use(form))
+    given = batch(domains=domains, target=adapts(form))
     losses = method.loss(given, Progress(round(20 * ratio), 20))
     losses["loss"].backward()
     assert torch.isfinite(losses["loss"])
@@ -258,7 +258,7 @@ def test_two_devices_compute_what_one_does(
 ) -> None:
     """Random draws belong to images, and what a device has to know of the other's images goes
     through `across_devices`; also where the second device has no image of a domain."""
-    method, whole = make(form), batch(target=check_target_use(form))
+    method, whole = make(form), batch(target=adapts(form))
     method.train()
     progress = Progress(round(20 * ratio), 20)
     halves = [rows(whole, first), rows(whole, [p for p in range(12) if p not in first])]
@@ -305,7 +305,7 @@ def test_images_and_their_stored_features_are_the_same_to_a_method(form: str) ->
     method = make(form, frozen="fc1")
     if method.traits.needs_pixels:
         return
-    given = batch(target=check_target_use(form))
+    given = batch(target=adapts(form))
     stored = given._replace(
         images=method.network.start(given.images),
         target=None if given.target is None else method.network.start(given.target),
