@@ -1,4 +1,5 @@
-"""What is different about new images: statistics, features, and which of them are outliers.
+"""Differences between new images and validation images in statistics and
+features, and which images are outliers.
 
 No torch.
 """
@@ -33,7 +34,7 @@ class StatisticDifference:
 
 @dataclass(frozen=True)
 class DomainDifference:
-    """What differs between the new images and one training domain."""
+    """The differences between the new images and one training domain."""
 
     domain: str
     statistics: tuple[StatisticDifference, ...]
@@ -45,14 +46,14 @@ class DomainDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """What differs between the new images and validation images."""
+    """The differences between the new images and validation images."""
 
     domains: tuple[DomainDifference, ...]
     """The closest first: the one that new images are hardest to tell from."""
     auc: float | None
     """AUC as above, against images of all training domains together."""
     measured_by: str
-    """What AUC and distance look at: features, or image statistics."""
+    """The arrays that AUC and distance are computed from: features, or image statistics."""
     distance: np.ndarray
     """`[images]`: to the nearest validation images; 1 is usual among these."""
 

@@ -111,7 +111,7 @@ DIRECT = ("atc confidence", "atc entropy", "doc", "cot")
 
 
 def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
-    """How far the target falls behind the source by each estimate: in accuracy for the direct ones,
+    """Returns the gap between source and target by each estimate: in accuracy for the direct ones,
     in the measure itself for the others. Positive is worse."""
     temperature = fit_temperature([profile.scores], [profile.label]) or COLDEST
     source, target = (
@@ -144,7 +144,7 @@ def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
 
 
 LEVEL = 0.8
-"""How often intervals should hold the truth."""
+"""The share of intervals that should hold the truth."""
 USUAL_ERROR = 0.15
 """The error of a combined forecast as long as nothing else is known; it counts as much as one
 reference."""
@@ -216,7 +216,7 @@ def fit_curve(references: Sequence[Reference], name: str) -> np.ndarray:
 
 
 def drop_at(curve: np.ndarray, gap: float) -> float:
-    """The drop in accuracy that a curve of `fit_curve` expects at a gap."""
+    """Returns the drop in accuracy that a curve of `fit_curve` expects at a gap."""
     return float(_columns(np.array([gap]))[0] @ curve)
 
 
@@ -260,7 +260,7 @@ def combine(
 
 
 def _errors(references: Sequence[Reference], name: str) -> np.ndarray:
-    """For each reference the drop that references of the other domains predict, minus the truth."""
+    """Returns for each reference the drop that those of other domains predict, minus the truth."""
     found: list[float] = []
     for each in references:
         others = [other for other in references if other.domain != each.domain]

@@ -37,14 +37,14 @@ class ClassShare:
 
     name: str
     predicted: float
-    """How often the model predicts it."""
+    """Its share of the predictions."""
     training: float
-    """How often it occurs among validation images."""
+    """Its share of the validation images."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, why, and the page of the documentation about it."""
+    """An action, the reason for it, and the page of the documentation about it."""
 
     action: str
     reason: str
@@ -53,7 +53,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Forecast:
-    """How many predictions will be right, and what speaks against trusting this number."""
+    """The accuracy to expect, and what speaks against trusting this number."""
 
     images: int
     source_accuracy: float
@@ -91,17 +91,17 @@ class Forecast:
 
     @property
     def closest_auc(self) -> float | None:
-        """How well a classifier tells the images from the closest training domain, where known."""
+        """The AUC of a classifier that tells the images from the closest training domain."""
         return None if self.differences is None else self.differences.closest.auc
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against trusting the forecast."""
+        """The reasons not to trust the forecast."""
         return tuple(_warnings(self))
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """What to do, by all rules that apply; the last one where no other does."""
+        """The advice of all rules that apply, or to do nothing."""
         return (*_advice_on_labels(self), *_advice_on_images(self)) or (_no_action(self),)
 
     def as_json(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ STATISTIC_ADVICE = {
         "here to stay, augment.randaugment varies the sharpness of training images.",
     ),
 }
-"""What to do where one of these statistics is like in no training domain."""
+"""The advice where one of these statistics is like in no training domain."""
 
 
 def _unlike_all_domains(
@@ -300,7 +300,7 @@ class FileForecast:
     files: tuple[Path, ...]
     """The files that the forecast is about."""
     problems: tuple[str, ...]
-    """What is wrong with each file that cannot be read."""
+    """The reason why a file has no prediction, for each of them."""
     outliers: tuple[Outlier, ...]
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a model knows of its validation images, so that forecasts work without the images.
+"""The outputs of a model for its validation images, so that forecasts work without the images.
 
 `profile.npz` in a run folder or beside saved weights; named arrays and no pickles. No torch.
 """
@@ -33,7 +33,7 @@ MEANINGS = {
     "blockiness": "how much stronger edges are at every eighth pixel, as JPEG leaves them",
     "bytes per pixel": "size of the file over its pixels; unknown for images in memory",
 }
-"""What is measured of an image file, and what each number means."""
+"""The statistics of an image file, and the meaning of each number."""
 STATISTICS = tuple(MEANINGS)
 _LOOKED_AT = 256
 """Pixels of the longer side of the copy on which light and colour are measured."""
@@ -167,7 +167,7 @@ _OPTIONAL = {"disagreement", "features"}
 
 
 class ModelOutputs(NamedTuple):
-    """What a model makes of some images, of which no label is known."""
+    """The outputs of a model for some images, of which no label is known."""
 
     scores: np.ndarray
     """`[images, classes]`, raw: logits, or logarithms of uncalibrated probabilities."""
@@ -179,7 +179,7 @@ class ModelOutputs(NamedTuple):
     """`[images, dimensions]`, pooled and projected; None where a model file gives none."""
 
     def rows(self, chosen: np.ndarray) -> "ModelOutputs":
-        """Returns those of some of the images."""
+        """Returns the outputs for some of the images."""
         others = (None if each is None else each[chosen] for each in self[1:])
         return ModelOutputs(self.scores[chosen], *others)
 
@@ -214,7 +214,7 @@ class Profile:
 
     @property
     def label_shares(self) -> np.ndarray:
-        """How often each class occurs among the validation images."""
+        """The share of each class among the validation images."""
         return np.bincount(self.label, minlength=len(self.classes)) / len(self)
 
     @property
@@ -300,7 +300,7 @@ class Profile:
         return profile
 
     def _is_consistent(self) -> bool:
-        """Whether all arrays have the lengths, types and values that the others ask for."""
+        """Returns whether all arrays have the lengths, types and values that the others ask for."""
         n, described, classes = self.label.size, self.described.size, len(self.classes)
         positions = (self.domain, n, len(self.domains)), (self.label, n, classes)
         for array, length, limit in (*positions, (self.described, described, n)):

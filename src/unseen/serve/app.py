@@ -39,7 +39,7 @@ class Problem(BaseModel):
 
 
 class ImagePrediction(BaseModel):
-    """What the model says about one image, or why it says nothing."""
+    """The prediction for one image, or the reason why there is none."""
 
     image: str = Field(description="file name as it was sent, or 'image 1', 'image 2', ...")
     predicted: str | None = Field(None, alias="class", description="the most likely class")
@@ -72,7 +72,7 @@ class ImagePredictions(BaseModel):
 
 
 class ModelFacts(BaseModel):
-    """What the model is."""
+    """Facts about the model."""
 
     name: str
     classes: list[str]

@@ -53,7 +53,7 @@ class MeasureReport(BaseModel):
 
 
 class ClassReport(BaseModel):
-    """How often a class was predicted."""
+    """Shares of a class among predictions."""
 
     name: str = Field(serialization_alias="class")
     reference: float
@@ -61,7 +61,7 @@ class ClassReport(BaseModel):
 
 
 class ForecastReport(BaseModel):
-    """How many of the last predictions are right, estimated without labels."""
+    """The accuracy of the last predictions, estimated without labels."""
 
     accuracy: float
     low: float
@@ -99,7 +99,7 @@ def validation_sets(profile: Profile) -> dict[str, ModelOutputs]:
 
 
 def predicted_shares(outputs: ModelOutputs) -> np.ndarray:
-    """How often each class is predicted."""
+    """Returns the share of each class among the predictions."""
     images, classes = outputs.scores.shape
     return np.bincount(outputs.scores.argmax(axis=1), minlength=classes) / images
 
@@ -277,7 +277,7 @@ class DriftWatch:
     def _outputs(
         self, rows: Sequence[tuple[np.ndarray, np.ndarray | None, np.ndarray]]
     ) -> ModelOutputs:
-        """What the model made of the images in the window, before calibration."""
+        """Returns the outputs for the images in the window, before calibration."""
         probabilities, opinions, statistics = zip(*rows, strict=True)
         each = None if opinions[0] is None else np.stack(opinions)
         raw = Predictions(np.stack(probabilities), each).at(1 / self._predictor.temperature)

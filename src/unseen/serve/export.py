@@ -132,14 +132,14 @@ def trace(method: Method, temperature: float) -> ExportedProgram:
 
 
 class Exported(NamedTuple):
-    """What was written, and how well it agrees with the model."""
+    """The file that was written, and how well it agrees with the model."""
 
     path: Path
     card: Path
     difference: float
     """The largest difference between two probabilities."""
     predictions: int
-    """How many were compared: images, times the domains that the model was given."""
+    """The number that was compared: images, times the domains that the model was given."""
     compared_on: str
     """The images that were used."""
 

@@ -1,4 +1,4 @@
-"""From a model and image files to a forecast: opens the model, finds references among runs."""
+"""Makes a forecast from a model and image files: opens the model, finds references among runs."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ def forecast_files(
     on_status: OnStatus = lambda text: None,
     on_images: OnImages = lambda number: None,
 ) -> FileForecast:
-    """The forecast for a run, a saved model or an ONNX file on image files."""
+    """Returns the forecast for a run, a saved model or an ONNX file on image files."""
     if not files:
         raise DataError("there are no images to forecast the accuracy on")
     model = load(path, device)
@@ -74,8 +74,8 @@ def forecast_files(
 def read_files(
     model: Predictor, files: Sequence[Path], on_images: OnImages
 ) -> tuple[ModelOutputs, list[Path], list[str]]:
-    """Raw scores, disagreement, statistics and features of the files that can be read, these files,
-    and what is wrong with the others."""
+    """Returns raw scores, disagreement, statistics and features of the files that can be read,
+    these files, and what is wrong with the others."""
 
     def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray] | str:
         try:
@@ -129,7 +129,7 @@ def _outliers(
 
 
 class Known(NamedTuple):
-    """What a model was made of: references may know this and no more."""
+    """The facts about a model that references may know, and no more."""
 
     method: str
     backbone: str
@@ -227,7 +227,7 @@ def read_reference(
 
 
 def _open(folder: RunFolder, result: RunResult, device: str) -> Session:
-    """The run with its images as they were when it was trained."""
+    """Opens the run with its images, which have to be those it was trained on."""
     model = Model.from_run(folder, device)
     experiment = model.experiment
     images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)

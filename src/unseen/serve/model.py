@@ -33,7 +33,7 @@ PROFILE = "profile.npz"
 
 
 class Config(BaseModel):
-    """What the config of a saved model says."""
+    """The content of a saved model's config."""
 
     model_config = ConfigDict(strict=True)
     classes: Names

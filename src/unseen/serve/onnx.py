@@ -23,8 +23,8 @@ _About = TypeVar("_About", bound=BaseModel)
 
 
 class Metadata(BaseModel):
-    """What an exported file says about itself: names of classes and domains in the order of the
-    numbers, and what the model is."""
+    """The metadata of an exported file: names of classes and domains in the order of the
+    numbers, and facts about the model."""
 
     model_config = ConfigDict(strict=True)
     format: int
@@ -32,16 +32,16 @@ class Metadata(BaseModel):
     domains: Names
     image_size: int
     opinions: bool
-    """Whether the file has the input `domain` and the output `opinions`."""
+    """True where the file has the input `domain` and the output `opinions`."""
     method: str
     backbone: str
     dataset: str
     selection: str
     run: str
     profile: str
-    """What the model made of its validation images, as `Profile.to_text` writes it, or nothing."""
+    """The profile as `Profile.to_text` writes it, or nothing."""
     temperature: float | None = Field(gt=0, allow_inf_nan=False)
-    """What class scores were divided by before they became probabilities."""
+    """Class scores were divided by it before they became probabilities."""
     digest: str | None = None
     """The SHA-256 of the file with `NO_DIGEST` in this place."""
 

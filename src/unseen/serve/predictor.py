@@ -43,7 +43,7 @@ class Predictions(NamedTuple):
     opinions: np.ndarray | None
 
     def at(self, temperature: float) -> "Predictions":
-        """From temperature 1 to this one; at 1 / T, back from T."""
+        """Returns them at this temperature instead of 1; 1 / T goes back from T."""
         if temperature == 1:
             return self
         opinions = None if self.opinions is None else _softened(self.opinions, temperature)
@@ -56,13 +56,13 @@ class Predictions(NamedTuple):
         return np.isfinite(sums)
 
     def outputs(self) -> ModelOutputs:
-        """What forecasts and the drift watch look at; these should be raw probabilities."""
+        """Returns the outputs that forecasts and the drift watch use; call it on raw ones."""
         scores = np.log(np.maximum(self.probabilities, _LEAST))
         return ModelOutputs(scores, None if self.opinions is None else disagreement(self.opinions))
 
 
 def _softened(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """The probabilities of the same class scores divided by a temperature."""
+    """Returns the probabilities of the same class scores divided by a temperature."""
     with np.errstate(divide="ignore"):  # a probability of zero stays one
         scores = np.log(probabilities.astype(np.float64)) / temperature
     return softmax(scores, axis=-1).astype(probabilities.dtype)
@@ -78,7 +78,7 @@ class Prediction(NamedTuple):
 
     @property
     def disagreement(self) -> float | None:
-        """How far the opinions lie apart, 0 to 1."""
+        """The divergence of the opinions, 0 to 1."""
         return None if self.opinions is None else float(disagreement(self.opinions))
 
 
@@ -91,9 +91,9 @@ class Predictor(ABC):
     """The names of its method and its backbone."""
     image_size: int
     has_opinions: bool
-    """Whether predictions depend on the domain, so that each training domain has its own."""
+    """True where predictions depend on the domain, so that each training domain has its own."""
     profile: Profile | None = None
-    """What it made of its validation images, for forecasts and drift."""
+    """Its outputs for its validation images, for forecasts and drift."""
     fitted_temperature: float | None = None
     """None where none could be fitted: without a mistake on validation images."""
 
@@ -115,14 +115,14 @@ class Predictor(ABC):
         return None
 
     def predict(self, images: Images, domain: str | None = None, raw: bool = False) -> np.ndarray:
-        """Class probabilities `[images, classes]`; name the domain where it is known. `raw` gives
-        those that are not calibrated."""
+        """Returns class probabilities `[images, classes]`; name the domain where it is known.
+        `raw` gives those that are not calibrated."""
         rows = [each.probabilities for each in _complete(self.stream(images, domain, raw=raw))]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.classes))
 
     def opinions(self, images: Images, raw: bool = False) -> np.ndarray:
-        """Probabilities `[images, domains, classes]` as if each training domain were the known
-        one."""
+        """Returns probabilities `[images, domains, classes]` as if each training domain were the
+        known one."""
         if not self.has_opinions:
             raise UnseenError(
                 "this model predicts the same for every domain, so it has no opinions; models "
@@ -132,13 +132,13 @@ class Predictor(ABC):
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.domains), len(self.classes))
 
     def disagreement(self, images: Images, raw: bool = False) -> np.ndarray:
-        """How far the training domains' opinions lie apart, `[images]`: 0 to 1."""
+        """Returns the divergence of the training domains' opinions, `[images]`: 0 to 1."""
         return disagreement(self.opinions(images, raw))
 
     def stream(
         self, images: Images, domain: str | None = None, batch: int = BATCH, raw: bool = False
     ) -> Iterator[Prediction]:
-        """One prediction after the other, for any number of images; a bad image stops nothing.
+        """Yields one prediction after the other, for any number of images; a bad one stops nothing.
 
         Opinions come along where the model has them and the domain is not known. Mistakes in the
         call are found at once, not when the first prediction is asked for.
@@ -155,7 +155,7 @@ class Predictor(ABC):
     def _predict_read(
         self, readings: Sequence[tuple[ImageLike, np.ndarray | str]], domain: int | None, raw: bool
     ) -> Iterator[Prediction]:
-        """Predictions of a batch; what could not be read comes with the reason."""
+        """Yields the predictions of a batch; what could not be read comes with the reason."""
         pixels = [each for _, each in readings if not isinstance(each, str)]
         found = self.predict_pixels(np.stack(pixels), domain, raw) if pixels else None
         rows = iter(range(len(pixels)))
@@ -172,7 +172,7 @@ class Predictor(ABC):
                 yield Prediction(image, None, None, f"{name}: {NOT_FINITE}")
 
     def _read(self, image: ImageLike) -> np.ndarray | str:
-        """One image, prepared exactly as training images are, or what is wrong with it."""
+        """Returns an image prepared exactly as training images are, or what is wrong with it."""
         try:
             return to_square(_opened(image), self.image_size)
         except DataError as error:
@@ -182,8 +182,8 @@ class Predictor(ABC):
 def prefetch(
     function: Callable[[_Item], _Outcome], items: Iterable[_Item], batch: int
 ) -> Iterator[list[_Outcome]]:
-    """Batches of outcomes in order. Threads work on the next batch while this one is used, and on
-    no more: memory does not grow with the number of items."""
+    """Yields batches of outcomes in order. Threads work on the next batch while this one is used,
+    and on no more: memory does not grow with the number of items."""
     source = iter(items)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         pending = [pool.submit(function, item) for item in islice(source, batch)]

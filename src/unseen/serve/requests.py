@@ -1,4 +1,4 @@
-"""From the bytes of a request to prepared pixels: sizes are checked first, within limits for one
+"""Turns the bytes of a request into prepared pixels: sizes are checked first, within limits for one
 request and for all of them together."""
 
 import asyncio
@@ -86,7 +86,7 @@ class Allowance:
 
     @contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
-        """What a request calls to take some; all of it is given back at the end."""
+        """Yields what a request calls to take some; all of it is given back at the end."""
         mine = 0
 
         def take(amount: int) -> None:

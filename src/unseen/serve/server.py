@@ -86,7 +86,7 @@ class Guard:
         self._service.requests.labels(path, exchange.status).inc()
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """The status and the problem where a request may not be answered."""
+        """Returns the status and the problem where a request may not be answered."""
         if path in self._open_paths and self._token is not None:
             return None
         if headers.get(b"sec-fetch-site") == b"cross-site" and path not in self._open_paths:
@@ -212,7 +212,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Returns whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:

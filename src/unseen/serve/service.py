@@ -140,7 +140,7 @@ class Service:
         return [self.batcher.put(each) for each in images if each.pixels is not None]
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
-        """Entries of the answer, and all of it as JSON."""
+        """Returns the entries of the answer, and all of it as JSON."""
         entries = [self._entry(image) for image in images]
         content: dict[str, Any] = {"images": entries, **self.calibration()}
         if all(image.problem is not None for image in images):
@@ -149,7 +149,7 @@ class Service:
         return entries, as_json(content)
 
     def _entry(self, image: SentImage) -> dict[str, Any]:
-        """The answer about one image, as plain data."""
+        """Returns the answer about one image, as plain data."""
         probabilities, opinions, predictor = image.probabilities, image.opinions, self.predictor
         if probabilities is None:
             return {"image": image.name, "problem": image.problem}
@@ -195,7 +195,7 @@ class Service:
             self.watch.add(image.probabilities, image.opinions, image.statistics)
 
     async def metrics_text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
+        """Returns all metrics in the text format of Prometheus."""
         return await self.in_thread(prometheus_client.generate_latest, self.metrics)
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -328,6 +328,6 @@ class Keeper:
 
 
 def as_json(content: Any) -> bytes:
-    """Text for the network and for files; raises where a number is not finite."""
+    """Returns text for the network and for files; raises where a number is not finite."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
