@@ -5,6 +5,8 @@ A page says where a table stands, and may name the rows that it wants:
 
 <!-- results digits: aggregate, dmg -->
 <!-- end of results -->
+
+The list of experiments in docs/results.md comes from the pages in docs/lab.
 """
 
 import csv
@@ -20,6 +22,8 @@ _BLOCK = re.compile(
     flags=re.DOTALL,
 )
 
+_LAB_BOOK = re.compile(r"(<!-- lab book -->\n).*?(<!-- end of lab book -->)", flags=re.DOTALL)
+
 Numbers = dict[str, dict[str, str]]
 """By row and column, as text: 90.8 ± 0.7."""
 
@@ -33,7 +37,16 @@ def result_pages(root: Path) -> dict[Path, str]:
         text = page.read_text(encoding="utf-8")
         if _BLOCK.search(text):
             written[page] = _BLOCK.sub(lambda found: _filled(found, tables), text)
+    results = root / "docs" / "results.md"
+    if results in written:
+        pages = sorted((root / "docs" / "lab").glob("*.md"), reverse=True)
+        book = "".join(f"- {page.stem[:10]}: [{_title(page)}](lab/{page.name})\n" for page in pages)
+        written[results] = _LAB_BOOK.sub(rf"\1{book}\2", written[results])
     return written
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _is_table(file: Path) -> bool:

@@ -30,9 +30,11 @@ _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Add each method's page to the navigation, in the order of the catalog."""
-    (section,) = (part["Methods"] for part in config.nav or () if "Methods" in part)
-    section += [{name: f"methods/{name}.md"} for name in METHODS]
+    """Add each method's page to the navigation, in the order of the catalog, and the lab book."""
+    sections = {name: pages for part in config.nav or () for name, pages in part.items()}
+    sections["Methods"] += [{name: f"methods/{name}.md"} for name in METHODS]
+    book = sorted((ROOT / "docs" / "lab").glob("*.md"), reverse=True)
+    sections["Results"].append({"Lab book": [f"lab/{page.name}" for page in book]})
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
