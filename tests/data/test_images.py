@@ -1,6 +1,7 @@
 import io
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unseen.data.images import is_image_name, open_image, to_square
+from unseen.data import images
+from unseen.data.images import deep_range, is_image, open_image, reader_of_file, to_square
 from unseen.errors import DataError
 
 
@@ -117,8 +119,109 @@ def test_to_square_keeps_equal_sizes_and_averages_when_it_shrinks() -> None:
     assert abs(int(small[4, 4, 0]) - 127) < 10
 
 
-def test_image_names() -> None:
-    assert is_image_name("a.JPG")
-    assert is_image_name("é.Png")
-    assert not is_image_name(".a.jpg")
-    assert not is_image_name("a.txt")
+def numpy_file(values: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def dicom_file(values: np.ndarray, **about: object) -> bytes:
+    """A DICOM image of 16-bit values; `about` are other elements of it."""
+    pydicom = pytest.importorskip("pydicom")
+    found = pydicom.Dataset()
+    found.file_meta = pydicom.dataset.FileMetaDataset()
+    found.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    found.file_meta.MediaStorageSOPClassUID = pydicom.uid.CTImageStorage
+    found.file_meta.MediaStorageSOPInstanceUID = found.SOPInstanceUID = "1.2.3"
+    found.SOPClassUID = pydicom.uid.CTImageStorage
+    found.Rows, found.Columns = values.shape
+    found.SamplesPerPixel, found.BitsAllocated, found.BitsStored, found.HighBit = 1, 16, 12, 11
+    found.PixelRepresentation, found.PhotometricInterpretation = 0, "MONOCHROME2"
+    found.PixelData = values.astype("<u2").tobytes()
+    for name, value in about.items():
+        setattr(found, name, value)
+    buffer = io.BytesIO()
+    pydicom.dcmwrite(buffer, found, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def heic_file() -> bytes:
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    return as_bytes(Image.new("RGB", (64, 64), RED), "HEIF", quality=100)
+
+
+GRAY = np.full((6, 4), 128, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("a.JPG", lambda: as_bytes(Image.fromarray(GRAY), "JPEG")),
+        ("é.Png", lambda: as_bytes(Image.fromarray(GRAY))),
+        ("from_a_phone.jfif", lambda: as_bytes(Image.fromarray(GRAY), "JPEG")),
+        ("no_ending", lambda: as_bytes(Image.fromarray(GRAY))),
+        ("a.jp2", lambda: as_bytes(Image.fromarray(GRAY), "JPEG2000")),
+        ("a.avif", lambda: as_bytes(Image.fromarray(GRAY), "AVIF")),
+        ("a.heic", heic_file),
+        ("a.npy", lambda: numpy_file(GRAY)),
+        ("rgb.npy", lambda: numpy_file(np.full((6, 4, 3), 0.5))),
+        ("1.2.840.10008", lambda: dicom_file(np.full((6, 4), 128))),
+    ],
+)
+def test_images_are_known_by_their_content(
+    name: str, make: Callable[[], bytes], tmp_path: Path
+) -> None:
+    data = make()
+    (tmp_path / name).write_bytes(data)
+    assert is_image(tmp_path, name)
+    assert open_image(tmp_path / name, name).mode == open_image(data, name).mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (".a.jpg", as_bytes(Image.new("L", (4, 4)))),
+        ("a.txt", b"BMW and others"),
+        ("features.npy", numpy_file(np.zeros((5, 7, 9)))),
+        ("labels.npy", numpy_file(np.zeros(5))),
+        ("empty", b""),
+    ],
+)
+def test_other_files_are_no_images(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert not is_image(tmp_path, name)
+
+
+def test_what_no_installed_package_reads_is_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.dcm").write_bytes(bytes(128) + b"DICM")
+    monkeypatch.setattr(images, "is_installed", lambda module: False)
+    assert reader_of_file(tmp_path, "a.dcm") == "pydicom"
+    assert not is_image(tmp_path, "a.dcm")
+
+
+def test_a_window_chooses_what_is_black_and_white() -> None:
+    """12 bits in a 16-bit file: 4095 of 65535 is nearly black unless a window says otherwise."""
+    values = np.array([[0, 1000, 2000, 4095]], np.uint16)
+    data = as_bytes(Image.fromarray(values))
+    assert deep_range(data) == (0, 4095)
+    assert np.asarray(open_image(data, "x"))[0, :, 0].tolist() == [0, 4, 8, 16]
+    windowed = open_image(data, "x", window=(0, 4095))
+    assert np.asarray(windowed)[0, :, 0].tolist() == [0, 62, 125, 255]
+    cut = open_image(numpy_file(values), "x", window=(1000, 2000))
+    assert np.asarray(cut)[0, :, 0].tolist() == [0, 0, 255, 255]
+    assert deep_range(as_bytes(Image.new("L", (4, 4)))) is None
+    assert deep_range(b"nothing") is None
+
+
+def test_dicom_values_are_shown_in_the_window_of_the_file() -> None:
+    values = np.array([[0, 1000, 1500, 2000]])
+    about = {"RescaleSlope": 1, "RescaleIntercept": -1000, "WindowCenter": 500, "WindowWidth": 1000}
+    shown = open_image(dicom_file(values, **about), "x")
+    assert np.asarray(shown)[0, :, 0].tolist() == [0, 0, 128, 255]
+    inverted = dicom_file(values, PhotometricInterpretation="MONOCHROME1", **about)
+    assert np.asarray(open_image(inverted, "x"))[0, :, 0].tolist() == [255, 255, 127, 0]
+    asked = open_image(dicom_file(values, **about), "x", window=(-1000, 1000))
+    assert np.asarray(asked)[0, :, 0].tolist() == [0, 128, 191, 255]
+    assert np.asarray(open_image(dicom_file(values), "x"))[0, :, 0].tolist() == [0, 128, 191, 255]

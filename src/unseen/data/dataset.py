@@ -16,7 +16,7 @@ from PIL import Image
 
 from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
-from unseen.data.images import file_state, open_image, read_bytes
+from unseen.data.images import Window, file_state, open_image, read_bytes
 from unseen.errors import DataError, first_few
 from unseen.settings import catalog
 from unseen.settings.experiment import DataSettings
@@ -233,6 +233,9 @@ class Dataset(ABC):
     def content(self, position: int) -> bytes:
         """Return the bytes that decide what `read` gives, to be hashed."""
 
+    window: Window | None = None
+    """The values that become black and white in images of more than 8 bits; None: by their type."""
+
 
 class ArrayDataset(Dataset):
     """A dataset whose images are arrays already; a subclass gives the pixels."""
@@ -268,7 +271,8 @@ class FileDataset(Dataset):
         return self._index_and_folder[1] / self.index().names[position]
 
     def read(self, position: int) -> Image.Image:
-        return open_image(self.content(position), self.index().names[position])
+        name = self.index().names[position]
+        return open_image(self.content(position), name, window=self.window)
 
     def signature(self, position: int) -> str:
         index, folder = self._index_and_folder

@@ -2,32 +2,64 @@
 
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from unseen.errors import DataError
+from unseen.optional import require
 
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+"""Endings that are believed; other files are images if their first bytes say so."""
+Window = tuple[float, float]
+"""The values that become black and white where an image has more than 8 bits."""
 
+_READERS = {
+    "PIL": (
+        rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF....WEBP"
+        rb"|....(jP  |ftypavi[fs])|\xff\x4f\xff\x51"  # JPEG 2000 and AVIF
+    ),
+    "pillow_heif": rb"....ftyp(hei[cxms]|hev[cx]|mif1|msf1)",
+    "pydicom": rb".{128}DICM",
+    "numpy": rb"\x93NUMPY.{1,80}'shape': \(\d+, \d+(, [134])?,?\)",
+}
+"""The module that reads a file, and how such files begin."""
+_BEGINNINGS = {module: re.compile(start, re.DOTALL) for module, start in _READERS.items()}
+_HEAD = 256
+PACKAGES = {"pillow_heif": "pillow-heif", "pydicom": "pydicom"}
+"""What to install for modules that not everybody has."""
 _DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
 _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
+def reader_of(head: bytes) -> str | None:
+    """Return the module that reads a file that begins like this; None where it is no image."""
+    return next((name for name, start in _BEGINNINGS.items() if start.match(head)), None)
+
+
+@cache
+def is_installed(module: str) -> bool:
+    return find_spec(module) is not None
+
+
 def open_image(
-    source: Path | bytes, name: str, formats: tuple[str, ...] | None = None
+    source: Path | bytes,
+    name: str,
+    formats: tuple[str, ...] | None = None,
+    window: Window | None = None,
 ) -> Image.Image:
     """Return an upright RGB image of 8 bits; transparency lies on white. Raises DataError naming
-    it. `formats`, as Pillow names them, are the ones to be tried; without them, all are.
+    it. `formats`, as Pillow names them, are the ones to be tried; without them, all are, and those
+    of other readers.
     """
     try:
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
-        with Image.open(file, formats=formats) as image:
-            image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return to_rgb(image)
+        return to_rgb(_decoded(source, formats), window)
     except Exception as error:  # decoders raise nearly anything when bytes are damaged
         reason = str(error) or type(error).__name__
         if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
@@ -35,6 +67,56 @@ def open_image(
         elif isinstance(error, Image.UnidentifiedImageError):
             reason = "its bytes are in no known image format"
         raise DataError(f"{name} is not a readable image: {reason}") from error
+
+
+def _decoded(source: Path | bytes, formats: tuple[str, ...] | None) -> Image.Image:
+    """Return the image as its file has it, but upright."""
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    reader = reader_of(data[:_HEAD]) if formats is None else "PIL"
+    if reader == "numpy":
+        return _from_array(np.load(io.BytesIO(data), allow_pickle=False))
+    if reader == "pydicom":
+        return _from_dicom(io.BytesIO(data))
+    if reader == "pillow_heif":
+        require("pillow_heif", "formats").register_heif_opener()
+    with Image.open(io.BytesIO(data), formats=formats) as image:
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        return image
+
+
+def _from_array(values: np.ndarray) -> Image.Image:
+    """Make an image of `[height, width]` or `[height, width, channels]`, of any numbers."""
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    if values.dtype == np.uint8 or values.dtype == np.bool_:
+        return Image.fromarray(values)
+    if values.ndim == 3:
+        values = values.mean(axis=2)
+    kind = np.int32 if values.dtype.kind in "iu" else np.float32
+    return Image.fromarray(values.astype(kind))
+
+
+def _from_dicom(file: io.BytesIO) -> Image.Image:
+    """Read a DICOM image of one frame: its values in units such as Hounsfield's, or RGB."""
+    dicom: Any = require("pydicom", "formats")
+    pixels: Any = require("pydicom.pixels", "formats")
+    found = dicom.dcmread(file)
+    if int(found.get("NumberOfFrames", 1)) > 1:
+        raise ValueError(f"it has {found.NumberOfFrames} frames; save those you want as files")
+    values = np.asarray(found.pixel_array)
+    if values.ndim == 3:
+        return Image.fromarray(values.astype(np.uint8))
+    values = np.asarray(pixels.apply_modality_lut(values, found), dtype=np.float32)
+    image = Image.fromarray(values)
+    centre, width = found.get("WindowCenter"), found.get("WindowWidth")
+    low, high = float(values.min()), float(values.max())
+    if centre is not None and width is not None:
+        middle, half = (float(np.atleast_1d(each)[0]) for each in (centre, width))
+        low, high = middle - half / 2, middle + half / 2
+    image.info["window"] = low, high
+    image.info["inverted"] = found.PhotometricInterpretation == "MONOCHROME1"
+    return image
 
 
 def to_square(image: Image.Image, size: int) -> np.ndarray:
@@ -46,28 +128,68 @@ def to_square(image: Image.Image, size: int) -> np.ndarray:
     return np.array(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def is_image_name(name: str) -> bool:
-    """Whether this is a visible file with an image's extension, in upper or lower case."""
-    return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
+def is_image(folder: str | Path, name: str) -> bool:
+    """Whether a file is visible and has an image's extension, in upper or lower case, or begins
+    like an image that can be read here."""
+    if name.startswith("."):
+        return False
+    if name.lower().endswith(EXTENSIONS):
+        return True
+    reader = reader_of_file(folder, name)
+    return reader is not None and is_installed(reader)
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
+def reader_of_file(folder: str | Path, name: str) -> str | None:
+    """Return the module that reads a file, as `reader_of`; None where it cannot be opened."""
+    try:
+        with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
+            return reader_of(file.read(_HEAD))
+    except OSError:
+        return None
+
+
+def is_hidden(folder: str) -> bool:
+    """Whether a folder is none of the user's own: hidden, or left by a Mac's archives."""
+    return folder.startswith(".") or folder == "__MACOSX"
+
+
+def to_rgb(image: Image.Image, window: Window | None = None) -> Image.Image:
     """Return 8 bits and three channels, from any mode."""
     if image.mode.split(";")[0] in _DEEP_MODES:
-        return _from_deep(image).convert("RGB")
+        return _from_deep(image, window).convert("RGB")
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
         opaque = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
 
 
-def _from_deep(image: Image.Image) -> Image.Image:
-    """Scale 16-bit or float to 8-bit gray; Pillow itself would clip everything above 255."""
+def _from_deep(image: Image.Image, window: Window | None) -> Image.Image:
+    """Scale 16-bit or float to 8-bit gray: a window if there is one, else the full range of the
+    type. Pillow itself would clip everything above 255."""
     values = np.nan_to_num(np.asarray(image).astype(np.float64))
-    highest = values.max()
+    low, high = window or image.info.get("window") or (0.0, _full(image, float(values.max())))
+    scaled = np.rint((values - low).clip(0, high - low) * (255 / ((high - low) or 1.0)))
+    return Image.fromarray(
+        (255 - scaled if image.info.get("inverted") else scaled).astype(np.uint8)
+    )
+
+
+def _full(image: Image.Image, highest: float) -> float:
+    """Return the value that is white: the largest of the type, or of the image if it has more."""
     expected = (1.0, 255.0) if image.mode == "F" else (65535.0,)
-    full = next((limit for limit in expected if highest <= limit), highest)
-    return Image.fromarray(np.rint(values.clip(0) * (255 / full)).astype(np.uint8))
+    return next((limit for limit in expected if highest <= limit), highest)
+
+
+def deep_range(source: Path | bytes) -> Window | None:
+    """Return the lowest and highest value of an image of more than 8 bits; None for others."""
+    try:
+        image = _decoded(source, None)
+    except Exception:  # as in `open_image`, which says what is wrong
+        return None
+    if image.mode.split(";")[0] not in _DEEP_MODES:
+        return None
+    low, high = image.getextrema()
+    return float(low), float(high)  # pyright: ignore[reportArgumentType]
 
 
 def file_state(file: Path | str) -> str:
@@ -98,22 +220,22 @@ def existing_folder(root: Path | None, layout: str) -> Path:
 def folders_in(parent: Path) -> list[str]:
     """List the names of the visible folders in a folder."""
     entries = os.scandir(parent)
-    return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    return sorted(e.name for e in entries if e.is_dir() and not is_hidden(e.name))
 
 
 def images_in(folder: Path) -> list[str]:
     """List the names of the images that lie directly in a folder."""
-    return sorted(file for file in os.listdir(folder) if is_image_name(file))  # noqa: PTH208, twice as fast
+    return sorted(file for file in os.listdir(folder) if is_image(folder, file))  # noqa: PTH208, twice as fast
 
 
 def names_below(folder: Path) -> Iterator[str]:
     """Name all images in a folder and in those below it, relative to it, in order; hidden ones are
     left out. Names are plain text: paths of half a million files take seconds to make."""
     for base, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         below = Path(base).relative_to(folder).as_posix()
         start = "" if below == "." else f"{below}/"
-        yield from (start + name for name in sorted(files) if is_image_name(name))
+        yield from (start + name for name in sorted(files) if is_image(base, name))
 
 
 def find_images(words: Iterable[str]) -> Iterator[Path]:
@@ -130,7 +252,8 @@ def find_images(words: Iterable[str]) -> Iterator[Path]:
         first = next(images, None)
         if first is None:
             raise DataError(
-                f"{word} holds no images; expected files that end in {', '.join(EXTENSIONS)}"
+                f"{word} holds no images; expected files that end in {', '.join(EXTENSIONS)}, or "
+                "that begin like an image"
             )
         yield first
         yield from images
@@ -147,5 +270,5 @@ def _matching(word: str) -> Iterator[Path]:
         raise DataError(f"there is no file or folder {word}, and nothing matches it as a pattern")
     for path in names:
         hidden = any(part.startswith(".") and part not in pattern.parts for part in path.parts)
-        if not hidden and (path.is_dir() or is_image_name(path.name)):
+        if not hidden and (path.is_dir() or is_image(path.parent, path.name)):
             yield path

@@ -82,6 +82,8 @@ def prepare(
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
     content = _content_digest(dataset, index, report)
+    if dataset.window is not None:
+        content = _digest([content, f"window {dataset.window}"])
     form = dataset.config.cache
     if form == "auto":
         form = "decoded" if len(index) * size * size * 3 <= _memory() / 2 else "encoded"

@@ -40,6 +40,7 @@ def _open_other(model: Model, data: Path) -> Images:
     """Images of other domains, with labels in the order of the model's classes."""
     name = "folder" if data.is_dir() else "manifest"
     dataset = open_dataset(DataSettings(name=name, root=data))
+    dataset.window = model.window
     unlabelled = set(dataset.index().domains).difference(dataset.index().labelled_domains)
     if unlabelled:
         raise DataError(

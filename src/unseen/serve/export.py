@@ -268,6 +268,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
         run=identity(experiment),
         profile="" if model.profile is None else model.profile.to_text(),
         temperature=model.fitted_temperature,
+        window=None if model.window is None else list(model.window),
     )
     program = trace(model.method, model.temperature)
     with atomic_file(path) as temporary:

@@ -67,7 +67,7 @@ def forecast_files(
     chosen = evenly(np.array(files, dtype=object), MOST_IMAGES)
     outputs, kept, problems = read_files(model, chosen.tolist(), on_images)
     made = forecast(model.profile, outputs, references)
-    outliers = tuple(_outliers(made, outputs.scores, kept, model.classes))
+    outliers = tuple(_outliers(made, outputs.scores, kept, model))
     return FileForecast(made, path.resolve().name, tuple(kept), tuple(problems), outliers)
 
 
@@ -79,7 +79,7 @@ def read_files(
 
     def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray] | str:
         try:
-            image = open_image(path, str(path))
+            image = open_image(path, str(path), window=model.window)
             pixels = to_square(image, model.image_size)
             return path, pixels, image_statistics(image, path.stat().st_size)
         except (DataError, OSError) as error:
@@ -114,18 +114,20 @@ def read_files(
 
 
 def _outliers(
-    made: Forecast, scores: np.ndarray, files: Sequence[Path], classes: Sequence[str]
+    made: Forecast, scores: np.ndarray, files: Sequence[Path], model: Predictor
 ) -> Iterator[Outlier]:
     if made.differences is None:
         return
     for row in made.differences.outliers[:OUTLIERS]:
         probs = softmax(scores[row])
         try:
-            thumbnail = to_square(open_image(files[row], str(files[row])), _SIDE)
+            thumbnail = to_square(
+                open_image(files[row], str(files[row]), window=model.window), _SIDE
+            )
         except DataError:  # it has gone since
             continue
         best, distance = int(probs.argmax()), float(made.differences.distance[row])
-        yield Outlier(files[row], classes[best], float(probs[best]), distance, thumbnail)
+        yield Outlier(files[row], model.classes[best], float(probs[best]), distance, thumbnail)
 
 
 class Known(NamedTuple):

@@ -64,6 +64,7 @@ class Model(Predictor, ModelHubMixin):
                 delattr(method, part)
         self.method = method.to(self.device).eval().requires_grad_(False)
         self.experiment, self.card = experiment, card
+        self.window = getattr(experiment.data, "window", None)
         self.kind = experiment.method.name, experiment.network.name
         self.classes, self.domains = list(method.task.classes), list(method.task.domains)
         self.image_size = method.network.image_size

@@ -42,6 +42,8 @@ class Metadata(BaseModel):
     """The profile as `Profile.to_text` writes it, or nothing."""
     temperature: float | None = Field(gt=0, allow_inf_nan=False)
     """Class scores were divided by it before they became probabilities."""
+    window: list[float] | None = None
+    """The values that became black and white in training images of more than 8 bits."""
     digest: str | None = None
     """The SHA-256 of the file with `NO_DIGEST` in this place."""
 
@@ -101,6 +103,7 @@ class OnnxModel(Predictor):
         self.classes, self.domains = about.classes, about.domains
         self.kind = about.method, about.backbone
         self.image_size, self.has_opinions = about.image_size, about.opinions
+        self.window = None if about.window is None else (about.window[0], about.window[1])
         if about.profile:
             self.profile = Profile.from_text(about.profile, str(path))
         self.fitted_temperature = about.temperature

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from scipy.special import softmax
 
-from unseen.data.images import open_image, to_rgb, to_square
+from unseen.data.images import Window, open_image, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.forecast.profile import ModelOutputs, Profile, disagreement
 from unseen.results.folder import RunFolder, find_runs
@@ -94,6 +94,8 @@ class Predictor(ABC):
     """True where predictions depend on the domain, so that each training domain has its own."""
     profile: Profile | None = None
     """Its outputs for its validation images, for forecasts and drift."""
+    window: Window | None = None
+    """The values that became black and white in training images of more than 8 bits."""
     fitted_temperature: float | None = None
     """None where none could be fitted: without a mistake on validation images."""
 
@@ -174,7 +176,7 @@ class Predictor(ABC):
     def _read(self, image: ImageLike) -> np.ndarray | str:
         """Returns an image prepared exactly as training images are, or what is wrong with it."""
         try:
-            return to_square(_opened(image), self.image_size)
+            return to_square(_opened(image, self.window), self.image_size)
         except DataError as error:
             return str(error)
 
@@ -193,11 +195,11 @@ def prefetch(
             pending = upcoming
 
 
-def _opened(image: ImageLike) -> Image.Image:
+def _opened(image: ImageLike, window: Window | None) -> Image.Image:
     if isinstance(image, str | Path):
-        return open_image(Path(image), str(image))
+        return open_image(Path(image), str(image), window=window)
     if isinstance(image, Image.Image):
-        return to_rgb(image)
+        return to_rgb(image, window)
     channels = image.shape[2:]
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((), (3,), (4,)):
         raise DataError(

@@ -18,7 +18,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
-from unseen.data.images import open_image, to_square
+from unseen.data.images import Window, open_image, to_square
 from unseen.errors import DataError, SettingsError
 from unseen.forecast.profile import image_statistics
 
@@ -118,14 +118,14 @@ class SentImage:
     problem: str | None = None
     status: int = 200
 
-    def decode(self, size: int, limits: Limits) -> None:
+    def decode(self, size: int, limits: Limits, window: Window | None) -> None:
         """Prepare the pixels exactly as those of training images."""
         try:
-            self._decode(size, limits)
+            self._decode(size, limits, window)
         except Refusal as refusal:
             self.problem, self.status = refusal.problem, refusal.status
 
-    def _decode(self, size: int, limits: Limits) -> None:
+    def _decode(self, size: int, limits: Limits, window: Window | None) -> None:
         too_large = (
             f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
             "service with a larger --max-pixels"
@@ -141,7 +141,7 @@ class SentImage:
         if width * height > limits.pixels:
             raise Refusal(413, too_large)
         try:
-            image = open_image(self.data, self.name, FORMATS)
+            image = open_image(self.data, self.name, FORMATS, window)
         except DataError as error:
             raise Refusal(422, str(error)) from error
         self.statistics = image_statistics(image, len(self.data))

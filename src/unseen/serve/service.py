@@ -135,8 +135,8 @@ class Service:
 
     async def _queued(self, images: Sequence[SentImage]) -> list["asyncio.Future[None]"]:
         """Decode all images, and queue those that can be read."""
-        size, limits = self.predictor.image_size, self.limits
-        await asyncio.gather(*(self.in_thread(each.decode, size, limits) for each in images))
+        how = self.predictor.image_size, self.limits, self.predictor.window
+        await asyncio.gather(*(self.in_thread(each.decode, *how) for each in images))
         return [self.batcher.put(each) for each in images if each.pixels is not None]
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:

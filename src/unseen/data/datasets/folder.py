@@ -10,13 +10,15 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from unseen.data.dataset import Dataset, FileDataset, Index, LabelledImage, Split
 from unseen.data.images import existing_folder, folders_in, images_in, names_below
 from unseen.errors import DataError, first_few, nearest
+from unseen.settings.experiment import DataSettings, as_list
 
 LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
 SPLITS = {
@@ -37,8 +39,15 @@ class OwnImages(FileDataset):
         classes: dict[str, str | None] | None = None
         """New class names, `{source: class}`. Several sources may become one class, an empty name
         leaves a class out, and names that are not mentioned stay as they are."""
+        window: Annotated[tuple[float, float] | None, BeforeValidator(as_list)] = None
+        """Values that become black and white in images of more than 8 bits, such as `0,4095` for 12
+        bits in a 16-bit file; empty: the full range of the file's type, or a DICOM file's own."""
 
     config: Config
+
+    def __init__(self, config: DataSettings, root: Path | None) -> None:
+        super().__init__(config, root)
+        self.window = self.config.window
 
     def new_names(self, sources: Iterable[str], where: Path) -> dict[str, str]:
         """Return the class of each source, without those left out; no label stays no label."""
