@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
-from torch import Tensor
+from torch import Tensor, nn
 
 import unseen.methods as methods_folder
 from unseen.data.batch import DomainBatch, Task
@@ -24,6 +24,7 @@ from unseen.methods.base import (
     TwoPhases,
 )
 from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
 from unseen.settings import catalog
 from unseen.settings.experiment import NetworkSettings, OptimizerSettings
 from unseen.training.checkpoints import (
@@ -66,14 +67,18 @@ LINEAR = {
 """Methods whose loss is linear in the cross-entropy, so that what smoothing does to it is known."""
 
 
+def network_for(form: str, frozen: str | None = None, name: str = "small_cnn") -> Network:
+    frozen = "fc1" if form.startswith("importance") else frozen
+    settings = NetworkSettings(name=name, image_size=16, freeze_until=frozen)
+    return build_network(settings, len(TASK.classes))
+
+
 def make(
-    form: str, seed: int = 0, label_smoothing: float = 0.0, frozen: str | None = None
+    form: str, seed: int = 0, label_smoothing: float = 0.0, network: Network | None = None
 ) -> Method:
     torch.manual_seed(seed)
     name = form.partition(",")[0]
-    frozen = "fc1" if name == "importance" else frozen
-    settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
-    network = build_network(settings, len(TASK.classes))
+    network = network or network_for(form)
     kind = catalog.load("method", name)
     target = "clipart" if adapts(form) else None
     config = kind.Config(name=name, **FORMS[form])
@@ -141,7 +146,10 @@ def steps(
 
 @methods
 def test_losses_are_finite_scalars_and_loss_has_a_gradient(form: str) -> None:
-    losses = make(form).loss(batch(target=adapts(form)), Progress(0, 10))
+    given = batch(target=adapts(form))
+    images = given.images.clone()
+    losses = make(form).loss(given, Progress(0, 10))
+    assert torch.equal(given.images, images)
     assert losses["loss"].requires_grad
     for part, value in losses.items():
         assert value.shape == (), part
@@ -187,6 +195,34 @@ def test_every_parameter_gets_a_gradient(
     assert torch.isfinite(losses["loss"])
     learning = [(n, p) for n, p in method.named_parameters() if p.requires_grad]
     assert [n for n, p in learning if p.grad is None or not p.grad.isfinite().all()] == []
+
+
+@methods
+def test_layers_without_pretrained_weights_are_new(form: str) -> None:
+    """Pretrained weights are all 1/8 here: those of the network's stages before the head, and of
+    copies of them. New is everything else, unless the method gives it a rate of its own."""
+    network = network_for(form)
+    for stage in network.names[:-1]:
+        for weight in network.stage(stage).parameters():
+            nn.init.constant_(weight, 1 / 8)
+    network.new_stages = (network.head,)
+    method = make(form, network=network)
+    groups = method.parameter_groups()
+    own = {p for group in groups if not group.get("new") for p in group["params"]}
+    new = {p for group in groups if group.get("new") for p in group["params"]}
+    learning = {p for p in method.parameters() if p.requires_grad}
+    assert (new - own) & learning == {p for p in learning - own if (p != 1 / 8).any()}
+
+
+@methods
+@pytest.mark.parametrize("ratio", [0, 0.95])
+def test_batch_norm_takes_in_a_step_once(form: str, ratio: float) -> None:
+    """However often a method runs a network or copies of it; in each phase what it trains."""
+    method = make(form, network=network_for(form, name="mnist_cnn")).train()
+    method.loss(batch(target=adapts(form)), Progress(round(20 * ratio), 20))
+    learning = {n.rpartition(".")[0] for n, p in method.named_parameters() if p.requires_grad}
+    counts = {n: int(b) for n, b in method.named_buffers() if n.endswith("num_batches_tracked")}
+    assert counts == {name: int(name.rpartition(".")[0] in learning) for name in counts}
 
 
 @methods
@@ -269,10 +305,7 @@ def test_two_devices_compute_what_one_does(
 
 @pytest.mark.parametrize("name", catalog.METHODS)
 def test_a_single_domain_is_refused_by_those_that_compare_domains(name: str) -> None:
-    kind = catalog.load("method", name)
-    frozen = "fc1" if name == "importance" else None
-    settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until=frozen)
-    network = build_network(settings, len(TASK.classes))
+    kind, network = catalog.load("method", name), network_for(name)
     task = TASK._replace(domains=("photo",))
     if kind.traits.target_images == "dataset_pass":
         task = task._replace(target="clipart")
@@ -290,19 +323,16 @@ def test_a_single_domain_is_refused_by_those_that_compare_domains(name: str) -> 
     "name", [n for n in catalog.METHODS if catalog.load("method", n).traits.acts_on_features]
 )
 def test_features_that_do_not_learn_are_remarked_on(name: str) -> None:
-    kind = catalog.load("method", name)
     assert make(name).remarks == ()
-    settings = NetworkSettings(name="small_cnn", image_size=16, freeze_until="fc2")
-    network = build_network(settings, len(TASK.classes))
-    (remark,) = kind(network, TASK, kind.Config(name=name)).remarks
-    what = kind.traits.acts_on_features
+    (remark,) = make(name, network=network_for(name, "fc2")).remarks
+    what = catalog.load("method", name).traits.acts_on_features
     assert f"nothing before 'fc2' learns, so {what} changes nothing" in remark
 
 
 @methods
 def test_images_and_their_stored_features_are_the_same_to_a_method(form: str) -> None:
     """Loss, prediction and what learns: what is frozen has no gradient and no copy that learns."""
-    method = make(form, frozen="fc1")
+    method = make(form, network=network_for(form, "fc1"))
     if method.traits.needs_pixels:
         return
     given = batch(target=adapts(form))

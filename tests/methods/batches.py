@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
-from unseen.methods.base import Method
 from unseen.networks.stages import ImageInput, Network
 from unseen.settings import catalog
 
@@ -85,10 +84,3 @@ def assert_loss(found: Tensor, expected: Tensor, module: nn.Module) -> None:
     """Both have the same value, and the same gradient by all parameters of the module."""
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, module), gradients(expected, module))
-
-
-def assert_new(method: Method, *layers: nn.Module) -> None:
-    """These layers and no others have the rate of new ones."""
-    groups = [group["params"] for group in method.parameter_groups() if group.get("new")]
-    expected = [id(parameter) for layer in layers for parameter in layer.parameters()]
-    assert [id(parameter) for group in groups for parameter in group] == expected

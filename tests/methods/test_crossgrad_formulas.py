@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.methods import batches
-from tests.methods.batches import assert_loss, assert_new, build, network_of
+from tests.methods.batches import assert_loss, build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -120,14 +120,6 @@ def test_without_moved_images_it_is_plain_training_of_two_networks() -> None:
         )
 
 
-def test_the_images_of_the_batch_stay_as_they_are() -> None:
-    batch = batch_of()
-    images = batch.images.clone()
-    make().loss(batch, STEP)["loss"].backward()
-    assert torch.equal(batch.images, images)
-    assert not batch.images.requires_grad
-
-
 def deep_network() -> Network:
     stages = {
         "conv": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Tanh()),
@@ -135,20 +127,6 @@ def deep_network() -> Network:
         "fc": nn.Linear(5, 2),
     }
     return network_of(stages)
-
-
-def test_batch_norm_is_written_once_by_images_as_they_are() -> None:
-    network = deep_network()
-    network.new_stages = ("fc",)
-    method, alone = make(network), make(deep_network())
-    batch = batch_of()
-    alone.network(batch.images)
-    method.loss(batch, STEP)
-    (norm, expected) = (m.network.stage("conv")[1] for m in (method, alone))
-    assert norm.num_batches_tracked == 1
-    torch.testing.assert_close(norm.running_mean, expected.running_mean)
-    assert method.domain_network[0][1].num_batches_tracked == 1
-    assert_new(method, network.stage("fc"), method.domain_network[-1])
 
 
 def test_the_domain_network_starts_as_an_independent_copy() -> None:

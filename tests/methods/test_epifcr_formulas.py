@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.methods.batches import assert_new, batch_of, build, network_of
+from tests.methods.batches import batch_of, build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -221,12 +221,3 @@ def test_splits_that_leave_no_features(until: str | None, split: str | None, mes
         network.freeze(until)
     with pytest.raises(SettingsError, match=message):
         make(network, split=split)
-
-
-def test_new_classifiers_share_the_rate_of_new_layers() -> None:
-    network = tiny_network()
-    network.new_stages = ("fc2",)
-    method = make(network)
-    expected = [network.stage("fc2"), *(tail[-1] for tail in method.domain_classifiers)]
-    assert_new(method, *expected)
-    assert_new(make())

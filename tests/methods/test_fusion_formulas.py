@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.methods.batches import assert_loss, assert_new, batch_of, build, gradients, network_of
+from tests.methods.batches import assert_loss, batch_of, build, gradients, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -137,12 +137,3 @@ def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
     losses["loss"].backward()
     assert torch.isfinite(losses["loss"])
     assert all(torch.isfinite(p.grad).all() for p in method.parameters())
-
-
-def test_only_layers_without_pretrained_weights_are_new() -> None:
-    method = make()
-    assert_new(method, method.branch)
-    network = network_of({"flatten": nn.Flatten(), "fc": nn.Linear(12, 2)})
-    network.new_stages = ("fc",)
-    method = build("fusion", network)
-    assert_new(method, *(head[0] for head in method.heads), method.branch)

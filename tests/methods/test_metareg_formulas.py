@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from tests.methods import batches
-from tests.methods.batches import assert_new, build, network_of
+from tests.methods.batches import build, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -166,15 +166,6 @@ def test_the_phase_decides_who_predicts() -> None:
         torch.testing.assert_close(method.predict(batch.images, domain=1), expected)
 
 
-@pytest.mark.parametrize("present", [0, 1])
-def test_a_missing_domain_gives_finite_gradients(present: int) -> None:
-    method, batch = make(), batch_of([present] * 4)
-    assert phi_gradient(method, batch).isfinite().all()
-    for head in method.heads:
-        assert head.fc.weight.grad is not None
-        assert head.fc.weight.grad.any() == (head is method.heads[present])
-
-
 @pytest.mark.parametrize(("share", "steps", "first"), [(0.4, 10, 4), (0, 10, 0), (0.9, 3, 2)])
 def test_meta_share_places_the_change_of_phase(share: float, steps: int, first: int) -> None:
     assert make(meta_share=share).boundary(steps) == first
@@ -185,11 +176,3 @@ def test_coefficients_have_their_own_rate_and_no_decay() -> None:
     group = method.parameter_groups()[0]
     assert group["params"] == list(method.coefficients)
     assert (group["lr"], group["weight_decay"]) == (0.5, 0.0)
-
-
-def test_heads_are_as_new_as_the_classifier_they_are_copied_from() -> None:
-    assert_new(make())
-    network = make().network
-    network.new_stages = ("fc",)
-    method = build("metareg", network)
-    assert_new(method, network.stage("fc"), *method.heads)

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from tests.methods.batches import assert_loss, batch_of, build, network_of
-from torch import Tensor, nn
+from tests.methods.batches import assert_loss, batch_of, build
+from torch import Tensor
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
@@ -58,11 +58,3 @@ def test_without_a_share_nothing_is_muted() -> None:
         method = make(**shares)
         plain = functional.cross_entropy(method.network(batch.images), batch.labels)
         torch.testing.assert_close(method.loss(batch, START)["loss"], plain)
-
-
-def test_a_head_with_batch_norm_records_one_pass() -> None:
-    torch.manual_seed(0)
-    head = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 3))
-    method = make(network_of({"flatten": nn.Flatten(), "head": head}))
-    method.loss(batch_of(DOMAINS), START)
-    assert int(head[0].num_batches_tracked) == 1

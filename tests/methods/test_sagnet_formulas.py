@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.methods.batches import assert_new, batch_of, build, gradients, largest, network_of
+from tests.methods.batches import batch_of, build, gradients, largest, network_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -96,17 +96,9 @@ def test_the_style_of_an_image_does_not_reach_the_classifier() -> None:
     torch.testing.assert_close(style(refilled, 1)[0], own[0], atol=1e-5, rtol=1e-4)
 
 
-def test_batch_norm_of_the_style_network_takes_in_a_step_once() -> None:
-    method = make(norm=True)
-    method.loss(batch_of(DOMAINS), START)
-    counts = [int(b) for n, b in method.named_buffers() if n.endswith("num_batches_tracked")]
-    assert counts == [1, 1]
-
-
 def test_the_site_and_what_is_new() -> None:
     assert make().site == "hidden"
     assert make(site="fc").site == "fc"
-    assert_new(make())
     frozen = network()
     frozen.freeze("hidden")
     (remark,) = build("sagnet", frozen).remarks

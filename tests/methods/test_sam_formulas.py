@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from tests.methods.batches import batch_of, build, gradients, tiny_network
-from torch import Tensor, nn
+from tests.methods.batches import batch_of, build, gradients
+from torch import Tensor
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
@@ -71,13 +71,3 @@ def test_alignment_adds_the_loss_itself_and_a_step_down() -> None:
     torch.testing.assert_close(losses["loss"].detach(), whole)
     without = make(radius=0.5, alignment=0.0).loss(batch, START)["loss"]
     assert losses["loss"] < without  # −α ∇L(θ) · ∇L(θ + ε)
-
-
-def test_batch_norm_takes_in_a_step_once() -> None:
-    method, plain = (make(tiny_network(nn.BatchNorm1d(4))) for _ in range(2))
-    batch = batch_of(DOMAINS)
-    plain.network(batch.images)
-    method.loss(batch, START)["loss"].backward()
-    for name, buffer in plain.network.named_buffers():
-        assert torch.equal(method.network.get_buffer(name), buffer), name
-    assert all(p.grad is not None for p in method.parameters())

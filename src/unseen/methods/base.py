@@ -17,7 +17,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
 from unseen.methods.shared import accuracy, frozen_features, inactive
-from unseen.networks.stages import Network
+from unseen.networks.stages import Network, Tail
 from unseen.settings.experiment import MethodSettings
 
 Losses = dict[str, Tensor]
@@ -126,8 +126,10 @@ class Method(nn.Module, ABC):
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Returns groups with rates of their own; all other parameters get the optimizer's."""
-        return [new_layers(*(self.network.stage(name) for name in self.network.new_stages))]
+        """Returns groups with rates of their own, the first that has a parameter counts; here all
+        layers that are new. All other parameters get the optimizer's rates."""
+        new = [layer for part in self.children() for layer in _new_layers(part)]
+        return [ParameterGroup(params=[p for m in new for p in m.parameters()], new=True)]
 
     def edit_gradients(self, progress: Progress) -> None:
         """Runs after backward, before clipping and the update; all devices have the same
@@ -145,9 +147,14 @@ class Method(nn.Module, ABC):
         return {}
 
 
-def new_layers(*layers: nn.Module) -> ParameterGroup:
-    """Returns the group of layers that did not come with pretrained weights."""
-    return {"params": [p for layer in layers for p in layer.parameters()], "new": True}
+def _new_layers(part: nn.Module) -> list[nn.Module]:
+    """Returns what did not come with pretrained weights: of the network and of copies of its stages
+    those that are new, of other parts of a method everything."""
+    if isinstance(part, Network | Tail):
+        return part.new_layers()
+    if isinstance(part, nn.ModuleList):
+        return [layer for each in part for layer in _new_layers(each)]
+    return [part]
 
 
 class DomainAware(Method):

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import accuracy, group_means, losses, mean_of_present
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
 from unseen.networks.stages import Network
@@ -62,6 +62,3 @@ class CDANN(Method):
             reversal=task.new_tensor(strength),
             accuracy=correct,
         )
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [*super().parameter_groups(), new_layers(self.class_vectors, self.discriminator)]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import accuracy, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
@@ -49,10 +49,10 @@ class CrossGrad(Method):
 
     def __init__(self, network: Network, task: Task, config: Config) -> None:
         super().__init__(network, task, config)
-        self.domain_network = network.clone_tail(network.frozen_until or network.names[0])
         width = math.prod(network.input_shapes[network.head])
         classifier = nn.Sequential(nn.Flatten(), nn.Linear(width, len(task.domains)))
-        self.domain_network[-1] = classifier
+        first = network.frozen_until or network.names[0]
+        self.domain_network = network.clone_tail(first, classifier)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         config = self.config
@@ -78,6 +78,3 @@ class CrossGrad(Method):
         """Returns images moved up the clipped gradient of their own losses; a constant."""
         (gradient,) = torch.autograd.grad(losses.sum(), x, retain_graph=True)
         return x.detach() + step * gradient.clamp(-self.config.clip, self.config.clip)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [*super().parameter_groups(), new_layers(self.domain_network[-1])]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
 from unseen.methods.shared import (
     discrimination,
     frozen_features,
@@ -98,9 +98,8 @@ class DANN(Method):
         return (features[:, :, None] * probs[:, None, :]).flatten(1)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        discriminator = new_layers(self.discriminator)
-        discriminator["lr"] = self.config.discriminator_lr
-        return [*super().parameter_groups(), discriminator]
+        own, rate = list(self.discriminator.parameters()), self.config.discriminator_lr
+        return [ParameterGroup(params=own, lr=rate, new=True), *super().parameter_groups()]
 
 
 def mean_entropy(scores: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import (
     by_own_group,
     discrimination,
@@ -121,10 +121,6 @@ class DSN(Method):
         strength = reversal_strength(since, self.config.schedule_steepness)
         guesses = self.discriminator(reverse_gradient(shared, strength)).float()
         return discrimination(guesses, groups, self.task.target is not None)[0]
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        added = new_layers(self.private_encoders, self.decoder, self.discriminator)
-        return [*super().parameter_groups(), added]
 
 
 def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from torch.func import functional_call
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import by_own_group, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
@@ -121,9 +121,6 @@ class EpiFCR(Method):
         """Returns what the images in `rows` add to the mean cross-entropy over the batch."""
         share = len(rows) / len(batch.images)
         return share * self.cross_entropy(scores, batch.labels[rows])
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [*super().parameter_groups(), new_layers(*self.domain_classifiers.new_layers())]
 
 
 def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import DomainAware, Losses, Progress, Traits
 from unseen.methods.shared import accuracy, losses
 from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
@@ -87,6 +87,3 @@ class Fusion(DomainAware):
         certain = torch.eye(len(self.heads), dtype=scores.dtype, device=scores.device)
         opinions = [self._fused(scores, weights) for weights in certain.unsqueeze(1)]
         return self._fused(scores, self.branch(features).softmax(dim=1)), torch.stack(opinions)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [new_layers(*self.heads.new_layers(), self.branch)]

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch, Task
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
+from unseen.methods.base import Losses, Progress, Traits, TwoPhases
 from unseen.methods.shared import losses
 from unseen.networks.layers import perceptron
 from unseen.networks.stages import Network
@@ -165,9 +165,6 @@ class Importance(TwoPhases):
             f"layer{number}": part.view(shape)
             for number, part, shape in zip(self.tracked, parts, shapes, strict=True)
         }
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [new_layers(self.domain_networks, self.classifier)]
 
     def statistics(self) -> dict[str, Any]:
         """Returns in phase 2, by tracked layer, the share of important weights, and the rate of the

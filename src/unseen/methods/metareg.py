@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, new_layers
+from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases
 from unseen.methods.shared import (
     by_own_group,
     domains_in_random_order,
@@ -116,12 +116,8 @@ class MetaReg(TwoPhases):
         return torch.stack([head(features) for head in self.heads]).mean(dim=0)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        coefficients: ParameterGroup = {
-            "params": list(self.coefficients),
-            "lr": self.config.meta_lr,
-            "weight_decay": 0.0,
-        }
-        return [coefficients, *super().parameter_groups(), new_layers(*self.heads.new_layers())]
+        phi = ParameterGroup(params=list(self.coefficients), lr=self.config.meta_lr, weight_decay=0)
+        return [phi, *super().parameter_groups()]
 
     def statistics(self) -> dict[str, Any]:
         """Returns how strong the regulariser is, and what share of it drives weights up."""

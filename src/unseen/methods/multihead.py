@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import DomainAware, Losses, Progress, Traits
 from unseen.methods.shared import by_own_group, losses
 from unseen.networks.stages import Network
 
@@ -35,6 +35,3 @@ class MultiHead(DomainAware):
     def opinions(self, images: Tensor) -> Tensor:
         features = self.network(images)  # the trunk, once for all heads
         return torch.stack([head(features) for head in self.heads])
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [new_layers(*self.heads.new_layers())]

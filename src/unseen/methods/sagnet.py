@@ -24,7 +24,7 @@ from torch.func import functional_call
 from unseen import across_devices
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import uniform
-from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits, new_layers
+from unseen.methods.base import Losses, Method, Progress, Traits
 from unseen.methods.shared import accuracy, frozen_features, losses
 from unseen.networks.layers import statistics_kept
 from unseen.networks.stages import Network
@@ -79,9 +79,6 @@ class SagNet(Method):
             style_accuracy=accuracy(guesses, batch.labels),
             accuracy=correct,
         )
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        return [*super().parameter_groups(), new_layers(*self.style_network.new_layers())]
 
 
 def style(z: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:

@@ -15,29 +15,24 @@ from unseen.networks.layers import hold_batch_norm
 class Tail(nn.Sequential):
     """The last stages of a network on their own; frozen batch norm stays frozen."""
 
-    def __init__(self, stages: dict[str, nn.Module], batch_norm_frozen: bool) -> None:
+    def __init__(
+        self, stages: dict[str, nn.Module], new: Iterable[str], batch_norm_frozen: bool
+    ) -> None:
         super().__init__()
         for key, stage in stages.items():
             self.add_module(key, stage)
+        self._new = tuple(new)
         self.batch_norm_frozen = batch_norm_frozen
+
+    def new_layers(self) -> list[nn.Module]:
+        """Return the copies of the network's `new_stages`, and what took the place of a stage."""
+        return [self.get_submodule(key) for key in self._new]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.batch_norm_frozen:
             hold_batch_norm(self)
         return self
-
-
-class Tails(nn.ModuleList):
-    """Copies of the same last stages, for example one for each domain."""
-
-    def __init__(self, tails: Iterable[Tail], new: list[str]) -> None:
-        super().__init__(tails)
-        self._new = new
-
-    def new_layers(self) -> list[nn.Module]:
-        """Return the copies of the network's `new_stages`."""
-        return [tail.get_submodule(key) for tail in self for key in self._new]
 
 
 def divided(stages: Mapping[str, nn.Module], name: str) -> dict[str, nn.Module]:
@@ -215,19 +210,24 @@ class Network(nn.Module):
             self._learning(name)
         return tuple(name for name in self.names if name in wanted)
 
-    def clone_tail(self, since: str) -> Tail:
-        """Return an independent copy of the stages from `since` on."""
-        self._learning(since)
-        stages = {
-            module_key(name): copy.deepcopy(self.stages[module_key(name)])
-            for name in self.tail(since)
-        }
-        return Tail(stages, self.batch_norm_frozen)
+    def new_layers(self) -> list[nn.Module]:
+        """Return the stages whose weights did not come with a pretrained file."""
+        return [self.stage(name) for name in self.new_stages]
 
-    def clone_tails(self, since: str, number: int) -> Tails:
-        """Return several such copies, that remember which of their stages are new."""
-        new = [module_key(name) for name in self.tail(since) if name in self.new_stages]
-        return Tails((self.clone_tail(since) for _ in range(number)), new)
+    def clone_tail(self, since: str, head: nn.Module | None = None) -> Tail:
+        """Return an independent copy of the stages from `since` on, which knows which of them are
+        new; with another classifier, if one is given."""
+        self._learning(since)
+        names = self.tail(since)
+        stages = {module_key(n): copy.deepcopy(self.stages[module_key(n)]) for n in names}
+        if head is not None:
+            stages[module_key(names[-1])] = head
+        own = (n for n in names if n in self.new_stages or (head is not None and n == names[-1]))
+        return Tail(stages, map(module_key, own), self.batch_norm_frozen)
+
+    def clone_tails(self, since: str, number: int) -> nn.ModuleList:
+        """Return several such copies, for example one for each domain."""
+        return nn.ModuleList(self.clone_tail(since) for _ in range(number))
 
     def cut(self, since: str) -> None:
         """Drop the stages from `since` on; `forward` then gives the activation at that site."""
