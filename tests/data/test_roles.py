@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from unseen.data.dataset import UNLABELLED, Index, Split
-from unseen.data.roles import choose_roles
+from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError
 from unseen.settings.experiment import DataSettings
+from unseen.settings.recipes import load_experiment
 
 T, V, E, U = Split.TRAIN, Split.VALIDATION, Split.TEST, Split.UNSEEN
 
@@ -217,3 +218,21 @@ def test_a_domain_without_labels_is_a_target_and_nothing_else() -> None:
         choose_roles(rows, settings(training_domains="b,c"))
     with pytest.raises(DataError, match="needs labels, and c has none"):
         choose_roles(rows, settings(unseen_domain="c", train_on_unseen=True))
+
+
+def test_groups_of_the_unseen_domain_neither_train_nor_choose() -> None:
+    """Images 0 and 6, and 4 and 7, are twins; with c unseen, 0 and 4 would give answers away."""
+    groups = ("0", "1", "2", "3", "4", "5", "0", "4", "2")
+    grouped = replace(index([*ROWS[:5], (1, V), *ROWS[6:], (0, T)]), groups=(*groups, "9"))
+    roles = choose_roles(grouped, settings(unseen_domain="c"))
+    assert lists(roles.train) == {"a": [9], "b": [3]}
+    assert lists(roles.validation) == {"a": [1], "b": [5]}
+    assert lists(roles.in_domain) == {"a": [2], "b": [5]}
+    assert lists(roles.out_of_domain) == {"c": [6, 7, 8]}
+    everything = choose_roles(grouped, settings())
+    assert lists(everything.train) == {"a": [0, 9], "b": [3], "c": [6]}
+    upper_bound = choose_roles(grouped, settings(unseen_domain="c", train_on_unseen=True))
+    assert lists(upper_bound.train) == {"a": [0, 9], "b": [3], "c": [6]}
+    experiment = load_experiment("digits/aggregate", {"data": {"unseen_domain": "c"}})
+    warnings = warnings_about_images(grouped, roles, experiment)
+    assert any(text.startswith("2 images of the training domains are left") for text in warnings)

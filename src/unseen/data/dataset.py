@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -64,6 +65,9 @@ class Index:
     """Oddities worth a line when the dataset is prepared."""
     other_classes: tuple[str, ...] = ()
     """Classes that some images have and a model does not know."""
+    groups: tuple[str, ...] = ()
+    """What each image belongs to, such as a patient: those with the same text are kept together.
+    Empty: every image stands for itself."""
 
     @staticmethod
     def of(
@@ -103,6 +107,7 @@ class Index:
             labels=self.labels[rows],
             domain_of=self.domain_of[rows],
             splits=self.splits[rows],
+            groups=tuple(compress(self.groups, rows)),
         )
 
     def classes_in(self, domains: Collection[str]) -> tuple[str, ...]:
@@ -147,6 +152,14 @@ class Index:
         """Return the positions of a domain's images, or of those in one split."""
         chosen = self.domain_of == self.domains.index(domain)
         return np.flatnonzero(chosen if split is None else chosen & (self.splits == split))
+
+    def grouped_with(self, domains: Collection[str]) -> np.ndarray:
+        """Say of each image whether its group has images in one of these domains."""
+        if not self.groups:
+            return np.zeros(len(self), dtype=bool)
+        _, group = np.unique(self.groups, return_inverse=True)
+        there = np.isin(self.domain_of, [self.domains.index(domain) for domain in domains])
+        return np.isin(group, group[there])
 
     def count_classes(self) -> dict[str, dict[str, int]]:
         """Count images by domain and class; a domain without labels has none of any class."""
@@ -200,14 +213,15 @@ class Dataset(ABC):
         index = self.build_index()
         if self.config.official_splits:
             return index
-        drawn = self.draw_splits(index.names)
+        drawn = self.draw_splits(index.groups or index.names)
         splits = np.where(index.splits == Split.UNSEEN, index.splits, drawn)
         return replace(index, splits=splits, official_test=False)
 
     def draw_splits(
         self, names: Iterable[str], published: Collection[Split | None] = ()
     ) -> np.ndarray:
-        """Draw the split of each image by its name; kinds that are published are not drawn."""
+        """Draw the split of each image by its name, or by that of its group; kinds that are
+        published are not drawn."""
         config = self.config
         return held_out(
             names,

@@ -43,13 +43,15 @@ def choose_roles(
 ) -> Roles:
     """Share out the images as the settings ask; names are checked against the dataset's."""
     training, unseen = _choose_domains(index, settings)
-    train = {domain: _share_of(index, domain, settings) for domain in training}
+    leaks = _leaks(index, unseen, settings)
+    train = {d: rows[~leaks[rows]] for d in training for rows in [_share_of(index, d, settings)]}
     empty = [domain for domain, positions in train.items() if len(positions) == 0]
     if empty:
         raise DataError(
             f"no training images in {', '.join(empty)}; leave it out of data.training_domains"
         )
-    validation = {domain: index.rows(domain, Split.VALIDATION) for domain in training}
+    held_out = {domain: index.rows(domain, Split.VALIDATION) for domain in training}
+    validation = {domain: rows[~leaks[rows]] for domain, rows in held_out.items()}
     if not any(len(positions) for positions in validation.values()):
         raise SettingsError(
             f"no validation images in {', '.join(training)}: data.validation_share="
@@ -71,6 +73,12 @@ def choose_roles(
         train, target = train | target, {}
     labels = {domain: index.labels[rows] for domain, rows in train.items()}
     return Roles(tuple(train), unseen, train, validation, in_domain, out_of_domain, target, labels)
+
+
+def _leaks(index: Index, unseen: tuple[str, ...], settings: DataSettings) -> np.ndarray:
+    """Say of each image whether it neither trains nor chooses, because others of its group are in
+    an unseen domain."""
+    return index.grouped_with(() if settings.train_on_unseen else unseen)
 
 
 def _choose_domains(
@@ -182,10 +190,21 @@ def warnings_about_images(
     checkpoint, where that is not to be counted from the roles."""
     number = sum(map(len, roles.validation.values())) if validation is None else validation
     return [
+        *_warnings_about_groups(index, roles, experiment),
         *warnings_about_skew(index, roles, experiment),
         *_warnings_about_missing_classes(index, roles),
         *warnings_about_validation(number, experiment),
     ]
+
+
+def _warnings_about_groups(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:
+    leaks = _leaks(index, roles.unseen_domains, experiment.data)
+    held_out = np.isin(index.splits, [Split.TRAIN, Split.VALIDATION])
+    if number := sum(int((leaks & held_out)[index.rows(d)].sum()) for d in roles.training_domains):
+        yield (
+            f"{number:,} images of the training domains are left out: others of their groups "
+            "(data.group) are in the unseen domain."
+        )
 
 
 def warnings_about_skew(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:

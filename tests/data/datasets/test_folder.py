@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from unseen.data.dataset import UNLABELLED
 from unseen.data.datasets.folder import Folder
+from unseen.data.prepare import prepare
 from unseen.errors import DataError
 
 
@@ -128,3 +130,73 @@ def test_wrong_roots(tree: Path, tmp_path: Path) -> None:
         folder(tree / "photo/dog").index()
     with pytest.raises(DataError, match=r"lie directly in cat, dog\): it looks like root/class"):
         folder(tree / "photo").index()
+
+
+PATIENT = r"(?P<patient>p\d+)_"
+
+
+def patients(root: Path, write_image: Callable[..., Path], number: int) -> None:
+    """Three images of each patient in each of two domains."""
+    for domain in ("paint", "photo"):
+        for patient in range(number):
+            for image in range(3):
+                write_image(root / domain / "cat" / f"p{patient}_{image}.png", number=patient)
+
+
+def test_images_of_a_patient_are_in_one_split(tree: Path, write_image: Callable[..., Path]) -> None:
+    patients(tree, write_image, 40)
+    shares = {"validation_share": 0.3, "test_share": 0.3}
+    index = folder(tree, group=PATIENT, **shares).index()
+    splits = dict[str, set[int]]()
+    for name, group, split in zip(index.names, index.groups, index.splits, strict=True):
+        splits.setdefault(group, set()).add(int(split))
+        assert group == (name.split("/")[2].split("_")[0] if "_" in name else name)
+    assert all(len(found) == 1 for found in splits.values())
+    assert set.union(*splits.values()) == {0, 1, 2}
+    plain = folder(tree, **shares).index()
+    assert plain.groups == ()
+    alone = [place for place, name in enumerate(index.names) if "_" not in name]
+    assert np.array_equal(index.splits[alone], plain.splits[alone])
+    redrawn = folder(tree, group=PATIENT, official_splits=False, **shares).index()
+    assert np.array_equal(redrawn.splits, index.splits)
+
+
+def test_groups_may_be_listed_in_a_file(tree: Path, tmp_path: Path) -> None:
+    listed = tmp_path / "copies.csv"
+    listed.write_text("path,group\npaint/cat/0.png,one\nphoto/dog/2.png,one\ngone.png,two\n")
+    index = folder(tree, group=str(listed)).index()
+    own = dict(zip(index.names, index.groups, strict=True))
+    assert [name for name, group in own.items() if group == "one"] == [
+        "paint/cat/0.png",
+        "photo/dog/2.png",
+    ]
+    assert own["paint/cat/1.png"] == "paint/cat/1.png"
+    assert index.without({"paint/cat/0.png"}).groups == index.groups[1:]
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ("(?P<patient>p[0-9]+", "is not a regular expression"),
+        ("(?P<patient>case[0-9]+)", r"gives no image a group; .*paint/cat/0.png"),
+        ("patient", "gives no image a group"),
+        ("nowhere.csv", "nowhere.csv is not a CSV file path,group"),
+    ],
+)
+def test_groups_that_cannot_be_found(tree: Path, group: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        folder(tree, group=group).index()
+
+
+def test_a_window_changes_the_prepared_images(tree: Path) -> None:
+    for file in tree.rglob("*.png"):
+        Image.fromarray(np.full((8, 8), 2000, np.uint16)).save(file)
+    dark, windowed = (prepare(folder(tree, **w), 8) for w in ({}, {"window": "0,4000"}))
+    assert np.unique(dark.batch(np.arange(2))).tolist() == [8]
+    assert np.unique(windowed.batch(np.arange(2))).tolist() == [128]
+    assert dark.content != windowed.content
+
+
+def test_archives_of_macs_are_no_domain(tree: Path, write_image: Callable[..., Path]) -> None:
+    write_image(tree / "__MACOSX" / "photo" / "0.png")
+    assert folder(tree).index().domains == ("paint", "photo")

@@ -134,3 +134,14 @@ def test_header_encoding_and_root(tree: Path) -> None:
     (tree / "latin.csv").write_bytes("path,class,domain\né,a,b".encode("latin-1"))
     with pytest.raises(DataError, match="cannot be read as UTF-8"):
         manifest(tree / "latin.csv").index()
+
+
+def test_a_column_keeps_images_together(tree: Path) -> None:
+    lines = [f"photo/dog/{n}.png,dog,photo,{p}" for n, p in enumerate(("ann", "bob", "ann"))]
+    lines += ["paint/cat/0.png,cat,paint,ann", "paint/cat/1.png,cat,paint,"]
+    file = csv_file(tree, *lines, header="path,class,domain,patient")
+    index = manifest(file, group="patient").index()
+    assert index.groups == ("ann", "bob", "ann", "ann", "paint/cat/1.png")
+    assert len(set(index.splits[[0, 2, 3]].tolist())) == 1
+    with pytest.raises(DataError, match=r"data.group=case gives no image a group"):
+        manifest(file, group="case").index()

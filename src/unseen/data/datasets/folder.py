@@ -7,7 +7,8 @@ Pictures in root/domain/*, and domains whose images all have an empty class, hav
 import csv
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,11 @@ class OwnImages(FileDataset):
         window: Annotated[tuple[float, float] | None, BeforeValidator(as_list)] = None
         """Values that become black and white in images of more than 8 bits, such as `0,4095` for 12
         bits in a 16-bit file; empty: the full range of the file's type, or a DICOM file's own."""
+        group: str | None = None
+        """What images belong to that are kept in one split, and out of training where one of them
+        is in the unseen domain: a column of the manifest, a pattern in the path with named groups,
+        such as `(?P<patient>p[0-9]+)`, or a CSV file `path,group`, as `unseen prepare` writes it
+        for copies."""
 
     config: Config
 
@@ -61,6 +67,44 @@ class OwnImages(FileDataset):
             )
         wanted = {source: mapping.get(source, source) for source in known}
         return {"": ""} | {source: name for source, name in wanted.items() if name}
+
+    def groups(self, names: Sequence[str], column: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the group of each image; one without a group is alone in one of its own name.
+        `column` is what a manifest says by name."""
+        wanted = self.config.group
+        if wanted is None:
+            return ()
+        if "(?P<" in wanted:
+            found = _matched(wanted, names)
+        elif wanted.endswith(".csv"):
+            found = _listed_groups(Path(wanted).expanduser())
+        else:
+            found = column
+        if not found.keys() & set(names):
+            raise DataError(
+                f"data.group={wanted} gives no image a group; expected a column of the manifest, a "
+                "pattern with a named group that fits paths such as "
+                f"{names[0]}, for example (?P<patient>p[0-9]+), or a CSV file path,group"
+            )
+        return tuple(found.get(name) or name for name in names)
+
+
+def _matched(pattern: str, names: Iterable[str]) -> dict[str, str]:
+    """Return what the named groups of a pattern match in each name, where it does."""
+    try:
+        search = re.compile(pattern).search
+    except re.error as error:
+        raise DataError(f"data.group={pattern} is not a regular expression: {error}") from error
+    matches = {name: match for name in names if (match := search(name))}
+    return {name: "/".join(map(str, m.groupdict().values())) for name, m in matches.items()}
+
+
+def _listed_groups(file: Path) -> dict[str, str]:
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            return {row["path"]: row["group"] for row in csv.DictReader(lines)}
+    except (OSError, UnicodeDecodeError, KeyError) as error:
+        raise DataError(f"data.group: {file} is not a CSV file path,group ({error})") from error
 
 
 class Folder(OwnImages):
@@ -94,7 +138,9 @@ class Folder(OwnImages):
                 f"domains without images of any class in {root}: {', '.join(empty)}; "
                 f"expected {LAYOUT}. Fill or remove these folders"
             )
-        index = Index.of(images, self.draw_splits(image.name for image in images))
+        groups = self.groups([image.name for image in images], {})
+        splits = self.draw_splits(groups or [image.name for image in images])
+        index = replace(Index.of(images, splits), groups=groups)
         remarks = index.missing_classes()
         unused = sorted(set(new_names.values()) - {"", *index.classes})
         if unused:
@@ -131,7 +177,7 @@ class Manifest(OwnImages):
         if file is None or not file.is_file():
             problem = "is a folder" if file is not None and file.is_dir() else "does not exist"
             raise DataError(f"the manifest {file} {problem}; expected {LISTED}")
-        listed = _checked_images(file)
+        listed, column = _checked_images(file, self.config.group or "")
         new_names = self.new_names({image.class_name for image in listed}, file)
         given = {
             image._replace(class_name=new_names[image.class_name]): split
@@ -140,17 +186,24 @@ class Manifest(OwnImages):
         }
         if not given:
             raise DataError(f"{file} lists no images; expected {LISTED}")
-        drawn = self.draw_splits((image.name for image in given), set(given.values()))
+        names = [image.name for image in given]
+        groups = self.groups(names, column)
+        drawn = self.draw_splits(groups or names, set(given.values()))
         pairs = zip(given.values(), drawn, strict=True)
         splits = np.array([draw if split is None else split for split, draw in pairs])
         index = Index.of(list(given), splits, official_test=Split.TEST in given.values())
-        return replace(index, remarks=tuple(index.missing_classes())), file.parent
+        remarks = tuple(index.missing_classes())
+        return replace(index, groups=groups, remarks=remarks), file.parent
 
 
-def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
-    """Return all images, by their path as written (but tidied), with the split that is given.
-    All mistakes are reported at once, with their lines."""
+def _checked_images(
+    file: Path, group: str
+) -> tuple[dict[LabelledImage, Split | None], dict[str, str]]:
+    """Return all images, by their path as written (but tidied), with the split that is given, and
+    what the column `group` says of each path. All mistakes are reported at once, with their lines.
+    """
     images: dict[LabelledImage, Split | None] = {}
+    groups: dict[str, str] = {}
     problems: list[str] = []
     first_line: dict[str, int] = {}
     for number, row in _rows(file):
@@ -174,6 +227,7 @@ def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
             first_line[path] = number
             image = LabelledImage(path, fields.get("class", ""), fields["domain"])
             images[image] = SPLITS[split]
+            groups |= {path: fields[group]} if fields.get(group) else {}
         if problem:
             problems.append(f"line {number}: {problem}")
     problems += _missing_labels(images, first_line)
@@ -181,7 +235,7 @@ def _checked_images(file: Path) -> dict[LabelledImage, Split | None]:
         more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
         listed = "".join(f"\n  {problem}" for problem in problems[:10])
         raise DataError(f"{file} cannot be used; expected {LISTED}:{listed}{more}")
-    return images
+    return images, groups
 
 
 def _missing_labels(
