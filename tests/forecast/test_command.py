@@ -10,18 +10,13 @@ from tests.forecast.conftest import KNOWN, UNSEEN, Story
 import unseen
 from unseen.cli.main import main
 from unseen.errors import UnseenError
-from unseen.results.folder import RunFolder
-from unseen.serve.forecast import Known, find_candidates, read_references
+from unseen.results.folder import RunFolder, find_runs
+from unseen.serve.forecast import find_candidates, read_references
 
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> None:
     monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
-
-
-def known_of(model: Path) -> Known:
-    result = RunFolder(model).read_result()
-    return Known(result.method, result.backbone, result.classes, result.training_domains)
 
 
 def call(*words: object) -> int:
@@ -32,8 +27,8 @@ def call(*words: object) -> int:
 
 
 def test_references_know_no_more_than_the_model(story: Story) -> None:
-    known = known_of(story.model)
-    candidates = list(find_candidates(story.references, known))
+    finished = [(each, each.read_result()) for each in find_runs(story.references)]
+    candidates = list(find_candidates(finished, unseen.load(story.model, "cpu")))
     assert sorted(domain for _, domains in candidates for domain in domains) == sorted(KNOWN)
     for folder, _ in candidates:
         assert UNSEEN not in folder.read_result().training_domains
@@ -44,7 +39,8 @@ def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    first = read_references(story.references, known_of(story.model), said.append, "cpu")
+    model = unseen.load(story.model, "cpu")
+    first = read_references(story.references, model, said.append, "cpu")
     assert len(said) == 3
     for each in first:
         result = RunFolder(story.references / each.run).read_result()
@@ -52,16 +48,17 @@ def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
         assert each.accuracy == recorded
         assert "disagreement" in each.gaps
     monkeypatch.setattr(unseen.Model, "from_run", lambda *_: pytest.fail("opened again"))
-    again = read_references(story.references, known_of(story.model), said.append, "cpu")
+    again = read_references(story.references, model, said.append, "cpu")
     assert again == first
 
 
 def test_a_folder_without_references_is_refused_with_the_reason(story: Story) -> None:
-    known = known_of(story.model)._replace(method="multihead")
+    model = unseen.load(story.model, "cpu")
+    model.kind = ("multihead", "small_cnn")
     with pytest.raises(UnseenError, match=r"multihead on small_cnn.*Found 5 finished runs \(agg"):
-        read_references(story.references, known, lambda text: None)
+        read_references(story.references, model, lambda text: None)
     with pytest.raises(UnseenError, match="no folder"):
-        read_references(story.references / "nothing", known, lambda text: None)
+        read_references(story.references / "nothing", model, lambda text: None)
 
 
 def test_terminal_page_and_json(

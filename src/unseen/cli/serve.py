@@ -75,7 +75,7 @@ def run_serve(chosen: argparse.Namespace) -> int:
     """
     from unseen.optional import require
 
-    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+    for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "serve")
     from unseen.serve.app import build_app
     from unseen.serve.predictor import load
@@ -124,10 +124,10 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
         keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
     references = []
     if chosen.reference is not None:
-        from unseen.serve.forecast import known_of, read_references
+        from unseen.serve.forecast import read_references
 
         say = Console(stderr=True).print
-        references = read_references(chosen.reference, known_of(model), say, chosen.device)
+        references = read_references(chosen.reference, model, say, chosen.device)
     name, card = chosen.model.resolve().name, _card(model, chosen.model)
     return Service(model, limits, name, card, keeper, DriftWatch(model, chosen.window, references))
 

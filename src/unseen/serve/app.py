@@ -1,225 +1,205 @@
-"""Paths of the service and what each of them answers."""
+"""The paths of the service, and the guard before them: who may ask, and what every answer
+carries."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from pydantic import BaseModel, Field
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from unseen.reports.rendering import style
-from unseen.serve.drift import DriftReport
-from unseen.serve.requests import Refusal
-from unseen.serve.server import Guard
 from unseen.serve.service import Service
 
 _FILES = Path(__file__).with_name("page")
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_KINDS["json"] = "application/json"
 PAGES = {
     "/": "page.html",
     "/page.css": "page.css",
     "/page.js": "page.js",
     "/docs": "docs.html",
     "/docs.js": "docs.js",
+    "/openapi.json": "openapi.json",
 }
-OPEN_PATHS = ("/health", "/openapi.json", *PAGES)
+OPEN_PATHS = ("/health", *PAGES)
 """Paths that need no token: they hold nothing of model or images."""
-Probabilities = dict[str, float]
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_logger = logging.getLogger("unseen.service")
 
 
-class Problem(BaseModel):
-    """Why a request was refused, and what to do about it."""
-
-    problem: str
-
-
-class ImagePrediction(BaseModel):
-    """The prediction for one image, or the reason why there is none."""
-
-    image: str = Field(description="file name as it was sent, or 'image 1', 'image 2', ...")
-    predicted: str | None = Field(None, alias="class", description="the most likely class")
-    confidence: float | None = Field(None, description="probability of that class")
-    probabilities: Probabilities | None = Field(None, description="probability of every class")
-    opinions: dict[str, Probabilities] | None = Field(
-        None, description="probabilities as if the image came from each training domain"
-    )
-    disagreement: float | None = Field(
-        None, description="how far the opinions lie apart, from 0 to 1"
-    )
-    outlier_score: float | None = Field(
-        None, description="share of the validation images that are more usual, from 0 to 1"
-    )
-    closest_domain: str | None = Field(
-        None, description="training domain whose images look most like this one"
-    )
-    most_unusual: str | None = Field(
-        None, description="what can be measured on the image and is the least like there"
-    )
-    problem: str | None = Field(None, description="why there is no prediction for this image")
-
-
-class ImagePredictions(BaseModel):
-    """One entry for each image, in the order in which they were sent."""
-
-    images: list[ImagePrediction]
-    calibrated: bool = Field(description="whether a temperature was fitted on validation images")
-    temperature: float = Field(description="scores are divided by it before the softmax")
-
-
-class ModelFacts(BaseModel):
-    """Facts about the model."""
-
-    name: str
-    classes: list[str]
-    domains: list[str] = Field(description="the domains it was trained on")
-    image_size: int
-    has_opinions: bool
-    calibrated: bool
-    temperature: float
-    card: str | None = Field(description="the model card, as Markdown")
-    limits: dict[str, float]
-    keeps_images: bool = Field(description="whether images and predictions are stored")
-
-
-class Health(BaseModel):
-    """The service answers; `waiting` images are in work."""
-
-    status: str
-    waiting: int
-
-
-_REQUEST_BODY = {
-    "required": True,
-    "content": {
-        kind: {
-            "schema": {
-                "type": "object",
-                "required": ["images"],
-                "properties": {
-                    "images": {"type": "array", "items": {"type": "string", "format": form}}
-                },
-            }
-        }
-        for kind, form in (("multipart/form-data", "binary"), ("application/json", "byte"))
-    },
-}
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": about}
-    for status, about in {
-        401: "the token is missing or wrong",
-        408: "the request did not arrive in time",
-        413: "too many bytes, images or pixels",
-        415: "not a kind of request or image that can be read",
-        422: "a damaged body, or no readable image in it",
-        503: "busy: try again after the seconds in Retry-After",
-    }.items()
-}
-
-
-def build_app(service: Service, token: str | None = None, local: bool = True) -> Guard:
+def build_app(service: Service, token: str | None = None, local: bool = True) -> "Guard":
     """The application behind its guard; `local` where only this machine can reach it."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with service.running():
             yield
 
-    app = FastAPI(
-        title="unseen",
-        version="1",
-        description="Classes of images, with probabilities and what each domain would say.",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-    )
-    _add_paths(app, service)
-    for path, name in PAGES.items():
-        _add_page(app, path, name)
-    _add_problems(app)
-    return Guard(app, service, OPEN_PATHS, token, local)
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "waiting": service.waiting})
+
+    async def model(_: Request) -> Response:
+        return JSONResponse(_facts(service))
+
+    async def drift(_: Request) -> Response:
+        return JSONResponse(await service.in_thread(service.watch.report))
+
+    async def metrics(_: Request) -> Response:
+        return Response(await service.metrics_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    routes = [Route(f"/{each.__name__}", each) for each in (health, model, drift, metrics)]
+    routes.append(Route("/predict", service.predict, methods=["POST"]))
+    routes += [Route(path, _page(name)) for path, name in PAGES.items()]
+    problems = {HTTPException: _refused, Exception: _failed}
+    app = Starlette(routes=routes, exception_handlers=problems, lifespan=lifespan)
+    return Guard(app, service, token, local)
 
 
-def _add_page(app: FastAPI, path: str, name: str) -> None:
+def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
     text = (_FILES / name).read_text(encoding="utf-8")
     kind = name.rpartition(".")[2]
     if kind == "css":  # the report's look, and what is only here
         text = style() + text
 
-    @app.get(path, include_in_schema=False)
-    async def page() -> Response:
+    async def page(_: Request) -> Response:
         return Response(text, media_type=f"{_KINDS[kind]}; charset=utf-8")
 
-
-def _add_paths(app: FastAPI, service: Service) -> None:
-    @app.post(
-        "/predict",
-        summary="Classes of one or many images",
-        response_model=ImagePredictions,
-        responses=_REFUSALS,
-        openapi_extra={"requestBody": _REQUEST_BODY},
-    )
-    async def predict(request: Request) -> Response:
-        """Send images as multipart/form-data (one file or many, the names of the fields do not
-        matter) or as JSON with base64. An unreadable image gets a `problem` of its own; the answer
-        is 4xx only if no image could be read."""
-        return await service.predict(request)
-
-    @app.get("/health", summary="Whether the service answers")
-    async def health() -> Health:
-        return Health(status="ok", waiting=service.waiting)
-
-    @app.get("/model", summary="Classes, training domains and the model card")
-    async def model() -> ModelFacts:
-        predictor = service.predictor
-        return ModelFacts(
-            name=service.name,
-            classes=predictor.classes,
-            domains=predictor.domains,
-            image_size=predictor.image_size,
-            has_opinions=predictor.has_opinions,
-            card=service.card,
-            limits=asdict(service.limits),
-            keeps_images=service.keeper is not None,
-            **service.calibration(),
-        )
-
-    @app.get(
-        "/drift",
-        summary="Whether the last images are like the validation images",
-        response_model_exclude_none=True,
-    )
-    async def drift() -> DriftReport:
-        return await service.in_thread(service.watch.report)
-
-    @app.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        return Response(await service.metrics_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return page
 
 
-def _add_problems(app: FastAPI) -> None:
-    """Give every mistake the same form; none shows the inside of the program."""
+def _facts(service: Service) -> dict[str, Any]:
+    predictor = service.predictor
+    return {
+        "name": service.name,
+        "classes": predictor.classes,
+        "domains": predictor.domains,
+        "image_size": predictor.image_size,
+        "has_opinions": predictor.has_opinions,
+        "card": service.card,
+        "limits": asdict(service.limits),
+        "keeps_images": service.keeper is not None,
+        **service.calibration(),
+    }
 
-    @app.exception_handler(Refusal)
-    async def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        after = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-        return JSONResponse({"problem": error.problem}, error.status, after)
 
-    @app.exception_handler(HTTPException)
-    async def wrong_path(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        problem = {
-            404: "there is no such page; /docs lists them",
-            405: "wrong method for this page",
-        }
-        text = problem.get(error.status_code, str(error.detail))
-        return JSONResponse({"problem": text}, error.status_code, error.headers)
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problems = {404: "there is no such page; /docs lists them", 405: "wrong method for this page"}
+    text = problems.get(error.status_code, error.detail)
+    return _problem(error.status_code, text, error.headers)
 
-    @app.exception_handler(Exception)
-    async def failed(_: Request, __: Exception) -> Response:
-        return JSONResponse({"problem": "the service failed; its log says why"}, 500)
+
+async def _failed(_: Request, __: Exception) -> Response:
+    """Show nothing of the inside of the program."""
+    return _problem(500, "the service failed; its log says why")
+
+
+class Guard:
+    """Pure ASGI around the application, so that nothing passes it."""
+
+    def __init__(self, app: Starlette, service: Service, token: str | None, local: bool) -> None:
+        """`local` services answer only to names of this machine."""
+        self._app, self._service, self._local = app, service, local
+        self._token = None if token is None else token.encode()
+        self._paths = {getattr(route, "path", "") for route in app.routes}
+        self.limits = service.limits
+        self.ending = False
+        """Set when the service ends: connections are then closed after their answer."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(self, scope, receive, send)
+        try:
+            answer = self._refusal(scope["path"], exchange.headers) or self._app
+            await answer(scope, exchange.receive, exchange.send)
+        except Exception:  # the application has already answered with 500
+            _logger.exception("a request failed")
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        self._service.requests.labels(path, exchange.status).inc()
+
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Response | None:
+        """Returns the answer to a request that may not be answered as it asks."""
+        if path in OPEN_PATHS and self._token is not None:
+            return None
+        if headers.get(b"sec-fetch-site") == b"cross-site" and path not in OPEN_PATHS:
+            return _problem(403, "pages of other sites may not use this service")
+        if self._token is None:
+            # a page elsewhere could give its own name this machine's address, and read answers
+            host = headers.get(b"host", b"localhost").decode("latin-1").lower()
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host
+            if not self._local or name in LOOPBACK:
+                return None
+            text = "without --token, a service of this machine answers only to localhost"
+            return _problem(421, text)
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+            return None
+        text = "this service asks for its token: send 'Authorization: Bearer TOKEN'"
+        return _problem(401, text, {"www-authenticate": "Bearer"})
+
+
+def _problem(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"problem": text}, status, headers)
+
+
+class _Exchange:
+    """One request and its answer: knows how much of the request is still to come."""
+
+    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
+        self._guard, self._receive, self._send = guard, receive, send
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.status = 499  # where the client leaves before there is an answer
+        length = self.headers.get(b"content-length", b"0")
+        self._unread = b"transfer-encoding" in self.headers or length != b"0"
+        self._held_back = b"expect" in self.headers  # the client waits to be asked for the body
+
+    async def receive(self) -> Message:
+        self._held_back = False
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._discard()
+            self.status = message["status"]
+            headers = [*message.get("headers", []), *HEADERS]
+            if self._unread or self._guard.ending:
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def _discard(self) -> None:
+        """Read what is left of a refused request, within bounds: a client that is still sending
+        when its connection closes does not see the answer."""
+        left = self._guard.limits.bytes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(5.0, self._guard.limits.read_seconds)):
+                while self._unread and not self._held_back and left > 0:
+                    message = await self.receive()
+                    left -= len(message.get("body", b""))

@@ -4,11 +4,10 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
-from pydantic import BaseModel, Field
 from scipy.special import softmax
 
 from unseen.forecast.estimate import Reference, combine, gaps
@@ -19,8 +18,8 @@ WINDOW = 500
 ALL_DOMAINS = "all training domains"
 FEWEST_OF_A_DOMAIN = 20
 """Validation images of a domain, for images to be compared with it alone."""
-Level = Literal["too few images", "as in training", "somewhat different", "very different"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+LEVELS = ("too few images", "as in training", "somewhat different", "very different")
+TOO_FEW, AS_IN_TRAINING, SOMEWHAT_DIFFERENT, VERY_DIFFERENT = LEVELS
 FEWEST = 50
 """Images that are needed for a level."""
 SOMEWHAT, VERY = 0.2, 0.4
@@ -38,50 +37,25 @@ _WITHOUT_PROFILE = (
     "this model carries no profile of its validation images, so there is nothing to compare with; "
     "export or save it again from its run folder"
 )
+_WITHOUT_REFERENCES = "Without --reference, this is a wide guess."
 
 
-class MeasureReport(BaseModel):
+class Measure(NamedTuple):
     """One measure of the last images beside validation images."""
 
     measure: str
     about: str
-    reference: float | None = Field(description="mean of validation images")
-    now: float | None = Field(description="mean of the last images")
-    difference: float = Field(description="0: as in validation, 1: nothing alike")
-    by_chance: float = Field(description="differences up to this one mean nothing")
-    level: Level
+    difference: float
+    """0: as in validation, 1: nothing alike."""
+    by_chance: float
+    """Differences up to this one mean nothing."""
+    level: str
+    reference: float | None = None
+    """The mean of validation images."""
+    now: float | None = None
 
-
-class ClassReport(BaseModel):
-    """Shares of a class among predictions."""
-
-    name: str = Field(serialization_alias="class")
-    reference: float
-    now: float
-
-
-class ForecastReport(BaseModel):
-    """The accuracy of the last predictions, estimated without labels."""
-
-    accuracy: float
-    low: float
-    high: float
-    source_accuracy: float = Field(description="on validation images")
-    references: int = Field(description="runs that showed how far such estimates are off")
-    text: str
-
-
-class DriftReport(BaseModel):
-    """The last images beside the validation images that are most like them."""
-
-    level: Level
-    images: int = Field(description="number of last images that are compared")
-    total: int = Field(description="images predicted since the service started")
-    compared_with: str | None = None
-    measures: list[MeasureReport] = []
-    classes: list[ClassReport] = []
-    forecast: ForecastReport | None = None
-    note: str | None = None
+    def as_json(self) -> dict[str, Any]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def validation_sets(profile: Profile) -> dict[str, ModelOutputs]:
@@ -117,56 +91,41 @@ def _values(outputs: ModelOutputs, temperature: float) -> dict[str, np.ndarray]:
 
 def compare(
     now: ModelOutputs, references: Mapping[str, ModelOutputs], temperature: float
-) -> tuple[str, list[MeasureReport]]:
+) -> tuple[str, list[Measure]]:
     """Compare with the validation images that are most like those of now, and name them: images may
     all come from one of the training domains, and nothing is wrong with that."""
     found = {name: _measures(now, each, temperature) for name, each in references.items()}
     return min(found.items(), key=lambda each: np.mean([one.difference for one in each[1]]))
 
 
-def _measures(
-    now: ModelOutputs, reference: ModelOutputs, temperature: float
-) -> list[MeasureReport]:
+def _measures(now: ModelOutputs, reference: ModelOutputs, temperature: float) -> list[Measure]:
     then, values = _values(reference, temperature), _values(now, temperature)
     common = [name for name in values if name in then]
-    found: list[MeasureReport] = []
+    chance = CHANCE / (len(common) + 1)
+    found: list[Measure] = []
     for name in common:
         several = 1 / len(then[name]) + 1 / len(values[name])
-        by_chance = math.sqrt(-math.log(CHANCE / (len(common) + 1) / 2) / 2 * several)
-        size, images = distance(then[name], values[name]), len(values[name])
+        by_chance = math.sqrt(-math.log(chance / 2) / 2 * several)
+        size, about = distance(then[name], values[name]), OF_THE_MODEL | MEANINGS
+        level = _level(size, by_chance, len(values[name]))
         means = float(then[name].mean()), float(values[name].mean())
-        found.append(_measure(name, means, size, by_chance, images))
+        found.append(Measure(name, about[name], size, by_chance, level, *means))
     before, after = predicted_shares(reference), predicted_shares(now)
     several = 1 / len(reference.scores) + 1 / len(now.scores)
     spread = float(np.sqrt(2 / math.pi * before * (1 - before) * several).sum() / 2)
-    by_chance = spread + math.sqrt(-math.log(CHANCE / (len(common) + 1)) / 2 * several)
+    by_chance = spread + math.sqrt(-math.log(chance) / 2 * several)
     size = float(np.abs(before - after).sum() / 2)
-    predicted = _measure(PREDICTED, (None, None), size, by_chance, len(now.scores))
-    return [*found[:2], predicted, *found[2:]]
+    level = _level(size, by_chance, len(now.scores))
+    found.insert(2, Measure(PREDICTED, OF_THE_MODEL[PREDICTED], size, by_chance, level))
+    return found
 
 
-def _measure(
-    name: str,
-    means: tuple[float | None, float | None],
-    size: float,
-    by_chance: float,
-    images: int,
-) -> MeasureReport:
+def _level(size: float, by_chance: float, images: int) -> str:
     if images < FEWEST:
-        level = "too few images"
-    elif size < SOMEWHAT or size <= by_chance:
-        level = "as in training"
-    else:
-        level = "somewhat different" if size < VERY else "very different"
-    return MeasureReport(
-        measure=name,
-        about=OF_THE_MODEL.get(name) or MEANINGS[name],
-        reference=means[0],
-        now=means[1],
-        difference=size,
-        by_chance=by_chance,
-        level=level,
-    )
+        return TOO_FEW
+    if size < SOMEWHAT or size <= by_chance:
+        return AS_IN_TRAINING
+    return SOMEWHAT_DIFFERENT if size < VERY else VERY_DIFFERENT
 
 
 def distance(then: np.ndarray, now: np.ndarray) -> float:
@@ -177,16 +136,16 @@ def distance(then: np.ndarray, now: np.ndarray) -> float:
     return float(np.abs(next(shares) - next(shares)).max())
 
 
-def overall(measures: Sequence[MeasureReport], images: int) -> Level:
+def overall(measures: Sequence[Measure], images: int) -> str:
     """The level of the worst measure, but a single statistic of the images is at most somewhat
     different: another camera or file format is not another world."""
     if images < FEWEST:
-        return "too few images"
-    very = [each for each in measures if each.level == "very different"]
+        return TOO_FEW
+    very = [each for each in measures if each.level == VERY_DIFFERENT]
     if len(very) > 1 or any(each.measure in OF_THE_MODEL for each in very):
-        return "very different"
-    somewhat = any(each.level == "somewhat different" for each in measures)
-    return "somewhat different" if very or somewhat else "as in training"
+        return VERY_DIFFERENT
+    somewhat = any(each.level == SOMEWHAT_DIFFERENT for each in measures)
+    return SOMEWHAT_DIFFERENT if very or somewhat else AS_IN_TRAINING
 
 
 class OutlierScale:
@@ -243,7 +202,7 @@ class DriftWatch:
         self._lock = threading.Lock()
         self._window: deque[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = deque(maxlen=window)
         self._total = 0
-        self._forecast: tuple[int, ForecastReport | None] = (0, None)
+        self._forecast: tuple[int, dict[str, Any]] | None = None
 
     def add(
         self, probabilities: np.ndarray, opinions: np.ndarray | None, statistics: np.ndarray
@@ -253,26 +212,28 @@ class DriftWatch:
             self._window.append((probabilities, opinions, statistics))
             self._total += 1
 
-    def report(self) -> DriftReport:
+    def report(self) -> dict[str, Any]:
         """Compare the last images with validation images; takes a while, in any thread."""
         with self._lock:
             rows, total = list(self._window), self._total
-        if not self._validation or not rows:
-            note = None if self._validation else _WITHOUT_PROFILE
-            return DriftReport(level="too few images", images=len(rows), total=total, note=note)
+        found: dict[str, Any] = {"level": TOO_FEW, "images": len(rows), "total": total}
+        if not self._validation:
+            return found | {"note": _WITHOUT_PROFILE}
+        if not rows:
+            return found
         now = self._outputs(rows)
         name, measures = compare(now, self._validation, self._predictor.temperature)
-        before, after = predicted_shares(self._validation[name]), predicted_shares(now)
-        shares = zip(self._predictor.classes, before, after, strict=True)
-        return DriftReport(
-            level=overall(measures, len(rows)),
-            images=len(rows),
-            total=total,
-            compared_with=name,
-            measures=measures,
-            classes=[ClassReport(name=each, reference=a, now=b) for each, a, b in shares],
-            forecast=self._forecast_of(now, total),
-        )
+        shares = (predicted_shares(each).tolist() for each in (self._validation[name], now))
+        found["level"], found["compared_with"] = overall(measures, len(rows)), name
+        found["measures"] = [each.as_json() for each in measures]
+        found["classes"] = [
+            {"class": each, "reference": before, "now": after}
+            for each, before, after in zip(self._predictor.classes, *shares, strict=True)
+        ]
+        profile = self._predictor.profile
+        if profile is not None and len(rows) >= FEWEST:
+            found["forecast"] = self._forecast_of(profile, now, total)
+        return found
 
     def _outputs(
         self, rows: Sequence[tuple[np.ndarray, np.ndarray | None, np.ndarray]]
@@ -283,50 +244,37 @@ class DriftWatch:
         raw = Predictions(np.stack(probabilities), each).at(1 / self._predictor.temperature)
         return raw.outputs()._replace(statistics=np.stack(statistics))
 
-    def _forecast_of(self, outputs: ModelOutputs, total: int) -> ForecastReport | None:
+    def _forecast_of(self, profile: Profile, outputs: ModelOutputs, total: int) -> dict[str, Any]:
         """Made again after every tenth of the window: it takes longer than all the rest."""
-        profile, images = self._predictor.profile, len(outputs.scores)
-        if profile is None or images < FEWEST:
-            return None
-        made_at, made = self._forecast
-        if made is None or total - made_at >= max(1, (self._window.maxlen or 0) // 10):
-            found = combine(profile.accuracy, gaps(profile, outputs), self._runs, images)
+        made = self._forecast
+        if made is None or total - made[0] >= max(1, (self._window.maxlen or 0) // 10):
+            images, known = len(outputs.scores), profile.accuracy
+            found = combine(known, gaps(profile, outputs), self._runs, images)
             text = (
                 f"About {found.accuracy:.0%} of the last {images} predictions are right, as far as "
                 f"this can be estimated without labels ({found.low:.0%} to {found.high:.0%}; on "
-                f"validation images it was {profile.accuracy:.0%})."
+                f"validation images it was {known:.0%})."
             )
-            made = ForecastReport(
-                accuracy=found.accuracy,
-                low=found.low,
-                high=found.high,
-                source_accuracy=profile.accuracy,
-                references=len(self._runs),
-                text=text if self._runs else f"{text} Without --reference, this is a wide guess.",
+            about = {name: getattr(found, name) for name in ("accuracy", "low", "high")}
+            about |= {"source_accuracy": known, "references": len(self._runs)}
+            about["text"] = (
+                text if self._runs else f"{text} Without --reference, this is a wide guess."
             )
-            self._forecast = (total, made)
-        return made
+            self._forecast = made = (total, about)
+        return made[1]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The report as gauges, as a registry of Prometheus asks for them."""
         report = self.report()
         about = ", ".join(f"{number} {level}" for number, level in enumerate(LEVELS))
-        yield GaugeMetricFamily(
-            "unseen_drift_level",
-            f"The last images beside validation images: {about}.",
-            LEVELS.index(report.level),
-        )
-        differences = GaugeMetricFamily(
-            "unseen_drift_difference",
-            "The difference by measure, from 0 (as in validation) to 1 (nothing alike).",
-            labels=["measure"],
-        )
-        for each in report.measures:
-            differences.add_metric([each.measure], each.difference)
+        about = f"The last images beside validation images: {about}."
+        yield GaugeMetricFamily("unseen_drift_level", about, LEVELS.index(report["level"]))
+        about = "The difference by measure, from 0 (as in validation) to 1 (nothing alike)."
+        differences = GaugeMetricFamily("unseen_drift_difference", about, labels=["measure"])
+        for each in report.get("measures", ()):
+            differences.add_metric([each["measure"]], each["difference"])
         yield differences
-        if report.forecast is not None:
-            yield GaugeMetricFamily(
-                "unseen_forecast_accuracy",
-                "Accuracy on the last images, estimated without labels.",
-                report.forecast.accuracy,
-            )
+        if "forecast" in report:
+            about = "Accuracy on the last images, estimated without labels."
+            accuracy = report["forecast"]["accuracy"]
+            yield GaugeMetricFamily("unseen_forecast_accuracy", about, accuracy)

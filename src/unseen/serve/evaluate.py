@@ -26,14 +26,12 @@ def evaluate(model: Model, data: str | Path | None = None) -> Views:
         images = build_images(open_dataset(experiment.data), experiment, model.image_size)
     else:
         images = _open_other(model, Path(data))
-    fabric = fabric_on(model.device, experiment)
-    session = open_trained(fabric, experiment, model.method, images)
+    session = open_trained(fabric_on(model.device, experiment), experiment, model.method, images)
     fitted = model.fitted_temperature
     temperatures = None if fitted is None else [fitted]
     [(_, roles, evaluator, predict)] = session.cohorts()
     about = (evaluator, predict, model.has_opinions, roles.out_of_domain, roles.in_domain)
-    [views] = three_views(*about, temperatures)
-    return views
+    return three_views(*about, temperatures)[0]
 
 
 def _open_other(model: Model, data: Path) -> Images:
@@ -41,13 +39,14 @@ def _open_other(model: Model, data: Path) -> Images:
     name = "folder" if data.is_dir() else "manifest"
     dataset = open_dataset(DataSettings(name=name, root=data))
     dataset.window = model.window
-    unlabelled = set(dataset.index().domains).difference(dataset.index().labelled_domains)
+    index = dataset.index()
+    unlabelled = sorted(set(index.domains).difference(index.labelled_domains))
     if unlabelled:
         raise DataError(
-            f"{data} has no labels in {', '.join(sorted(unlabelled))}, so nothing can be measured "
-            "there; use 'unseen predict' or 'unseen forecast'"
+            f"{data} has no labels in {', '.join(unlabelled)}, so nothing can be measured there; "
+            "use 'unseen predict' or 'unseen forecast'"
         )
-    unknown = sorted(set(dataset.index().classes) - set(model.classes))
+    unknown = sorted(set(index.classes) - set(model.classes))
     if unknown:
         raise DataError(
             f"{data} has classes that the model does not know: {', '.join(unknown[:5])} "

@@ -74,32 +74,25 @@ def _weights(old: Tensor, size: int) -> Tensor:
     return (weights / weights.sum(dim=0) * _PRECISION + 0.5).floor()
 
 
-class Plain(nn.Module):
-    """`images` uint8 [n, height, width, 3] to calibrated `probabilities` [n, classes]."""
+class Graph(nn.Module):
+    """`images` uint8 [n, height, width, 3] to calibrated `probabilities` [n, classes].
+
+    With `domain`, the number of the training domain or -1, it gives `opinions`
+    [n, domains, classes] as well.
+    """
 
     def __init__(self, method: Method, temperature: float) -> None:
         super().__init__()
-        self.method = method
-        self.temperature = temperature
-        network = method.network
-        self.size = network.image_size
-        self.scale = PixelScale(network.mean, network.std)
+        self.method, self.temperature = method, temperature
+        self.size = method.network.image_size
+        self.scale = PixelScale(method.network.mean, method.network.std)
 
-    def inputs(self, images: Tensor) -> Tensor:
-        return to_input(to_squares(images, self.size), self.scale)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return (self.method.predict(self.inputs(images)) / self.temperature).softmax(dim=1)
-
-
-class WithDomains(Plain):
-    """Also takes `domain`, the number of the training domain or -1, and gives `opinions`
-    [n, domains, classes]."""
-
-    method: DomainAware
-
-    def forward(self, images: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        scores, opinions = self.method.scores_and_opinions(self.inputs(images))
+    def forward(self, images: Tensor, domain: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        inputs = to_input(to_squares(images, self.size), self.scale)
+        if domain is None:
+            return (self.method.predict(inputs) / self.temperature).softmax(dim=1)
+        assert isinstance(self.method, DomainAware)
+        scores, opinions = self.method.scores_and_opinions(inputs)
         known = opinions.index_select(0, domain.clamp(min=0).reshape(1)).squeeze(0)
         chosen = torch.where(domain < 0, scores, known)
         by_image = opinions.transpose(0, 1) / self.temperature
@@ -110,15 +103,13 @@ def trace(method: Method, temperature: float) -> ExportedProgram:
     """Trace the method as one graph, for any number of images of any size."""
     sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
-    kind = WithDomains if isinstance(plain, DomainAware) else Plain
-    graph = kind(plain, temperature)
     n_inputs = 2 if isinstance(plain, DomainAware) else 1
     images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
     inputs = (images, torch.tensor(UNKNOWN))[:n_inputs]
-    shapes = (sizes, {})[:n_inputs]
+    shapes, graph = (sizes, {})[:n_inputs], Graph(plain, temperature).eval()
     try:
         with torch.no_grad():
-            program = torch.export.export(graph.eval(), inputs, dynamic_shapes=shapes)
+            program = torch.export.export(graph, inputs, dynamic_shapes=shapes)
     except Exception as error:  # the tracer raises nearly anything
         reason = str(error).strip().partition("\n")[0]
         raise UnseenError(

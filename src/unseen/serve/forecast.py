@@ -1,9 +1,8 @@
 """Makes a forecast from a model and image files: opens the model, finds references among runs."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -63,7 +62,7 @@ def forecast_files(
         )
     references: list[Reference] = []
     if reference is not None:
-        references = read_references(reference, known_of(model), on_status, device)
+        references = read_references(reference, model, on_status, device)
     chosen = evenly(np.array(files, dtype=object), MOST_IMAGES)
     outputs, kept, problems = read_files(model, chosen.tolist(), on_images)
     made = forecast(model.profile, outputs, references)
@@ -130,28 +129,26 @@ def _outliers(
         yield Outlier(files[row], model.classes[best], float(probs[best]), distance, thumbnail)
 
 
-class Known(NamedTuple):
-    """The facts about a model that references may know, and no more."""
-
-    method: str
-    backbone: str
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
-    """Its training domains, whose labels are known."""
-
-
-def known_of(model: Predictor) -> Known:
-    """Returns what the model was made of."""
-    return Known(*model.kind, tuple(model.classes), tuple(model.domains))
-
-
 def read_references(
-    runs: Path, known: Known, on_status: OnStatus, device: str = "auto"
+    runs: Path, model: Predictor, on_status: OnStatus, device: str = "auto"
 ) -> list[Reference]:
     """Reads all references among the runs below a folder; raises where there is none."""
-    candidates = list(find_candidates(runs, known))
+    if not runs.is_dir():
+        raise UnseenError(f"there is no folder {runs}; --reference names a folder of runs")
+    finished = [(each, each.read_result()) for each in find_runs(runs) if each.finished]
+    candidates = list(find_candidates(finished, model))
     if not candidates:
-        raise UnseenError(_about_none(runs, known))
+        kinds = sorted({f"{each.method} on {each.backbone}" for _, each in finished})
+        leaking = sum(not set(each.training_domains) <= set(model.domains) for _, each in finished)
+        raise UnseenError(
+            f"no run in {runs} can serve as a reference: it takes finished runs of "
+            f"{' on '.join(model.kind)} that were trained on some of {', '.join(model.domains)} "
+            f"and tested on another of these. Found {len(finished)} finished runs"
+            + (f" ({', '.join(kinds[:4])})" if kinds else "")
+            + (f", {leaking} of them trained on other domains" if leaking else "")
+            + ". Train the model's recipe with data.training_domains restricted to "
+            f"{','.join(model.domains)}, each of them left out in turn"
+        )
     found: list[Reference] = []
     for number, (folder, domains) in enumerate(candidates, start=1):
         on_status(f"reference {number} of {len(candidates)}: {folder.path.name}")
@@ -159,47 +156,25 @@ def read_references(
     return found
 
 
-def find_candidates(runs: Path, known: Known) -> Iterator[tuple[RunFolder, list[str]]]:
+def find_candidates(
+    finished: Iterable[tuple[RunFolder, RunResult]], model: Predictor
+) -> Iterator[tuple[RunFolder, list[str]]]:
     """Yields runs of the same kind of model that were trained on some of its training domains, and
     those of these domains that they left out.
 
     A run that was trained on anything else, or a domain that the model was not trained on, is none:
     it may know labels of the very images that are asked about.
     """
-    for folder, result in _finished(runs):
-        alike = (result.method, result.backbone, result.classes) == known[:3]
-        knows_more = not set(result.training_domains) <= set(known.domains)
+    kind = (*model.kind, tuple(model.classes))
+    for folder, result in finished:
+        alike = (result.method, result.backbone, result.classes) == kind
+        knows_more = not set(result.training_domains) <= set(model.domains)
         if not alike or knows_more or result.merged or result.setting != "generalization":
             continue
         measured = result.view(result.selection, "out_of_domain")
-        domains = [d for d in result.unseen_domains if d in known.domains and d in measured]
+        domains = [d for d in result.unseen_domains if d in model.domains and d in measured]
         if domains:
             yield folder, domains
-
-
-def _finished(runs: Path) -> Iterator[tuple[RunFolder, RunResult]]:
-    if not runs.is_dir():
-        raise UnseenError(f"there is no folder {runs}; --reference names a folder of runs")
-    for folder in find_runs(runs):
-        if folder.finished:
-            yield folder, folder.read_result()
-
-
-def _about_none(runs: Path, known: Known) -> str:
-    """Returns what was found, and what to train."""
-    results = [result for _, result in _finished(runs)]
-    kinds = sorted({f"{each.method} on {each.backbone}" for each in results})
-    domains = ",".join(known.domains)
-    leaking = sum(not set(each.training_domains) <= set(known.domains) for each in results)
-    return (
-        f"no run in {runs} can serve as a reference: it takes finished runs of {known.method} on "
-        f"{known.backbone} that were trained on some of {', '.join(known.domains)} and tested on "
-        f"another of these. Found {len(results)} finished runs"
-        + (f" ({', '.join(kinds[:4])})" if kinds else "")
-        + (f", {leaking} of them trained on other domains" if leaking else "")
-        + f". Train the model's recipe with data.training_domains restricted to {domains}, each of "
-        "them left out in turn"
-    )
 
 
 def read_reference(

@@ -99,9 +99,8 @@ class Model(Predictor, ModelHubMixin):
                 f"{folder} holds a model of another library: {CONFIG} does not say "
                 '"library": "unseen"; only models saved by unseen can be opened'
             )
-        check_format(
-            found, path, "save a run of this version, or open it with the one that wrote it"
-        )
+        remedy = "save a run of this version, or open it with the one that wrote it"
+        check_format(found, path, remedy)
         for file in (path, folder / WEIGHTS, profile):
             checked(folder, file, "put it back, or save the model again")
         config = validated(Config, found, path)
@@ -113,25 +112,24 @@ class Model(Predictor, ModelHubMixin):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Write all files; settings are complete but for paths on this machine."""
-        save_weights(save_directory / WEIGHTS, self.method)
-        settings = complete_settings(self.experiment)
-        settings["data"]["root"] = None
-        if not isinstance(self.experiment.network.pretrained, bool):
-            settings["network"]["pretrained"] = self.experiment.network.pretrained.name
-        config = Config(
-            classes=self.classes,
-            domains=self.domains,
-            temperature=self.fitted_temperature,
-            settings=settings,
+        settings, pretrained = (
+            complete_settings(self.experiment),
+            self.experiment.network.pretrained,
         )
-        content = {"library": "unseen", "format": FORMAT, **config.model_dump()}
-        write_json(save_directory / CONFIG, content)
+        settings["data"]["root"] = None
+        if not isinstance(pretrained, bool):
+            settings["network"]["pretrained"] = pretrained.name
+        content = {"library": "unseen", "format": FORMAT, "classes": self.classes}
+        content |= {"domains": self.domains, "temperature": self.fitted_temperature}
+        save_weights(save_directory / WEIGHTS, self.method)
+        write_json(save_directory / CONFIG, content | {"settings": settings})
         write_text(save_directory / CARD, self.card)
-        written = [save_directory / CONFIG, save_directory / WEIGHTS]
-        if self.profile is not None:
+        if self.profile is None:
+            (save_directory / PROFILE).unlink(missing_ok=True)
+        else:
             self.profile.write(save_directory / PROFILE)
-            written.append(save_directory / PROFILE)
-        write_digests(save_directory, written)
+        written = (save_directory / name for name in (CONFIG, WEIGHTS, PROFILE))
+        write_digests(save_directory, [file for file in written if file.is_file()])
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, device: str = "auto", **download: Any) -> "Model":
@@ -153,13 +151,12 @@ class Model(Predictor, ModelHubMixin):
         temperature = 1.0 if raw else self.temperature
         inputs = self._inputs(pixels)
         if not isinstance(self.method, DomainAware):
-            scores = self.method.predict(inputs, domain) / temperature
-            return Predictions(scores.softmax(dim=1).cpu().numpy(), None)
-        scores, each = self.method.scores_and_opinions(inputs)
-        chosen = scores if domain is None else each[domain]
-        by_image = (each.transpose(0, 1) / temperature).softmax(dim=2)
-        probabilities = (chosen / temperature).softmax(dim=1)
-        return Predictions(probabilities.cpu().numpy(), by_image.cpu().numpy())
+            scores, opinions = self.method.predict(inputs, domain), None
+        else:
+            scores, each = self.method.scores_and_opinions(inputs)
+            scores = scores if domain is None else each[domain]
+            opinions = (each.transpose(0, 1) / temperature).softmax(dim=2).cpu().numpy()
+        return Predictions((scores / temperature).softmax(dim=1).cpu().numpy(), opinions)
 
     @torch.no_grad()
     def features(self, pixels: np.ndarray) -> np.ndarray | None:

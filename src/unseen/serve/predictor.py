@@ -119,7 +119,7 @@ class Predictor(ABC):
     def predict(self, images: Images, domain: str | None = None, raw: bool = False) -> np.ndarray:
         """Returns class probabilities `[images, classes]`; name the domain where it is known.
         `raw` gives those that are not calibrated."""
-        rows = [each.probabilities for each in _complete(self.stream(images, domain, raw=raw))]
+        rows = [_good(each).probabilities for each in self.stream(images, domain, raw=raw)]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.classes))
 
     def opinions(self, images: Images, raw: bool = False) -> np.ndarray:
@@ -130,7 +130,7 @@ class Predictor(ABC):
                 "this model predicts the same for every domain, so it has no opinions; models "
                 "trained with dmg, multihead or fusion have them"
             )
-        rows = [each.opinions for each in _complete(self.stream(images, raw=raw))]
+        rows = [_good(each).opinions for each in self.stream(images, raw=raw)]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.domains), len(self.classes))
 
     def disagreement(self, images: Images, raw: bool = False) -> np.ndarray:
@@ -160,14 +160,14 @@ class Predictor(ABC):
         """Yields the predictions of a batch; what could not be read comes with the reason."""
         pixels = [each for _, each in readings if not isinstance(each, str)]
         found = self.predict_pixels(np.stack(pixels), domain, raw) if pixels else None
-        rows = iter(range(len(pixels)))
+        finite = iter(() if found is None else enumerate(found.finite()))
         for image, each in readings:
             if found is None or isinstance(each, str):
                 yield Prediction(image, None, None, str(each))
                 continue
-            row = next(rows)
+            row, is_finite = next(finite)
             opinions = None if found.opinions is None or domain is not None else found.opinions[row]
-            if found.finite()[row]:
+            if is_finite:
                 yield Prediction(image, found.probabilities[row], opinions, None)
             else:
                 name = image if isinstance(image, str | Path) else "an image"
@@ -208,11 +208,10 @@ def _opened(image: ImageLike, window: Window | None) -> Image.Image:
     return to_rgb(Image.fromarray(image))
 
 
-def _complete(predictions: Iterable[Prediction]) -> Iterator[Prediction]:
-    for prediction in predictions:
-        if prediction.problem is not None:
-            raise DataError(prediction.problem)
-        yield prediction
+def _good(prediction: Prediction) -> Prediction:
+    if prediction.problem is not None:
+        raise DataError(prediction.problem)
+    return prediction
 
 
 def load(path: str | Path, device: str = "auto") -> Predictor:

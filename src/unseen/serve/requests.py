@@ -6,7 +6,6 @@ import base64
 import binascii
 import io
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import Field, File, FormParser, parse_options_header
+from python_multipart.multipart import parse_options_header
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from unseen.data.images import Window, open_image, to_square
@@ -25,6 +24,8 @@ from unseen.forecast.profile import image_statistics
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Some of what Pillow reads; other formats start programs or are rarely tested."""
 LONGEST_NAME = 200
+_LONGEST_HEAD = 16_384
+"""The most bytes before a file in a form: its name and type."""
 _TYPES = "send images as multipart/form-data, or as application/json with base64"
 
 
@@ -62,14 +63,6 @@ class Limits:
             )
 
 
-class Refusal(Exception):
-    """An answer that is not the one asked for: an HTTP status and what to do about it."""
-
-    def __init__(self, status: int, problem: str, retry_after: int | None = None) -> None:
-        super().__init__(problem)
-        self.status, self.problem, self.retry_after = status, problem, retry_after
-
-
 class Allowance:
     """An amount that all requests share: each takes its part, and gives it back at its end."""
 
@@ -82,7 +75,7 @@ class Allowance:
         """Refuse where so much is not left."""
         if self.taken + amount > self.total:
             problem = f"the service is busy: {self.full}; try again in a second"
-            raise Refusal(503, problem, retry_after=1)
+            raise HTTPException(503, problem, {"Retry-After": "1"})
 
     @contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
@@ -121,36 +114,37 @@ class SentImage:
     def decode(self, size: int, limits: Limits, window: Window | None) -> None:
         """Prepare the pixels exactly as those of training images."""
         try:
-            self._decode(size, limits, window)
-        except Refusal as refusal:
-            self.problem, self.status = refusal.problem, refusal.status
-
-    def _decode(self, size: int, limits: Limits, window: Window | None) -> None:
-        too_large = (
-            f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
-            "service with a larger --max-pixels"
-        )
-        try:
             with Image.open(io.BytesIO(self.data), formats=FORMATS) as header:
                 (width, height), kind = header.size, header.format
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise Refusal(413, too_large) from error
-        except Exception as error:  # decoders raise nearly anything when bytes are damaged
-            unknown = f"{self.name} is not an image of a known format ({', '.join(FORMATS)})"
-            raise Refusal(415, unknown) from error
-        if width * height > limits.pixels:
-            raise Refusal(413, too_large)
+            too_large = width * height > limits.pixels
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            too_large, kind = True, None
+        except Exception:  # decoders raise nearly anything when bytes are damaged
+            known = ", ".join(FORMATS)
+            self.refuse(415, f"{self.name} is not an image of a known format ({known})")
+            return
+        if too_large:
+            self.refuse(
+                413,
+                f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
+                "service with a larger --max-pixels",
+            )
+            return
         try:
             image = open_image(self.data, self.name, FORMATS, window)
         except DataError as error:
-            raise Refusal(422, str(error)) from error
+            self.refuse(422, str(error))
+            return
         self.statistics = image_statistics(image, len(self.data))
         self.pixels, self.kind = to_square(image, size), kind
+
+    def refuse(self, status: int, problem: str) -> None:
+        self.status, self.problem = status, problem
 
 
 async def read_body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
     """Read all of the body. Bytes are counted as they come, whatever the head claims."""
-    too_large = Refusal(
+    too_large = HTTPException(
         413,
         f"the request is larger than {limits.bytes} bytes; send fewer or smaller images, or start "
         "the service with a larger --max-bytes",
@@ -167,88 +161,80 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], None
                 take(len(chunk))
                 body += chunk
     except TimeoutError as error:
-        raise Refusal(
-            408, f"the request did not arrive within {limits.read_seconds:g} seconds"
-        ) from error
+        late = f"the request did not arrive within {limits.read_seconds:g} seconds"
+        raise HTTPException(408, late) from error
     return bytes(body)
 
 
-def check_type(content_type: str) -> None:
-    """Refuse what `find_images` cannot read, before the body is read."""
+def check_type(content_type: str) -> bytes | None:
+    """Returns the boundary of a form, or None for JSON; refuses what `find_images` cannot read,
+    before the body is read."""
     kind, options = parse_options_header(content_type)
     if kind not in (b"multipart/form-data", b"application/json"):
         found = f"Content-Type is '{content_type[:LONGEST_NAME]}'"
-        raise Refusal(415, f"{found if content_type else 'there is no Content-Type'}; {_TYPES}")
-    if kind == b"multipart/form-data" and not options.get(b"boundary"):
-        raise Refusal(415, "multipart/form-data needs a boundary in its Content-Type")
+        problem = f"{found if content_type else 'there is no Content-Type'}; {_TYPES}"
+        raise HTTPException(415, problem)
+    boundary = options.get(b"boundary") if kind == b"multipart/form-data" else None
+    if kind == b"multipart/form-data" and not boundary:
+        raise HTTPException(415, "multipart/form-data needs a boundary in its Content-Type")
+    return boundary
 
 
-def find_images(content_type: str, body: bytes, limits: Limits) -> list[SentImage]:
+def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[SentImage]:
     """The images of a body, in order."""
-    kind, options = parse_options_header(content_type)
-    if kind == b"multipart/form-data":
-        found = _from_multipart(options[b"boundary"], body, limits)
-    else:
-        found = _from_json(body)
-    _check_number(found, limits)
-    if not found:
-        raise Refusal(422, f"the request has no image; {_TYPES}")
-    return found
-
-
-def _check_number(images: list[SentImage], limits: Limits) -> None:
-    if len(images) > limits.images:
-        raise Refusal(
+    found = _from_json(body) if boundary is None else _from_form(boundary, body, limits.images)
+    if len(found) > limits.images:
+        raise HTTPException(
             413,
             f"the request has more than {limits.images} images; send fewer at a time, or start the "
             "service with a larger --max-images",
         )
+    if not found:
+        raise HTTPException(422, f"the request has no image; {_TYPES}")
+    return found
 
 
 def _from_json(body: bytes) -> list[SentImage]:
     try:
         content: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(422, "the body is not JSON") from error
+        raise HTTPException(422, "the body is not JSON") from error
     texts = content.get("images") if isinstance(content, dict) else None
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise Refusal(422, 'expected {"images": ["...", ...]} with each image as base64 text')
+        problem = 'expected {"images": ["...", ...]} with each image as base64 text'
+        raise HTTPException(422, problem)
     found: list[SentImage] = []
     for number, text in enumerate(texts, start=1):
         try:
             data = base64.b64decode("".join(text.split()), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise Refusal(422, f"image {number} is not base64") from error
+            raise HTTPException(422, f"image {number} is not base64") from error
         found.append(SentImage(f"image {number}", data))
     return found
 
 
-def _from_multipart(boundary: bytes, body: bytes, limits: Limits) -> list[SentImage]:
+def _from_form(boundary: bytes, body: bytes, most: int) -> list[SentImage]:
+    """The files of multipart/form-data, and one more than `most` where there are too many."""
+    line = b"--" + boundary
+    start = 0 if body.startswith(line) else body.find(b"\r\n" + line) + 2
+    if not body.startswith(line, start):
+        raise HTTPException(422, "the body is not multipart/form-data")
+    parts = body[start + len(line) :].split(b"\r\n" + line, most + 1)
     found: list[SentImage] = []
-    ended: list[bool] = []
-
-    def on_field(_: Field) -> None:
-        raise Refusal(422, "a part of the request is not a file; send nothing but image files")
-
-    def on_file(file: File) -> None:
-        name = (file.file_name or b"").decode("utf-8", "replace")[:LONGEST_NAME]
-        file.file_object.seek(0)
-        found.append(SentImage(name or f"image {len(found) + 1}", file.file_object.read()))
-        _check_number(found, limits)
-
-    try:
-        parser = FormParser(
-            "multipart/form-data",
-            on_field,
-            on_file,
-            on_end=lambda: ended.append(True),
-            boundary=boundary,
-            config={"MAX_MEMORY_FILE_SIZE": math.inf},  # the body is in memory already
-        )
-        parser.write(body)
-        parser.finalize()
-    except (FormParserError, UnicodeError) as error:
-        raise Refusal(422, "the body is not multipart/form-data") from error
-    if not ended:
-        raise Refusal(422, "the body ends before its last boundary: it is not complete")
-    return found
+    for part in parts:
+        if part.startswith(b"--"):
+            return found
+        head, blank, data = part.partition(b"\r\n\r\n")
+        if not blank or len(head) > _LONGEST_HEAD:
+            raise HTTPException(422, "the body is not multipart/form-data")
+        fields = (field.partition(b":") for field in head.split(b"\r\n"))
+        about = next((v for name, _, v in fields if name.lower() == b"content-disposition"), b"")
+        name = parse_options_header(about)[1].get(b"filename")
+        if name is None:
+            problem = "a part of the request is not a file; send nothing but image files"
+            raise HTTPException(422, problem)
+        text = name.decode("utf-8", "replace")[:LONGEST_NAME]
+        found.append(SentImage(text or f"image {len(found) + 1}", data))
+        if len(found) > most:
+            return found
+    raise HTTPException(422, "the body ends before its last boundary: it is not complete")

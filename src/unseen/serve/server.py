@@ -1,40 +1,24 @@
-"""Between the network and the application: who may ask, what every answer carries, how long a
-client may take; runs until it is told to end, and then finishes what was accepted."""
+"""The process that serves: how many clients there may be, and how long each may take. It runs until
+it is told to end, and then finishes what was accepted."""
 
 import asyncio
 import contextlib
 import ctypes
-import hmac
 import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import h11
 import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unseen.errors import UnseenError
-from unseen.serve.service import Service
+from unseen.serve.app import Guard
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = [
-    (b"content-security-policy", _POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-]
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 MOST_CONNECTIONS = 512
 LAST_SECONDS = 0.3
 """The time after the signal in which requests that were already sent still arrive."""
@@ -43,106 +27,6 @@ _BUSY = (
     b"Connection: close\r\n\r\n"
 )
 _M_MMAP_THRESHOLD = -3
-_logger = logging.getLogger("unseen.service")
-
-
-class Guard:
-    """Pure ASGI around the application, so that nothing passes it."""
-
-    def __init__(
-        self,
-        app: Starlette,
-        service: Service,
-        open_paths: Collection[str],
-        token: str | None,
-        local: bool,
-    ) -> None:
-        """`open_paths` need no token; `local` services answer only to names of this machine."""
-        self._app, self._service, self._open_paths = app, service, open_paths
-        self._token = None if token is None else token.encode()
-        self._local = local
-        self._paths = {getattr(route, "path", "") for route in app.routes}
-        self.limits = service.limits
-        self.ending = False
-        """Set when the service ends: connections are then closed after their answer."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        exchange = _Exchange(self, scope, receive, send)
-        refused = self._refusal(scope["path"], exchange.headers)
-        try:
-            if refused is None:
-                await self._app(scope, exchange.receive, exchange.send)
-            else:
-                status, problem = refused
-                login = {"www-authenticate": "Bearer"} if status == 401 else None
-                answer = JSONResponse({"problem": problem}, status, login)
-                await answer(scope, exchange.receive, exchange.send)
-        except Exception:  # the application has already answered with 500
-            _logger.exception("a request failed")
-        path = scope["path"] if scope["path"] in self._paths else "other"
-        self._service.requests.labels(path, exchange.status).inc()
-
-    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Returns the status and the problem where a request may not be answered."""
-        if path in self._open_paths and self._token is not None:
-            return None
-        if headers.get(b"sec-fetch-site") == b"cross-site" and path not in self._open_paths:
-            return 403, "pages of other sites may not use this service"
-        if self._token is None:
-            # a page elsewhere could give its own name this machine's address, and read answers
-            host = headers.get(b"host", b"localhost").decode("latin-1").lower()
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if not self._local or name in LOOPBACK:
-                return None
-            return 421, "without --token, a service of this machine answers only to localhost"
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
-            return None
-        return 401, "this service asks for its token: send 'Authorization: Bearer TOKEN'"
-
-
-class _Exchange:
-    """One request and its answer: knows how much of the request is still to come."""
-
-    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
-        self._guard, self._receive, self._send = guard, receive, send
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.status = 499  # where the client leaves before there is an answer
-        length = self.headers.get(b"content-length", b"0")
-        self._unread = b"transfer-encoding" in self.headers or length != b"0"
-        self._held_back = b"expect" in self.headers  # the client waits to be asked for the body
-
-    async def receive(self) -> Message:
-        self._held_back = False
-        message = await self._receive()
-        if message["type"] != "http.request" or not message.get("more_body", False):
-            self._unread = False
-        return message
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            await self._discard()
-            self.status = message["status"]
-            headers = [*message.get("headers", []), *HEADERS]
-            if self._unread or self._guard.ending:
-                headers.append((b"connection", b"close"))
-            message = {**message, "headers": headers}
-        await self._send(message)
-
-    async def _discard(self) -> None:
-        """Read what is left of a refused request, within bounds: a client that is still sending
-        when its connection closes does not see the answer."""
-        left = self._guard.limits.bytes
-        try:
-            async with asyncio.timeout(min(5.0, self._guard.limits.read_seconds)):
-                while self._unread and not self._held_back and left > 0:
-                    message = await self.receive()
-                    left -= len(message.get("body", b""))
-        except TimeoutError:
-            return
 
 
 class Connection(H11Protocol):

@@ -69,25 +69,23 @@ class Service:
 
     def _add_metrics(self) -> None:
         prometheus_client.disable_created_metrics()
-        self.metrics = metrics = CollectorRegistry()
-        metrics.register(self.watch)
-        self.requests = Counter(
-            "unseen_requests", "Requests by path and status.", ["path", "status"], registry=metrics
+        self.metrics = registry = CollectorRegistry()
+        registry.register(self.watch)
+        ProcessCollector(registry=registry)
+        about = "Requests by path and status."
+        self.requests = Counter("unseen_requests", about, ["path", "status"], registry=registry)
+        self._images = Counter(
+            "unseen_images", "Images by outcome.", ["outcome"], registry=registry
         )
-        self._images = Counter("unseen_images", "Images by outcome.", ["outcome"], registry=metrics)
-        self._predicted = Counter(
-            "unseen_predicted", "Predictions by class.", ["class"], registry=metrics
-        )
+        about = "Predictions by class."
+        self._predicted = Counter("unseen_predicted", about, ["class"], registry=registry)
         about = "Time from the head of a request for predictions to its answer."
-        self._seconds = Histogram("unseen_predict_seconds", about, registry=metrics)
-        about = "Images in a batch of the model."
-        self._batches = Histogram(
-            "unseen_batch_images", about, buckets=_BATCH_SIZES, registry=metrics
-        )
-        ProcessCollector(registry=metrics)
-        waiting = Gauge("unseen_waiting_images", "Images not yet predicted.", registry=metrics)
+        self._seconds = Histogram("unseen_predict_seconds", about, registry=registry)
+        about, sizes = "Images in a batch of the model.", _BATCH_SIZES
+        self._batches = Histogram("unseen_batch_images", about, buckets=sizes, registry=registry)
+        waiting = Gauge("unseen_waiting_images", "Images not yet predicted.", registry=registry)
         waiting.set_function(lambda: self.waiting)
-        limit = Gauge("unseen_queue_limit_images", "Most images in work.", registry=metrics)
+        limit = Gauge("unseen_queue_limit_images", "Most images in work.", registry=registry)
         limit.set(self.limits.queue)
 
     @contextlib.asynccontextmanager
@@ -112,19 +110,23 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         """One or many images to one answer; a bad image stops no other."""
-        start, content_type = time.perf_counter(), request.headers.get("content-type", "")
-        check_type(content_type)
+        start = time.perf_counter()
+        boundary = check_type(request.headers.get("content-type", ""))
         self._queue.check()
         try:
             with self._memory.share() as take_memory, self._queue.share() as take_places:
                 with self.batcher.expecting():
                     body = await read_body(request, self.limits, take_memory)
-                    images = await self.in_thread(find_images, content_type, body, self.limits)
+                    images = await self.in_thread(find_images, boundary, body, self.limits)
                     take_places(len(images))
-                    waiting = await self._queued(images)
+                    how = self.predictor.image_size, self.limits, self.predictor.window
+                    await asyncio.gather(*(self.in_thread(each.decode, *how) for each in images))
+                    readable = [each for each in images if each.pixels is not None]
+                    waiting = [self.batcher.put(each) for each in readable]
                 await asyncio.gather(*waiting)
                 entries, answer = await self.in_thread(self._answer, images)
-                await self._keep(images, entries)
+                if self.keeper is not None:  # before the answer: images wait in memory no longer
+                    await self._keep(self.keeper, images, entries)
         except ClientDisconnect:
             return Response(status_code=499)
         self._count(images)
@@ -132,12 +134,6 @@ class Service:
         statuses = {image.status for image in images}
         common = statuses.pop() if len(statuses) == 1 else 422
         return Response(answer, 200 if 200 in statuses else common, media_type="application/json")
-
-    async def _queued(self, images: Sequence[SentImage]) -> list["asyncio.Future[None]"]:
-        """Decode all images, and queue those that can be read."""
-        how = self.predictor.image_size, self.limits, self.predictor.window
-        await asyncio.gather(*(self.in_thread(each.decode, *how) for each in images))
-        return [self.batcher.put(each) for each in images if each.pixels is not None]
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Returns the entries of the answer, and all of it as JSON."""
@@ -155,16 +151,13 @@ class Service:
             return {"image": image.name, "problem": image.problem}
 
         def by_class(row: np.ndarray) -> dict[str, float]:
-            values = (round(float(value), DIGITS) for value in row)
+            values = row.astype(np.float64).round(DIGITS).tolist()
             return dict(zip(predictor.classes, values, strict=True))
 
-        best = int(probabilities.argmax())
-        entry: dict[str, Any] = {
-            "image": image.name,
-            "class": predictor.classes[best],
-            "confidence": round(float(probabilities[best]), DIGITS),
-            "probabilities": by_class(probabilities),
-        }
+        shares = by_class(probabilities)
+        best = predictor.classes[int(probabilities.argmax())]
+        entry: dict[str, Any] = {"image": image.name, "class": best, "confidence": shares[best]}
+        entry["probabilities"] = shares
         if opinions is not None:
             entry["opinions"] = dict(zip(predictor.domains, map(by_class, opinions), strict=True))
             entry["disagreement"] = round(abs(float(disagreement(opinions))), DIGITS)
@@ -174,15 +167,14 @@ class Service:
             entry["closest_domain"], entry["most_unusual"] = closest, most_unusual
         return entry
 
-    async def _keep(self, images: Sequence[SentImage], entries: Sequence[dict[str, Any]]) -> None:
-        """Keep images before the answer is given, so that they wait in memory no longer."""
-        if self.keeper is None:
-            return
-        loop, keep = asyncio.get_running_loop(), self.keeper.keep
+    async def _keep(
+        self, keeper: "Keeper", images: Sequence[SentImage], entries: Sequence[dict[str, Any]]
+    ) -> None:
+        loop = asyncio.get_running_loop()
         for image, entry in zip(images, entries, strict=True):
             if image.kind is not None:
-                thread = self._keeper_thread
-                await loop.run_in_executor(thread, keep, image.data, image.kind, entry)
+                work = keeper.keep, image.data, image.kind, entry
+                await loop.run_in_executor(self._keeper_thread, *work)
 
     def _count(self, images: Sequence[SentImage]) -> None:
         for image in images:
@@ -240,12 +232,10 @@ class Batcher:
         while True:
             batch = await self._gather()
             self._on_batch(len(batch))
-            images = [image for image, _, _ in batch]
-            failure: Exception | None = None
-            try:
-                await loop.run_in_executor(self.model_thread, self._predict, images)
-            except Exception as error:
-                failure = error
+            work = loop.run_in_executor(
+                self.model_thread, self._predict, [each[0] for each in batch]
+            )
+            [failure] = await asyncio.gather(work, return_exceptions=True)
             for _, _, done in batch:
                 if done.done():  # the request was given up
                     continue

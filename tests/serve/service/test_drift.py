@@ -9,7 +9,6 @@ from unseen.forecast.profile import STATISTICS, ModelOutputs
 from unseen.serve.drift import (
     ALL_DOMAINS,
     DriftWatch,
-    Level,
     OutlierScale,
     compare,
     distance,
@@ -33,7 +32,7 @@ def made(images: int, shift: float = 0.0, sure: float = 3.0) -> ModelOutputs:
     return ModelOutputs(scores, random.uniform(0, 0.2, images), statistics)
 
 
-def levels(now: ModelOutputs, references=VALIDATION) -> tuple[str, Level, dict[str, str]]:
+def levels(now: ModelOutputs, references=VALIDATION) -> tuple[str, str, dict[str, str]]:
     """The closest domain, the level of all measures together, and of each that is not usual."""
     domain, measures = compare(now, references, TEMPERATURE)
     unusual = {each.measure: each.level for each in measures if each.level != "as in training"}
@@ -88,9 +87,9 @@ def test_a_window_forgets_the_oldest_and_looks_before_calibration() -> None:
         calibrated = np.sqrt(raw) / np.sqrt(raw).sum()  # a temperature of 2
         watch.add(calibrated, np.stack([calibrated, [1.0, 0.0]]), np.zeros(len(STATISTICS)))
     report = watch.report()
-    assert (report.images, report.total) == (60, 100)
-    assert [each.now for each in report.classes] == [0, 1]
-    values = {each.measure: each.now for each in report.measures}
+    assert (report["images"], report["total"]) == (60, 100)
+    assert [each["now"] for each in report["classes"]] == [0, 1]
+    values = {each["measure"]: each.get("now") for each in report["measures"]}
     assert values["confidence"] == pytest.approx(np.sqrt(0.8) / np.sqrt([0.2, 0.8]).sum())
     # of (0.2, 0.8) and (1, 0): H of the mean is 0.67301, the mean of H 0.25020, at most ln 2
     assert values["disagreement"] == pytest.approx((0.67301 - 0.25020) / np.log(2), abs=1e-4)

@@ -12,11 +12,11 @@
   const named = (schema) => schema.$ref ? description.components.schemas[schema.$ref.split("/").pop()] : schema;
   const kind = (schema) => {
     if (schema.$ref) return schema.$ref.split("/").pop();
-    if (schema.anyOf) return schema.anyOf.map(kind).filter((each) => each !== "null").join(" or ");
     if (schema.enum) return schema.enum.join(" | ");
     if (schema.type === "array") return `list of ${kind(schema.items || {})}`;
     if (schema.additionalProperties) return `name → ${kind(schema.additionalProperties)}`;
-    return [schema.type || "anything", schema.format].filter(Boolean).join(", ");
+    const types = [schema.type || "anything"].flat().filter((each) => each !== "null");
+    return [...types, schema.format].filter(Boolean).join(", ");
   };
   const table = (title, head, rows) => make("div", { className: "table" },
     make("div", { className: "table-head" }, make("h3", { textContent: title })),
