@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.axes import Axis, axis_around, uneven_axis
-from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.charts import Axis, Line, axis_around, curve_chart, uneven_axis
 from unseen.reports.figures.figure import Figure, write_figures
-from unseen.reports.gather import Expected, check_results, gather, lay_out
-from unseen.reports.tables import overall_by_seed
+from unseen.reports.figures.svg import Drawing
+from unseen.reports.gather import OVERALL, Expected, check_results, gather, lay_out
 from unseen.results.folder import find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import paired_difference
@@ -86,10 +85,7 @@ def _point(
     check_results(results, rule)
     layout = lay_out(results, Expected(unseen_domains=tuple(domains)))
     numbers = gather(results, rule, "out_of_domain", layout, "accuracy")
-    overall = {
-        method: overall_by_seed(by_column, layout.seeds)
-        for (method, _), by_column in numbers.items()
-    }
+    overall = {method: by_column[OVERALL] for (method, _), by_column in numbers.items()}
     reference, own = overall.get(REFERENCE, {}), overall.get(METHOD, {})
     difference = paired_difference(reference, own)
     if difference is None:
@@ -118,7 +114,7 @@ def figure(points: Iterable[Point]) -> Figure:
     )
 
 
-def _panel(share: float, points: Sequence[Point], x: Axis, y: Axis) -> CurvePanel:
+def _panel(share: float, points: Sequence[Point], x: Axis, y: Axis) -> Drawing:
     line = Line(
         f"{METHOD} − {REFERENCE}",
         2,
@@ -127,7 +123,7 @@ def _panel(share: float, points: Sequence[Point], x: Axis, y: Axis) -> CurvePane
     )
     none = Line("no difference", 0, ((x.low, 0.0), (x.high, 0.0)), dashed=True)
     images = "all images" if share == 1 else f"{100 * share:g} % of the images"
-    return CurvePanel(f"{METHOD} − {REFERENCE}, {images}", (none, line), x, y)
+    return curve_chart(f"{METHOD} − {REFERENCE}, {images}", (none, line), x, y)
 
 
 def write_curve(points: Sequence[Point], folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unseen.reports.published import FILE, PublishedNumber, by_source, published_numbers
+from unseen.reports.page.published import FILE, PublishedNumber, by_source
 from unseen.reports.text import aligned_table, escaped
 
 _INTRODUCTION = """# Published numbers
@@ -18,7 +18,7 @@ measured by `unseen`, and they are never mixed with its [own results](results.md
 
 def published_pages(docs: Path) -> dict[Path, str]:
     sections = [_INTRODUCTION]
-    for (source, rule), numbers in by_source(published_numbers()).items():
+    for (source, rule), numbers in by_source().items():
         name = source.partition(",")[0]
         chosen = f"rule {rule}" if rule else "selection rule not said"
         sections.append(f"## {name}, {chosen}\n\n{source}.\n\n{_table(numbers)}\n")

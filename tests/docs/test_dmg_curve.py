@@ -98,7 +98,7 @@ def test_numbers_and_figure_are_written(runs: Path, tmp_path: Path) -> None:
         "dmg − aggregate, 10 % of the images",
         "dmg − aggregate, all images",
     ]
-    svg = drawn.panels[0].draw().content
+    svg = drawn.panels[0].content
     assert svg.count('class="whisker own"') == 2 * 3  # two intervals, each with two caps
     assert "10 % of the images" in (into / "dmg_curve.svg").read_text(encoding="utf-8")
 

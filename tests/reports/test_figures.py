@@ -7,32 +7,41 @@ import pytest
 
 from unseen.errors import UnseenError
 from unseen.reports.figures import figure as figures
-from unseen.reports.figures.axes import Axis, Scale, uneven_axis
-from unseen.reports.figures.curves import Cloud, CurvePanel, Line, ScatterPanel, thinned
-from unseen.reports.figures.figure import Figure, Key, to_picture, write_figures
-from unseen.reports.figures.grids import (
-    CirclePanel,
-    HeatPanel,
-    Picture,
-    SheetPanel,
-    StripPanel,
-    sorted_units,
+from unseen.reports.figures.charts import (
+    Axis,
+    ChartRow,
+    Cloud,
+    Line,
+    Mark,
+    curve_chart,
+    point_map,
+    row_chart,
+    thinned,
+    uneven_axis,
 )
-from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
-from unseen.reports.figures.svg import fitted
+from unseen.reports.figures.figure import Figure, to_picture, write_figures
+from unseen.reports.figures.grids import (
+    circle_grid,
+    heat_map,
+    image_sheet,
+    picture,
+    sorted_units,
+    unit_strips,
+)
+from unseen.reports.figures.svg import Key, fitted
 
 VALUES = np.linspace(-1, 1, 4).reshape(2, 2)
 AXIS = Axis(0, 1, "$ and _")
 BAR = Mark("", 0.5, 0.1, "bar")
 PANELS = (
-    RowPanel("bars", (PanelRow("a", 0, (BAR,), "", (), (0.4, 0.6)), PanelRow("b", 1, ())), AXIS),
-    RowPanel("dots", (PanelRow("a", 1, (Mark("m", 0.5, 0.1), Mark("n", 0.7))),), AXIS, True),
-    CurvePanel("curves", (Line("a", 2, ((0, 0), (1, 1)), True),), AXIS, AXIS, True),
-    HeatPanel("heat", ("a", "b"), ("c", "$d"), abs(VALUES), (("1", "$"), ("2", "3")), "x", "y"),
-    StripPanel("strips", ("a", "b"), np.array([[1, 1], [0, 1]])),
-    CirclePanel("circles", VALUES, 1.0),
-    ScatterPanel("map", (Cloud("a", 3, abs(VALUES), True),), (Key("α ± β", 3, "hollow"),)),
-    SheetPanel("sheet", (Picture(np.zeros((8, 8, 3), np.uint8), "dog → <house>", "b"),)),
+    row_chart("bars", [ChartRow("a", 0, (BAR,), "", (), (0.4, 0.6)), ChartRow("b", 1, ())], AXIS),
+    row_chart("dots", [ChartRow("a", 1, (Mark("m", 0.5, 0.1), Mark("n", 0.7)))], AXIS, zero=True),
+    curve_chart("curves", [Line("a", 2, ((0, 0), (1, 1)), True)], AXIS, AXIS, diagonal=True),
+    heat_map("heat", ("a", "b"), ("c", "$d"), abs(VALUES), (("1", "$"), ("2", "3")), "x", "y"),
+    unit_strips("strips", ("a", "b"), np.array([[1, 1], [0, 1]])),
+    circle_grid("circles", VALUES, 1.0),
+    point_map("map", [Cloud("a", 3, abs(VALUES), True)], (Key("α ± β", 3, "hollow"),)),
+    image_sheet("sheet", [picture(np.zeros((8, 8, 3), np.uint8), "dog → <house>", "b")]),
 )
 FIGURE = Figure("all", "all", "", PANELS, (Key("$a\x01", 0, "dashed"), Key("dot", 1, "dot")))
 
@@ -51,8 +60,8 @@ def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_pat
 
 
 def test_a_picture_has_the_colours_of_the_light_page() -> None:
-    picture = to_picture(RowPanel("", (PanelRow("a", 1, (BAR,)),), Axis(0, 1)).draw())
-    found = {color for _, color in picture.getcolors(100_000) or []}
+    image = to_picture(row_chart("", [ChartRow("a", 1, (BAR,))], Axis(0, 1)))
+    found = {color for _, color in image.getcolors(100_000) or []}
     assert {(255, 255, 255), (0, 114, 178)} <= found
 
 
@@ -64,7 +73,7 @@ def test_without_typst_the_package_to_install_is_named(tmp_path, monkeypatch) ->
 
 
 def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
-    drawn = CirclePanel("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0).draw().content
+    drawn = circle_grid("w", np.array([[0.5, -1.0], [0.0, 0.25]]), 1.0).content
     assert drawn.count("<circle") == 4
     looks = (
         (".50", 'fill-opacity="0.5" class="shade"'),
@@ -98,7 +107,7 @@ def test_weights_of_any_magnitude_lie_apart() -> None:
     """On an even scale 0, 0.1 and 1 would share one place beside 10."""
     axis = uneven_axis([0.0, 0.1, 1.0, 10.0], "overlap weight")
     assert axis.ticks() == [0.0, 0.1, 1.0, 10.0]
-    places = list(map(Scale(axis, 0, 100), axis.marks))
+    places = list(map(axis.scale(0, 100), axis.marks))
     assert 0 < places[0] < places[-1] < 100
     assert min(b - a for a, b in pairwise(places)) > 15
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from unseen.reports.confusions import shares
+from unseen.reports.figures.grids import shares
 from unseen.reports.page.classes import pool, reliabilities
 from unseen.results.result import Calibration, DomainResult, RuleResult
 
@@ -116,9 +116,9 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(
         results = {"source": RuleResult(step=1, views={"out_of_domain": {"sketch": each}})}
         make_run("aggregate", {"sketch": 0.7}, seed=seed, results=results)
     study = studies()[0]
-    (pooled,) = pool(study, "source")
-    assert pooled.confusion.tolist() == [[9, 1], [2, 8]]
-    assert shares(pooled.confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
+    ((_, _, _, confusion),) = pool(study, "source")
+    assert confusion.tolist() == [[9, 1], [2, 8]]
+    assert shares(confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
     (found,) = reliabilities(study, "source", scaled=False)
     assert found.ece == pytest.approx((0.08 + 0.3) / 2)
     assert not list(reliabilities(study, "source", scaled=True))

@@ -9,21 +9,20 @@ from unseen.forecast.estimate import NAMES, AccuracyEstimate
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.forecast.text import about_closest, about_interval, about_references, percent
-from unseen.reports.figures.axes import Axis
-from unseen.reports.figures.figure import Figure, Key
-from unseen.reports.figures.grids import HeatPanel, Picture, SheetPanel
-from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
+from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import heat_map, image_sheet, picture
+from unseen.reports.figures.svg import Key, Picture
 from unseen.reports.page.parts import (
     Fold,
-    Note,
     PageCell,
-    PageRow,
     PageTable,
     Part,
     Section,
-    page_cells,
+    page_row,
+    render_page,
+    write_whole,
 )
-from unseen.reports.rendering import render_page, write_whole
 
 _TEMPLATE = Path(__file__).with_name("forecast.html")
 _DARKEST = 3.0
@@ -61,8 +60,8 @@ def _render(found: FileForecast) -> str:
 def _estimates_section(made: Forecast) -> Section:
     mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
     rows = [
-        PanelRow("forecast", 1, (mark,), made.text),
-        PanelRow(
+        ChartRow("forecast", 1, (mark,), made.text),
+        ChartRow(
             "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
             percent(made.source_accuracy),
         ),
@@ -72,7 +71,7 @@ def _estimates_section(made: Forecast) -> Section:
         "estimates",
         "Forecast and single estimates",
         "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on references.",
-        (RowPanel("", tuple(rows), Axis(0, 100, "accuracy, %")),),
+        (row_chart("", rows, Axis(0, 100, "accuracy, %")),),
     )
     parts: list[Part] = [figure, _estimates_table(made)]
     if made.references:
@@ -84,12 +83,12 @@ def _estimates_section(made: Forecast) -> Section:
     return Section("estimates", "Estimates", lead, tuple(parts))
 
 
-def _dots(each: AccuracyEstimate) -> PanelRow:
+def _dots(each: AccuracyEstimate) -> ChartRow:
     assert each.accuracy is not None
     marks = [Mark("calibrated", 100 * each.accuracy)]
     if each.plain is not None and each.error is not None:
         marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
-    return PanelRow(each.name, 2, tuple(marks), percent(each.accuracy))
+    return ChartRow(each.name, 2, tuple(marks), percent(each.accuracy))
 
 
 def _share(value: float | None) -> PageCell | None:
@@ -99,10 +98,8 @@ def _share(value: float | None) -> PageCell | None:
 def _estimates_table(made: Forecast) -> PageTable:
     header = ("estimate", "as it is", "calibrated", "weight", "usual error")
     rows = tuple(
-        PageRow(
-            page_cells(
-                NAMES[each.name], *map(_share, (each.plain, each.accuracy, each.weight, each.error))
-            )
+        page_row(
+            NAMES[each.name], *map(_share, (each.plain, each.accuracy, each.weight, each.error))
         )
         for each in made.estimates
     )
@@ -112,9 +109,7 @@ def _estimates_table(made: Forecast) -> PageTable:
 
 def _references_table(made: Forecast) -> PageTable:
     rows = tuple(
-        PageRow(
-            page_cells(each.domain, _share(each.accuracy), _share(each.source_accuracy), each.run)
-        )
+        page_row(each.domain, _share(each.accuracy), _share(each.source_accuracy), each.run)
         for each in made.references
     )
     header = ("domain left out", "accuracy there", "on validation images", "run")
@@ -129,7 +124,7 @@ def _differences_section(made: Forecast) -> Section | None:
     if differences.closest.statistics:
         parts.insert(0, _statistics_figure(differences))
     explained = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
-    parts.append(Fold("What the statistics mean", (Note(f"{explained}."),)))
+    parts.append(Fold("What the statistics mean", (f"{explained}.",)))
     return Section("different", "What is different", about_closest(differences), tuple(parts))
 
 
@@ -145,12 +140,12 @@ def _statistics_figure(differences: Differences) -> Figure:
             sizes[row, column] = min(abs(each.size) / _DARKEST, 1.0)
             texts[row][column] = f"{each.size:+.1f}".replace("-", "−")
     known = np.flatnonzero(np.isfinite(sizes).any(axis=1))
-    panel = HeatPanel(
+    panel = heat_map(
         "",
-        tuple(names[row] for row in known),
-        tuple(each.domain for each in differences.domains),
+        [names[row] for row in known],
+        [each.domain for each in differences.domains],
         sizes[known],
-        tuple(tuple(texts[row]) for row in known),
+        [texts[row] for row in known],
         column_axis="training domain, the closest first",
     )
     return Figure(
@@ -165,8 +160,7 @@ def _domains_table(differences: Differences) -> PageTable:
     rows = [("all together", differences.auc)]
     rows[:0] = [(each.domain, each.auc) for each in differences.domains]
     cells = tuple(
-        PageRow(page_cells(name, None if auc is None else PageCell(f"{auc:.2f}", auc)))
-        for name, auc in rows
+        page_row(name, None if auc is None else PageCell(f"{auc:.2f}", auc)) for name, auc in rows
     )
     notes = (
         f"AUC of a classifier on {differences.measured_by}, cross-validated: 0.5 where new images "
@@ -178,7 +172,7 @@ def _domains_table(differences: Differences) -> PageTable:
 def _outliers_section(found: FileForecast) -> Section | None:
     if not found.outliers or found.forecast.differences is None:
         return None
-    sheet = SheetPanel("", tuple(_picture(each) for each in found.outliers))
+    sheet = image_sheet("", [_picture(each) for each in found.outliers])
     by = found.forecast.differences.measured_by
     figure = Figure(
         "outliers",
@@ -194,13 +188,13 @@ def _outliers_section(found: FileForecast) -> Section | None:
 def _picture(each: Outlier) -> Picture:
     caption = f"{each.prediction} · {each.distance:.1f}"
     told = f"{each.file}: called {each.prediction} with {each.confidence:.0%} confidence"
-    return Picture(each.thumbnail, caption, told)
+    return picture(each.thumbnail, caption, told)
 
 
 def _classes_section(made: Forecast) -> Section:
     shares = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
     rows = tuple(
-        PanelRow(
+        ChartRow(
             each.name, 3,
             (Mark("answers here", 100 * each.predicted),
              Mark("in training", 100 * each.training, look="hollow")),
@@ -213,7 +207,7 @@ def _classes_section(made: Forecast) -> Section:
         "classes",
         "Answers by class",
         "Filled: share of the answers here; hollow: share of the validation images' labels.",
-        (RowPanel("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
+        (row_chart("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
         legend=(Key("answers here", 3, "dot"), Key("in training", 3, "hollow")),
     )
     lead = "Shares that differ much mean other classes at this place, or a model that prefers some."

@@ -6,14 +6,17 @@ from typing import NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
 from unseen.results.result import DomainResult, RunResult, View
-from unseen.results.statistics import macro_mean
+from unseen.results.statistics import Estimate, macro_mean, paired_difference
 from unseen.settings.experiment import Metric
 
 MethodKey = tuple[str, str]
 """Method and backbone: what a row of a table is about."""
 BySeed = dict[int, float]
 Numbers = dict[MethodKey, dict[str, BySeed]]
-"""By row and column: percent by seed."""
+"""By row and column, the last of which is OVERALL: percent by seed."""
+OVERALL = ""
+"""The column with the mean over all columns, for the seeds that have them all: no domain is called
+so."""
 _Item = TypeVar("_Item")
 
 
@@ -40,14 +43,15 @@ class Layout(NamedTuple):
     def seeds_of(self, row: MethodKey) -> tuple[int, ...]:
         return self.seeds[:1] if row in self.over_seeds else self.seeds
 
-    def reference_of(self, row: MethodKey, reference: BySeed) -> BySeed:
-        """Returns what a row is compared to, seed by seed; for a model that was merged over seeds
-        the mean over seeds."""
-        if row not in self.over_seeds or not reference:
-            return reference
-        return {self.seeds[0]: fmean(reference.values())}
+    def difference(self, row: MethodKey, reference: BySeed, own: BySeed) -> Estimate | None:
+        """Estimates how far a row is above what it is compared to, paired by seed; a model that was
+        merged over seeds is compared to the mean over seeds."""
+        if row in self.over_seeds and reference:
+            reference = {self.seeds[0]: fmean(reference.values())}
+        return paired_difference(reference, own)
 
-    def row_name(self, method: str, backbone: str) -> str:
+    def row_name(self, row: MethodKey) -> str:
+        method, backbone = row
         return method if len(self.backbones) == 1 else f"{method} ({backbone})"
 
 
@@ -114,7 +118,7 @@ def common_metric(results: Iterable[RunResult]) -> Metric:
 
 
 def gather(
-    results: Sequence[RunResult], rule: str, view: View, layout: Layout, metric: Metric
+    results: Iterable[RunResult], rule: str, view: View, layout: Layout, metric: Metric
 ) -> Numbers:
     """Returns each run's result, the mean over the domains that the view is about."""
     numbers: Numbers = {row: {column: {} for column in layout.columns} for row in layout.rows}
@@ -124,14 +128,19 @@ def gather(
             method, backbone, column = _place(result)
             seed = layout.seeds[0] if _is_over_seeds(result) else result.seed
             numbers[method, backbone][column][seed] = 100 * value
+    for by_column in numbers.values():
+        seeds = [s for s in layout.seeds if all(s in values for values in by_column.values())]
+        by_column[OVERALL] = {
+            seed: fmean(values[seed] for values in by_column.values()) for seed in seeds
+        }
     return numbers
 
 
-def gather_always_largest(
-    results: Iterable[RunResult], rule: str, view: View, metric: Metric
+def always_largest(
+    results: Iterable[RunResult], rule: str, view: View, layout: Layout, metric: Metric
 ) -> dict[str, float]:
-    """Returns the percent by column of always answering with a domain's most frequent class. It
-    depends on the images alone: the first run of a column has it."""
+    """Returns the percent by column of always answering with a domain's most frequent class, as far
+    as it is known. It depends on the images alone: the first run of a column has it."""
     found: dict[str, float] = {}
     for result in results:
         column = column_name(result.unseen_domains)
@@ -139,6 +148,8 @@ def gather_always_largest(
             value = _mean(result, rule, view, lambda each: each.always_largest[metric])
             if value is not None:
                 found[column] = 100 * value
+    if set(found) == set(layout.columns):
+        found[OVERALL] = fmean(found.values())
     return found
 
 

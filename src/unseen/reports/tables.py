@@ -9,15 +9,16 @@ from typing import Literal, NamedTuple, TypeVar
 
 from unseen.reports import notes
 from unseen.reports.gather import (
+    OVERALL,
     BySeed,
     Expected,
     Layout,
     MethodKey,
     Numbers,
+    always_largest,
     check_results,
     common_metric,
     gather,
-    gather_always_largest,
     lay_out,
 )
 from unseen.results.result import VIEWS, RunResult, View
@@ -54,6 +55,10 @@ class Row(NamedTuple):
     method: str
     backbone: str
     cells: tuple[Cell | None, ...]
+
+    @property
+    def key(self) -> MethodKey:
+        return self.method, self.backbone
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,7 @@ def build_tables(
         if not any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
             continue
         rows = _rows(numbers, layout, _rows_apart(results))
-        largest = gather_always_largest(results, rule, view, metric)
-        about_rows = _about_rows(view, layout, rows, numbers)
+        largest = always_largest(results, rule, view, layout, metric)
         table = Table(
             title=f"{VIEWS[view].table_title(metric)} (%): {results[0].dataset}{backbone}",
             rule=rule,
@@ -116,13 +120,13 @@ def build_tables(
             dataset=results[0].dataset,
             view=view,
             metric=metric,
-            always_largest=_always_largest(columns, largest),
+            always_largest=_largest_row(largest, layout),
             notes=(
                 *notes.selection_notes(results, rule, metric),
                 VIEWS[view].table_note,
                 notes.seeds_note(layout.seeds),
                 notes.ALWAYS_LARGEST,
-                *about_rows,
+                *_about_rows(view, layout, rows, numbers),
                 *notes.notes_on_runs(results, rule),
             ),
         )
@@ -140,27 +144,28 @@ def _rows_apart(results: Iterable[RunResult]) -> set[MethodKey]:
 
 
 def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
-    overall = {row: overall_by_seed(by_column, layout.seeds) for row, by_column in numbers.items()}
-    columns = [{row: numbers[row][name] for row in numbers} for name in layout.columns]
-    columns.append(overall)
     planned = {row: len(layout.seeds_of(row)) for row in numbers}
-    leaders = [_leader(column, planned, apart) for column in columns]
+    columns = {
+        name: {row: by_column[name] for row, by_column in numbers.items()}
+        for name in (*layout.columns, OVERALL)
+    }
+    leaders = {name: _leader(column, planned, apart) for name, column in columns.items()}
     rows = []
-    for row in numbers:
+    for row, by_column in numbers.items():
         cells: list[Cell | None] = [
-            Cell(estimate(list(column[row].values())), planned[row], row == leader)
-            for column, leader in zip(columns, leaders, strict=True)
+            Cell(estimate(list(by_column[name].values())), planned[row], row == leaders[name])
+            for name in columns
         ]
         (method, backbone), (first, *others) = row, layout.methods
         if method != first:
-            reference = layout.reference_of(row, overall.get((first, backbone), {}))
-            difference = paired_difference(reference, overall[row])
+            reference = columns[OVERALL].get((first, backbone), {})
+            difference = layout.difference(row, reference, by_column[OVERALL])
             cell = Cell(difference, planned[row])
             ahead = row not in apart and cell.complete and above_zero(difference)
             cells.append(cell._replace(best=ahead))
         elif others:
             cells.append(None)
-        rows.append(Row(layout.row_name(method, backbone), method, backbone, tuple(cells)))
+        rows.append(Row(layout.row_name(row), method, backbone, tuple(cells)))
     return rows
 
 
@@ -181,26 +186,14 @@ def _leader(
     return None
 
 
-def overall_by_seed(by_column: Mapping[str, BySeed], seeds: Iterable[int]) -> BySeed:
-    """Returns the mean over the columns, for the seeds that have all of them."""
-    columns = by_column.values()
-    return {
-        seed: fmean(by_seed[seed] for by_seed in columns)
-        for seed in seeds
-        if all(seed in by_seed for by_seed in columns)
-    }
-
-
-def _always_largest(columns: Sequence[Column], by_column: Mapping[str, float]) -> Row:
+def _largest_row(by_column: Mapping[str, float], layout: Layout) -> Row:
     """Returns a row without intervals: it is a fact about the images."""
-    cells: list[Cell | None] = []
-    for column in columns:
-        values = [by_column[column.name]] if column.name in by_column else []
-        if column.quantity == "overall":
-            values = list(by_column.values()) if len(by_column) == len(cells) else []
-        value = Estimate(fmean(values), None, 1) if values else None
-        cells.append(None if column.quantity == "difference" else Cell(value, 1))
-    return Row(LARGEST_CLASS, LARGEST_CLASS, "", tuple(cells))
+    cells: list[Cell | None] = [
+        Cell(Estimate(by_column[name], None, 1) if name in by_column else None, 1)
+        for name in (*layout.columns, OVERALL)
+    ]
+    difference = [None] if len(layout.methods) > 1 else []
+    return Row(LARGEST_CLASS, LARGEST_CLASS, "", (*cells, *difference))
 
 
 def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterator[str]:
@@ -220,8 +213,8 @@ def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Number
     if view == "out_of_domain" and len(layout.columns) > 1 and whole:
         yield notes.worst_note(whole)
     for row in rows:
-        key = (row.method, row.backbone)
-        yield from notes.missing_note(row.name, numbers[key], layout.seeds_of(key))
+        by_column = {name: numbers[row.key][name] for name in layout.columns}
+        yield from notes.missing_note(row.name, by_column, layout.seeds_of(row.key))
     if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):
         yield notes.PARTIAL
 
@@ -302,7 +295,4 @@ def _overall(results: Sequence[RunResult], expected: Expected) -> dict[str, BySe
     (rule, *_) = results[0].rules
     layout = lay_out(results, expected)
     numbers = gather(results, rule, "out_of_domain", layout, common_metric(results))
-    return {
-        layout.row_name(*row): overall_by_seed(by_column, layout.seeds)
-        for row, by_column in numbers.items()
-    }
+    return {layout.row_name(row): by_column[OVERALL] for row, by_column in numbers.items()}

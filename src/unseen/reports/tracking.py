@@ -12,8 +12,7 @@ import numpy as np
 from PIL import Image
 
 from unseen.errors import SettingsError
-from unseen.reports.confusions import most_confused, shares
-from unseen.reports.figures.grids import HeatPanel, number_texts
+from unseen.reports.figures.grids import MOST_CLASSES, heat_map, number_texts, shares
 from unseen.reports.figures.svg import Drawing
 from unseen.reports.formats import cell_text, result_table
 from unseen.reports.tables import Table
@@ -171,15 +170,17 @@ def _final_numbers(result: RunResult) -> Iterator[tuple[str, float]]:
 def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
     """Draws counts, the darker, the larger their share of the true class. Of many classes, it shows
     those that are confused most: a picture of all would be too large to send and to read."""
-    chosen = most_confused(counts)
+    wrong = counts - np.diag(counts.diagonal())
+    mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)  # as true or predicted class
+    chosen = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
     names = tuple(str(classes[number]) for number in chosen)
     shown = np.ix_(chosen, chosen)
     title = "predicted"
     if len(chosen) < len(classes):
         title = f"predicted ({len(chosen)} most confused of {len(classes)} classes)"
     texts = number_texts(counts[shown], "d")
-    panel = HeatPanel("", names, names, shares(counts)[shown], texts, "true", title)
-    return panel.draw(width=_LABELS + _CELL * max(len(names), _FEWEST))
+    width = _LABELS + _CELL * max(len(names), _FEWEST)
+    return heat_map("", names, names, shares(counts)[shown], texts, "true", title, width)
 
 
 def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

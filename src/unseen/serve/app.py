@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from unseen.reports.rendering import style
+from unseen.reports.page.parts import style
 from unseen.serve.service import Service
 
 _FILES = Path(__file__).with_name("page")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
 from markupsafe import Markup
 from PIL import Image
@@ -13,7 +13,7 @@ from PIL import Image
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.reports.figures import svg
-from unseen.reports.figures.svg import LETTER, WIDTH, Drawing
+from unseen.reports.figures.svg import LETTER, WIDTH, Drawing, Key
 
 _GAP, _MARGIN = 20, 8
 _TITLE = 22  # pixels that a panel's title takes
@@ -24,39 +24,6 @@ _PIXELS = 100  # to an inch on paper: two panels in a row are seven inches wide
 Kind = Literal["svg", "pdf", "png"]
 
 
-class Panel(Protocol):
-    """A part of a figure; its fields are what it shows."""
-
-    @property
-    def title(self) -> str: ...
-
-    def draw(self) -> Drawing: ...
-
-
-class Key(NamedTuple):
-    """An entry of a legend. A colour is a number: a place in the palette, the same for a method in
-    all figures."""
-
-    label: str
-    color: int
-    style: Literal["area", "line", "dashed", "dot", "hollow"] = "area"
-    tags: tuple[str, ...] = ()
-
-    @property
-    def sample(self) -> Markup:
-        """What the entry looks like in the figure, 22 pixels wide and 12 high."""
-        match self.style:
-            case "area":
-                drawn, look = svg.rect(4, 1, 14, 10, "fill"), ""
-            case "line" | "dashed":
-                drawn = svg.path(((1, 6), (21, 6)))
-                look = "curve dashed" if self.style == "dashed" else "curve"
-            case "dot" | "hollow":
-                look = ""
-                drawn = svg.circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
-        return svg.group([drawn], look, self.color)
-
-
 @dataclass(frozen=True)
 class Figure:
     """Panels under one title. `name` is the stem of its files, `about` says how to read it."""
@@ -64,7 +31,7 @@ class Figure:
     name: str
     title: str
     about: str
-    panels: tuple[Panel, ...]
+    panels: tuple[Drawing, ...]
     legend: tuple[Key, ...] = ()
     rule: str | None = None
     wide: bool = False
@@ -85,20 +52,19 @@ class Figure:
         legend = _legend(self.legend, width)
         drawn.append(svg.group([legend.content], at=(_MARGIN, top)))
         height = top + (legend.height if self.legend else -_GAP) + _MARGIN
-        return Drawing(width + 2 * _MARGIN, height, "figure", self.title, Markup().join(drawn))
+        return svg.drawing("figure", width + 2 * _MARGIN, height, "", self.title, drawn)
 
 
-def _with_title(panel: Panel) -> Drawing:
+def _with_title(panel: Drawing) -> Drawing:
     """Puts a panel below its title and its own legend."""
-    drawing = panel.draw()
-    legend = _legend(getattr(panel, "keys", ()), drawing.width)
+    legend = _legend(panel.keys, panel.width)
     top = _TITLE + legend.height
     content = [
         svg.text(0, 12, panel.title, "title"),
         svg.group([legend.content], at=(0, _TITLE)),
-        svg.group([drawing.content], at=(0, top)),
+        svg.group([panel.content], at=(0, top)),
     ]
-    return Drawing(drawing.width, top + drawing.height, "", panel.title, Markup().join(content))
+    return svg.drawing("", panel.width, top + panel.height, "", panel.title, content)
 
 
 def _legend(keys: Iterable[Key], width: float) -> Drawing:
@@ -111,7 +77,7 @@ def _legend(keys: Iterable[Key], width: float) -> Drawing:
         entry = [key.sample, svg.text(28, 10, key.label, "label")]
         drawn.append(svg.group(entry, at=(x, y)))
         x += needed + 14
-    return Drawing(width, y + _KEY if drawn else 0, "legend", "", Markup().join(drawn))
+    return svg.drawing("legend", width, y + _KEY if drawn else 0, "", "", drawn)
 
 
 def check_can_print() -> None:

@@ -18,14 +18,50 @@ STYLE = Path(__file__).parent
 Anchor = Literal["start", "middle", "end"]
 
 
-class Drawing(NamedTuple):
-    """A picture of known size; `description` is for those who do not see it."""
+class Key(NamedTuple):
+    """An entry of a legend. A colour is a number: a place in the palette, the same for a method in
+    all figures."""
 
+    label: str
+    color: int
+    style: Literal["area", "line", "dashed", "dot", "hollow"] = "area"
+    tags: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> Markup:
+        """What the entry looks like in the figure, 22 pixels wide and 12 high."""
+        look = {"line": "curve", "dashed": "curve dashed"}.get(self.style, "")
+        if look:
+            drawn = path(((1, 6), (21, 6)))
+        elif self.style == "area":
+            drawn = rect(4, 1, 14, 10, "fill")
+        else:
+            drawn = circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
+        return group([drawn], look, self.color)
+
+
+class Picture(NamedTuple):
+    """An image as a data: address, with a caption."""
+
+    address: str
+    caption: str
+    description: str
+
+
+class Drawing(NamedTuple):
+    """A picture of known size, a panel of a figure; `description` is for those who do not see
+    it."""
+
+    title: str
     width: float
     height: float
     kind: str
     description: str
     content: Markup
+    keys: tuple[Key, ...] = ()
+    """Its own legend."""
+    pictures: tuple[Picture, ...] = ()
+    """What a page shows in its place: images that flow with the width of the screen."""
 
     def in_page(self) -> Markup:
         """Returns the drawing as a part of a page, which brings its style."""
@@ -52,7 +88,7 @@ def drawing(
 ) -> Drawing:
     """Returns the shapes as a drawing, whose description is the title and the details."""
     description = f"{title}: {details}" if title else details
-    return Drawing(width, height, kind, description, Markup().join(shapes))
+    return Drawing(title, width, height, kind, description, Markup().join(shapes))
 
 
 @cache

@@ -7,17 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unseen.reports.confusions import (
-    MOST_CLASSES,
-    confusion_panel,
-    frequent_confusions,
-    share_panel,
-    shares,
-)
-from unseen.reports.figures.axes import Axis
-from unseen.reports.figures.curves import CurvePanel, Line
+from unseen.reports.figures.charts import Axis, Line, curve_chart
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.grids import HeatPanel
+from unseen.reports.figures.grids import MOST_CLASSES, confusion_map, heat_map, number_texts, shares
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import PageTable, Part, Section, number
 from unseen.reports.page.pictures import mistake_sheets
@@ -27,37 +19,27 @@ from unseen.results.result import DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
+_MOST_CONFUSIONS = 8  # of a method on a domain that are listed where classes are many
+
+Pooled = tuple[MethodKey, str, tuple[str, ...], np.ndarray]
+"""A method on one unseen domain: the names of its classes, and counts added up over seeds."""
 
 
-def classes_section(study: Study) -> Section | None:
+def classes_section(study: Study) -> Section:
     parts: list[Part] = []
     for rule in study.rules:
-        pooled = list(pool(study, rule))
-        if pooled:
-            parts += _by_class(study, rule, pooled)
+        parts += _by_class(study, rule, list(pool(study, rule)))
         for scaled in (False, True):
             found = list(reliabilities(study, rule, scaled))
             if found:
                 parts.append(_calibration_figure(study, rule, found, scaled))
                 parts.append(_calibration_table(study, rule, found, scaled))
-    parts += mistake_sheets(study)
-    if not parts:
-        return None
     return Section(
         "classes",
         "Classes, confusions and confidence",
         "On the unseen domains" + (", added up over seeds." if len(study.seeds) > 1 else "."),
-        tuple(parts),
+        (*parts, *mistake_sheets(study)),
     )
-
-
-class Pooled(NamedTuple):
-    """A method on one unseen domain, counts added up over seeds."""
-
-    row: MethodKey
-    domain: str
-    classes: tuple[str, ...]
-    confusion: np.ndarray
 
 
 def measured(
@@ -86,46 +68,49 @@ def pool(study: Study, rule: str) -> Iterator[Pooled]:
             classes = {result.names_of(confusion) for result, confusion in confusions}
             if len(classes) == 1:
                 total = np.sum([confusion for _, confusion in confusions], axis=0)
-                yield Pooled(row, place, classes.pop(), total)
+                yield row, place, classes.pop(), total
 
 
-def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> list[Part]:
-    most = max(len(each.classes) for each in pooled)
+def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> Iterator[Part]:
+    most = max((len(classes) for _, _, classes, _ in pooled), default=0)
     if most > MOST_CLASSES:
-        return [_frequent_confusions(study, rule, pooled)]
-    parts: list[Part] = []
-    domains = {each.domain: [e for e in pooled if e.domain == each.domain] for each in pooled}
-    if most <= _IN_ORDER:
-        panels = tuple(_class_panel(study, domain, own) for domain, own in domains.items())
-        about = "Share of each class's images that were recognised, in percent."
-        parts.append(Figure(f"classes_{rule}", "Accuracy by class", about, panels, rule=rule))
-    for domain, own in domains.items():
-        panels = tuple(
-            confusion_panel(study.row_name(each.row), each.confusion, each.classes) for each in own
+        rows = tuple(
+            study.table_row(row, domain, study.row_name(row), *confused)
+            for row, domain, classes, confusion in pooled
+            for confused in _frequent_confusions(confusion, classes)
         )
+        header = ("domain", "method", "true", "predicted", "images")
+        yield PageTable("Most frequent confusions", header, rows, rule=rule)
+        return
+    domains = {domain: [each for each in pooled if each[1] == domain] for _, domain, *_ in pooled}
+    if domains and most <= _IN_ORDER:
+        panels = []
+        for domain, own in domains.items():  # all have the same classes, as a rule
+            alike = [(row, c) for row, _, classes, c in own if classes == own[0][2]]
+            values = np.stack([shares(confusion).diagonal() for _, confusion in alike])
+            names = [study.row_name(row) for row, _ in alike]
+            panels.append(
+                heat_map(domain, names, own[0][2], values, number_texts(100 * values, ".0f"))
+            )
+        about = "Share of each class's images that were recognised, in percent."
+        name = f"classes_{rule}"
+        yield Figure(name, "Accuracy by class", about, tuple(panels), rule=rule)
+    for domain, own in domains.items():
+        panels = [confusion_map(study.row_name(row), c, classes) for row, _, classes, c in own]
         about = "Percent of the images of a class (row) that were predicted as each class (column)."
         name = f"confusion_{rule}_{safe_name(domain)}"
-        parts.append(Figure(name, f"Confusions on {domain}", about, panels, rule=rule))
-    return parts
+        yield Figure(name, f"Confusions on {domain}", about, tuple(panels), rule=rule)
 
 
-def _class_panel(study: Study, domain: str, pooled: Sequence[Pooled]) -> HeatPanel:
-    """Shows methods with the classes of the first one; all have the same, unless they trained on
-    other domains."""
-    classes = pooled[0].classes
-    own = [each for each in pooled if each.classes == classes]
-    values = np.stack([shares(each.confusion).diagonal() for each in own])
-    return share_panel(domain, [study.row_name(each.row) for each in own], classes, values)
-
-
-def _frequent_confusions(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
-    rows = tuple(
-        study.table_row(each.row, each.domain, study.row_name(each.row), *confused)
-        for each in pooled
-        for confused in frequent_confusions(each.confusion, each.classes)
-    )
-    header = ("domain", "method", "true", "predicted", "images")
-    return PageTable("Most frequent confusions", header, rows, rule=rule)
+def _frequent_confusions(
+    confusion: np.ndarray, classes: Sequence[str]
+) -> Iterator[tuple[str, str, int]]:
+    """Yields true class, predicted class and number of images, the most frequent first."""
+    wrong = confusion - np.diag(confusion.diagonal())
+    for place in np.argsort(-wrong, axis=None)[:_MOST_CONFUSIONS]:
+        true, predicted = map(int, np.unravel_index(place, wrong.shape))
+        if wrong[true, predicted]:
+            yield classes[true], classes[predicted], int(wrong[true, predicted])
 
 
 class Reliability(NamedTuple):
@@ -169,8 +154,7 @@ def _calibration_figure(
         line = Line(label, study.color(each.row), each.points, tags=study.tags(each.row))
         lines.setdefault(each.place, []).append(line)
     panels = tuple(
-        CurvePanel(place, tuple(own), x, y, diagonal=True, dots=True)
-        for place, own in lines.items()
+        curve_chart(place, own, x, y, diagonal=True, dots=True) for place, own in lines.items()
     )
     name, title = f"calibration_{rule}", "Calibration"
     about = (

@@ -6,9 +6,8 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from unseen.reports.formats import estimate_text
-from unseen.reports.gather import BySeed, MethodKey, gather_always_largest
+from unseen.reports.gather import OVERALL, BySeed, MethodKey
 from unseen.reports.page.studies import Study
-from unseen.reports.tables import overall_by_seed
 from unseen.results.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 Verdict = Literal["clear", "unclear", "untold"]
@@ -55,28 +54,30 @@ def ranking(study: Study, rule: str) -> list[Ranked]:
     An upper bound is never ranked.
     """
     numbers = study.numbers(rule, "out_of_domain")
-    whole = {row: overall_by_seed(columns, study.seeds) for row, columns in numbers.items()}
-    whole = {row: own for row, own in whole.items() if own and row not in study.upper_bounds}
+    whole = {
+        row: by_column[OVERALL]
+        for row, by_column in numbers.items()
+        if by_column[OVERALL] and row not in study.upper_bounds
+    }
     single = {row: own for row, own in whole.items() if row not in study.layout.over_seeds}
     whole = single or whole
-    seeds = shared_seeds(whole.values())
+    seeds = _shared_seeds(whole.values())
     ranked = []
     for row, by_seed in whole.items():
         own = {seed: by_seed[seed] for seed in seeds if seed in by_seed}
         overall = estimate(list(own.values()))
         if overall is not None and len(own) == len(seeds):
             means = {
-                column: fmean(values[seed] for seed in own)
-                for column, values in numbers[row].items()
+                name: fmean(numbers[row][name][seed] for seed in own) for name in study.columns
             }
             ranked.append(Ranked(row, study.row_name(row), overall, own, means))
     return sorted(ranked, key=lambda each: -each.overall.mean)
 
 
-def shared_seeds(methods: Iterable[BySeed]) -> tuple[int, ...]:
+def _shared_seeds(methods: Iterable[BySeed]) -> tuple[int, ...]:
     """Returns the seeds that all have; if there is none, those of the method with the most."""
-    sets = [frozenset(by_seed) for by_seed in methods]
-    common = frozenset.intersection(*sets) if sets else frozenset()
+    sets = [set(by_seed) for by_seed in methods]
+    common = set.intersection(*sets) if sets else set[int]()
     return tuple(sorted(common or max(sets, key=len, default=common)))
 
 
@@ -112,12 +113,11 @@ def _nothing_yet(study: Study) -> str:
 
 def _against_largest(study: Study, rule: str, best: Ranked) -> Iterator[str]:
     """Warns of a model that looks good only because one class is frequent."""
-    largest = gather_always_largest(study.results, rule, "out_of_domain", study.metric)
-    there = [largest[column] for column in study.columns if column in largest]
-    if len(there) == len(study.columns) and best.overall.mean <= fmean(there):
+    largest = study.always_largest(rule).get(OVERALL)
+    if largest is not None and best.overall.mean <= largest:
         yield (
             "That is not better than always answering with the largest class of each domain, "
-            f"whatever the image ({fmean(there):.1f} %)."
+            f"whatever the image ({largest:.1f} %)."
         )
 
 
@@ -143,12 +143,14 @@ def _not_ranked(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
     """Names models merged over seeds, which are one number each, and upper bounds."""
     numbers = study.numbers(rule, "out_of_domain")
     for row in study.rows:
-        overall = estimate(list(overall_by_seed(numbers[row], study.seeds).values()))
-        if row in study.upper_bounds and overall is not None:
-            yield f"{study.row_name(row)}: {estimate_text(overall)} %, not ranked."
-        elif row in study.layout.over_seeds and row not in {each.row for each in ranked}:
-            for accuracy in overall_by_seed(numbers[row], study.seeds).values():
-                yield f"{study.row_name(row)}: {accuracy:.1f} %, one model for all seeds."
+        overall = estimate(list(numbers[row][OVERALL].values()))
+        if overall is None or row in {each.row for each in ranked}:
+            continue
+        text = f"{study.row_name(row)}: {estimate_text(overall)} %"
+        if row in study.upper_bounds:
+            yield f"{text}, not ranked."
+        elif row in study.layout.over_seeds:
+            yield f"{text}, one model for all seeds."
 
 
 def _rivals(study: Study, ranked: list[Ranked]) -> list[tuple[Ranked, str]]:

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.curves import CurvePanel, Line, curve_axes
-from unseen.reports.figures.figure import Figure, Key
-from unseen.reports.figures.grids import CirclePanel
-from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
+from unseen.reports.figures.charts import ChartRow, Line, Mark, row_chart
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import circle_grid
+from unseen.reports.figures.svg import Drawing, Key
 from unseen.reports.formats import estimate_text
-from unseen.reports.page.parts import Fold, Note, Part, Section, capital
+from unseen.reports.page.parts import Fold, Part, Section, capital
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
-from unseen.reports.page.training import run_curves
+from unseen.reports.page.training import curves_by_column, run_curves
 from unseen.results.folder import safe_name
 from unseen.results.result import VIEWS
 from unseen.results.statistics import estimate
@@ -35,10 +35,8 @@ _OF_DOMAIN = {
 }
 
 
-def importance_section(study: Study) -> Section | None:
+def importance_section(study: Study) -> Section:
     runs = _importance_runs(study)
-    if not runs:
-        return None
     figures = (_by_domain(study, runs), _phases(study, runs))
     parts: list[Part] = [figure for figure in figures if figure.panels]
     folds: list[Fold] = []
@@ -46,15 +44,12 @@ def importance_section(study: Study) -> Section | None:
         if arrays := run.arrays():
             title = f"{run.label}: {run.column} unseen, seed {run.seed}"
             folds.append(Fold(title, tuple(_grids(run, arrays)), open=not folds))
-    parts += folds
-    if not parts:
-        return None
     return Section(
         "importance",
         "Importance masks",
         "The importance of a weight is how far training on the domains moved it from its common "
         "start. Stronger colour: larger; for weights, blue is positive and red negative.",
-        tuple(parts),
+        (*parts, *folds),
     )
 
 
@@ -64,7 +59,7 @@ def _importance_runs(study: Study) -> list[Run]:
 
 def _phases(study: Study, runs: list[Run]) -> Figure:
     """Draws loss and accuracy, dashed while importance is found, then solid."""
-    panels = []
+    panels: list[Drawing] = []
     curves = {run.name: run_curves(run) for run in runs}
     for name in ("loss", "accuracy"):
         lines: dict[str, list[Line]] = {}
@@ -75,13 +70,8 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
                 label = f"{study.row_name(run.row)}, seed {run.seed}, phase {phase}"
                 look = (study.color(run.row), part, phase == 1, study.tags(run.row, run.seed))
                 lines.setdefault(run.column, []).append(Line(label, *look))
-        x, y = curve_axes(line for own in lines.values() for line in own)
-        panels += [
-            CurvePanel(f"{name}, {column} unseen", tuple(lines[column]), x, y)
-            for column in study.columns
-            if any(line.points for line in lines.get(column, ()))
-        ]
-    color = study.color(runs[0].row)
+        panels += curves_by_column(study, lines, f"{name}, {{}} unseen")
+    color = study.color(runs[0].row) if runs else 0
     keys = (
         Key("phase 1: importance is found", color, "dashed"),
         Key("phase 2: the classifier", color, "line"),
@@ -106,15 +96,15 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
     panels = []
     for row in dict.fromkeys(run.row for run in runs):
         bars = []
-        for column, by_seed in numbers.get(row, {}).items():
-            points = tuple(by_seed.values())
+        for column in study.columns:
+            points = tuple(numbers[row][column].values())
             value = estimate(points)
             if value is not None:
                 marks = (Mark("", value.mean, value.half_width, "bar"),)
                 look = (f"{column} unseen", study.color(row), marks, estimate_text(value))
-                bars.append(PanelRow(*look, points=points))
+                bars.append(ChartRow(*look, points=points))
         if bars:
-            panels.append(RowPanel(study.row_name(row), tuple(bars), study.percent))
+            panels.append(row_chart(study.row_name(row), bars, study.percent))
     about = f"{capital(study.measure)} on the domain that was held out, rule {study.main_rule}."
     return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 
@@ -122,7 +112,7 @@ def _by_domain(study: Study, runs: list[Run]) -> Figure:
 def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
     """Yields one figure for what belongs to all domains, and one for each domain."""
     if any(max(values.shape, default=0) > LARGEST for values in arrays.values()):
-        yield Note(f"Layers larger than {LARGEST} × {LARGEST} show their first rows and columns.")
+        yield f"Layers larger than {LARGEST} × {LARGEST} show their first rows and columns."
     stem = f"importance_{safe_name(run.label)}_{safe_name(run.column)}"
     figures = {("all", "All domains together"): _OF_ALL}
     for domain in run.training_domains:
@@ -134,7 +124,7 @@ def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
             yield Figure(f"{stem}_{name}", title, "", panels)
 
 
-def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
+def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[Drawing]:
     """Yields the layers side by side, on one scale of colour."""
     found = {
         name.rpartition("/")[2]: values.astype(float)
@@ -144,7 +134,7 @@ def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[CirclePanel]:
     high = max((float(np.abs(values).max()) for values in found.values()), default=0.0)
     digits = 0 if prefix.partition("/")[0] == "mask" else 2
     for layer, values in found.items():
-        yield CirclePanel(f"{title}, {layer}", values[:LARGEST, :LARGEST], high, digits)
+        yield circle_grid(f"{title}, {layer}", values[:LARGEST, :LARGEST], high, digits)
 
 
 def summary_text(studies: Iterable[Study]) -> str:

@@ -4,17 +4,24 @@ Any method may have this section: it hands over `mask.<site>`, the probability t
 domain keeps a unit (`[domains, units]`), and logs `kept` and `iou` of each site.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from unseen.reports.figures.axes import Axis, axis_around, uneven_axis
-from unseen.reports.figures.curves import CurvePanel, Line, thinned
-from unseen.reports.figures.figure import Figure, Key
-from unseen.reports.figures.grids import HeatPanel, StripPanel, number_texts
+from unseen.reports.figures.charts import (
+    Axis,
+    Line,
+    axis_around,
+    curve_chart,
+    thinned,
+    uneven_axis,
+)
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import heat_map, number_texts, unit_strips
+from unseen.reports.figures.svg import Drawing, Key
 from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import Section
 from unseen.reports.page.runs import Run
@@ -24,22 +31,18 @@ from unseen.results.folder import safe_name
 _SITE = "mask."
 
 
-def masks_section(study: Study) -> Section | None:
+def masks_section(study: Study) -> Section:
     masked = [run for run in study.runs if site_statistics(run)]
     figures: list[Figure] = []
     for row in dict.fromkeys(run.row for run in masked):
-        own = [run for run in masked if run.row == row]
-        figures += [_strips(study, row, own), _overlap(study, row, own), _kept(study, row, own)]
+        figures += _figures(study, row, [run for run in masked if run.row == row])
     figures += _overlap_weights(masked)
-    drawn = tuple(figure for figure in figures if figure.panels)
-    if not drawn:
-        return None
     return Section(
         "masks",
         "Domain-specific masks",
         "Every training domain has its own mask over the units at a site. Units kept by all "
         "domains are shared; units kept by one are specific to that domain.",
-        drawn,
+        tuple(figure for figure in figures if figure.panels),
     )
 
 
@@ -51,79 +54,73 @@ def site_statistics(run: Run) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _strips(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    drawn = tuple(
-        StripPanel(
-            f"{run.column} unseen, {name.removeprefix(_SITE)}", run.training_domains, probs > 0.5
+def _figures(study: Study, row: MethodKey, runs: list[Run]) -> Iterator[Figure]:
+    """Yields which units each domain keeps, how much domains share, and both over training."""
+    several = len(study.seeds) > 1
+    which = f"Runs of seed {study.seeds[0]}." if several else ""
+    name, method = safe_name("_".join(row)), study.row_name(row)
+    first = study.first_runs(runs)
+    strips = [
+        unit_strips(
+            f"{run.column} unseen, {array[len(_SITE) :]}", run.training_domains, probs > 0.5
         )
-        for run in study.first_runs(runs)
-        for name, probs in run.arrays().items()
-        if name.startswith(_SITE)
-    )
-    return Figure(
-        f"masks_strips_{safe_name('_'.join(row))}",
-        f"Shared and specific units: {study.row_name(row)}",
+        for run in first
+        for array, probs in run.arrays().items()
+        if array.startswith(_SITE)
+    ]
+    yield Figure(
+        f"masks_strips_{name}",
+        f"Shared and specific units: {method}",
         "Every unit of a site, sorted by the domains that keep it (probability above one half); "
-        f"white where a domain drops it. {_which(study)}",
-        drawn,
+        f"white where a domain drops it. {which}",
+        tuple(strips),
         (Key("all domains", 1), Key("some domains", 5), Key("one domain", 2)),
     )
+    mean = ", mean over seeds" if several else ""
+    yield Figure(
+        f"masks_iou_{name}",
+        f"Overlap of masks: {method}",
+        f"Intersection over union of two domains' masks, at the chosen step{mean}. Below the "
+        "diagonal: soft (probabilities). Above: hard (units above one half).",
+        tuple(_overlaps(study, runs)),
+    )
+    yield Figure(
+        f"masks_kept_{name}",
+        f"Kept share over training: {method}",
+        "Share of a site's units that a domain keeps. Solid: mean probability (soft); dashed: "
+        f"share above one half (hard). {which}",
+        tuple(_kept(study, run, site) for run in first for site in site_statistics(run)),
+        tuple(Key(domain, study.domain_color(domain), "line") for domain in study.domains),
+    )
 
 
-def _which(study: Study) -> str:
-    return f"Runs of seed {study.seeds[0]}." if len(study.seeds) > 1 else ""
-
-
-def _overlap(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    drawn = []
+def _overlaps(study: Study, runs: list[Run]) -> Iterator[Drawing]:
     for column in study.columns:
         own = [run for run in runs if run.column == column]
         sites = [site_statistics(run) for run in own]
         for site in sites[0] if sites else ():
-            pairs = [each[site]["iou"] for each in sites if site in each]
-            title = f"{column} unseen, {site}"
-            drawn.append(_overlap_panel(title, own[0].training_domains, pairs))
-    about = "Intersection over union of two domains' masks, at the chosen step"
-    about += ", mean over seeds" if len(study.seeds) > 1 else ""
-    about += ". Below the diagonal: soft (probabilities). Above: hard (units above one half)."
-    name = f"masks_iou_{safe_name('_'.join(row))}"
-    return Figure(name, f"Overlap of masks: {study.row_name(row)}", about, tuple(drawn))
+            domains = own[0].training_domains
+            values = _overlap(domains, [each[site]["iou"] for each in sites if site in each])
+            title, texts = f"{column} unseen, {site}", number_texts(values, ".2f")
+            yield heat_map(title, domains, domains, values, texts)
 
 
-def _overlap_panel(
-    title: str, domains: tuple[str, ...], pairs: list[Mapping[str, Mapping[str, float]]]
-) -> HeatPanel:
+def _overlap(domains: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> np.ndarray:
     values = np.full((len(domains), len(domains)), np.nan)
     for (i, a), (j, b) in combinations(enumerate(domains), 2):
         for place, kind in (((j, i), "soft"), ((i, j), "hard")):
             known = [each[f"{a}|{b}"][kind] for each in pairs if f"{a}|{b}" in each]
             values[place] = fmean(known) if known else np.nan
-    return HeatPanel(title, domains, domains, values, number_texts(values, ".2f"))
+    return values
 
 
-def _kept(study: Study, row: MethodKey, runs: list[Run]) -> Figure:
-    drawn = tuple(
-        _kept_panel(study, run, site)
-        for run in study.first_runs(runs)
-        for site in site_statistics(run)
-    )
-    return Figure(
-        f"masks_kept_{safe_name('_'.join(row))}",
-        f"Kept share over training: {study.row_name(row)}",
-        "Share of a site's units that a domain keeps. Solid: mean probability (soft); dashed: "
-        f"share above one half (hard). {_which(study)}",
-        drawn,
-        tuple(Key(domain, study.domain_color(domain), "line") for domain in study.domains),
-    )
-
-
-def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
+def _kept(study: Study, run: Run, site: str) -> Drawing:
     logged = [
         (record["step"], record["statistics"][site]["kept"])
         for record in run.evaluations
         if site in (record.get("statistics") or {})
     ]
-    lines = tuple(
+    lines = [
         Line(
             f"{domain}, {kind}",
             study.domain_color(domain),
@@ -132,10 +129,10 @@ def _kept_panel(study: Study, run: Run, site: str) -> CurvePanel:
         )
         for domain in run.training_domains
         for kind in ("soft", "hard")
-    )
+    ]
     x = Axis(0, max((step for step, _ in logged), default=1), "step")
     y = axis_around(value for line in lines for _, value in line.points)
-    return CurvePanel(f"{run.column} unseen, {site}", lines, x, y, dots=True)
+    return curve_chart(f"{run.column} unseen, {site}", lines, x, y, dots=True)
 
 
 def _overlap_weights(runs: list[Run]) -> list[Figure]:
@@ -153,16 +150,16 @@ def _overlap_weights(runs: list[Run]) -> list[Figure]:
         (weight, [run for run in group if (run.column, run.seed) in shared])
         for weight, group in sorted(by_weight.items())
     ]
-    iou = tuple(
+    iou = [
         Line(f"{kind} IoU", color, tuple((w, _mean_iou(group, kind)) for w, group in rows))
         for kind, color in (("soft", 1), ("hard", 2))
-    )
+    ]
     accuracy = Line("accuracy", 3, tuple((w, _accuracy(group)) for w, group in rows))
     x = uneven_axis([weight for weight, _ in rows], "overlap weight")
     y = axis_around(value for _, value in accuracy.points)
     drawn = (
-        CurvePanel("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
-        CurvePanel("out-of-domain accuracy, %", (accuracy,), x, y, dots=True),
+        curve_chart("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
+        curve_chart("out-of-domain accuracy, %", [accuracy], x, y, dots=True),
     )
     about = f"Mean over the {len(shared)} held-out domains and seeds that every weight has."
     keys = tuple(Key(line.label, line.color, "line") for line in (*iou, accuracy))

@@ -1,10 +1,20 @@
-"""What sections of the page are made of; the templates know how each part looks."""
+"""What sections of the page are made of, and how a page is rendered: one file that fetches
+nothing. The templates know how each part looks."""
 
+import base64
+import hashlib
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
+from unseen.atomic import atomic_file
 from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.svg import STYLE
 from unseen.reports.formats import MISSING
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 class PageCell(NamedTuple):
@@ -15,18 +25,15 @@ class PageCell(NamedTuple):
     tip: str = ""
 
 
+Value = PageCell | str | int | None
+
+
 class PageRow(NamedTuple):
     """A row is hidden with any of its `tags`; `color` is a place in the palette."""
 
     cells: tuple[PageCell, ...]
     tags: tuple[str, ...] = ()
     color: int | None = None
-
-
-class Download(NamedTuple):
-    label: str
-    file: str
-    address: str
 
 
 @dataclass(frozen=True)
@@ -36,34 +43,24 @@ class PageTable:
     rows: tuple[PageRow, ...]
     notes: tuple[str, ...] = ()
     rule: str | None = None
-    downloads: tuple[Download, ...] = ()
+    downloads: tuple[tuple[str, str, str], ...] = ()
+    """Label, name of the file and address of each."""
     foot: tuple[PageRow, ...] = ()
     """Rows that stay below the others however these are sorted."""
 
 
 @dataclass(frozen=True)
-class Note:
-    text: str
-
-
-@dataclass(frozen=True)
-class Code:
-    """Text to copy, as it is."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Fold:
-    """Parts that show when one asks for them."""
+    """Parts that show when one asks for them, or text to copy as it is."""
 
     title: str
-    parts: "tuple[Part, ...]"
+    parts: "tuple[Part, ...]" = ()
     open: bool = False
+    code: str = ""
 
 
-Part = Figure | PageTable | Note | Code | Fold
+Part = Figure | PageTable | Fold | str
+"""A text is a note."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,11 @@ class Section:
     parts: tuple[Part, ...]
 
 
-def page_cells(*values: PageCell | str | int | None) -> tuple[PageCell, ...]:
+def page_row(*values: Value) -> PageRow:
+    return PageRow(page_cells(*values))
+
+
+def page_cells(*values: Value) -> tuple[PageCell, ...]:
     return tuple(
         value if isinstance(value, PageCell) else
         PageCell(MISSING) if value is None else PageCell(str(value), value)
@@ -90,3 +91,35 @@ def number(value: float | None, text: str) -> PageCell | None:
 def capital(text: str) -> str:
     """Returns the text with a capital first letter."""
     return text[0].upper() + text[1:]
+
+
+def render_page(template: Path, content: dict[str, Any]) -> str:
+    """Returns the page as text. All that is not a template's own is escaped."""
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, TEMPLATES]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["kind"] = lambda part: type(part).__name__
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    look = {
+        "style": Markup(style()),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    return environment.get_template(template.name).render(content | look)
+
+
+def style() -> str:
+    """Returns the look of the pages, for others that should look the same."""
+    parts = (STYLE / "palette.css", STYLE / "figure.css", TEMPLATES / "page.css")
+    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a page; a name with bytes that are no text is shown with question marks."""
+    with atomic_file(path) as part:
+        part.write_bytes(text.encode("utf-8", "replace"))

@@ -6,10 +6,11 @@ from itertools import islice
 
 import numpy as np
 
-from unseen.reports.figures.curves import Cloud, ScatterPanel
-from unseen.reports.figures.figure import Figure, Key
-from unseen.reports.figures.grids import Picture, SheetPanel
-from unseen.reports.page.parts import Fold, Note, Part, Section
+from unseen.reports.figures.charts import Cloud, point_map
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import image_sheet, picture
+from unseen.reports.figures.svg import Key, Picture
+from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.files import read_arrays_if_whole
@@ -30,7 +31,7 @@ def mistake_sheets(study: Study) -> list[Part]:
         Fold(figure.title, (figure,), open=place == 0) for place, figure in enumerate(figures)
     ]
     if len(runs) > MOST_SHEETS:
-        sheets.append(Note(f"Mistakes of {len(runs) - MOST_SHEETS} more runs are not shown."))
+        sheets.append(f"Mistakes of {len(runs) - MOST_SHEETS} more runs are not shown.")
     return sheets
 
 
@@ -41,13 +42,13 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
     for number in np.unique(arrays["mistakes/domain"]):
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
         classes = (*run.result.classes, OTHER_CLASSES)
-        pictures = tuple(_picture(arrays, int(row), classes) for row in chosen)
+        pictures = [_picture(arrays, int(row), classes) for row in chosen]
         domain = str(arrays["domains"][number])
         yield Figure(
             f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
             f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}",
             f"True class → the model's prediction and its confidence. Rule: {run.rule}.",
-            (SheetPanel("", pictures),),
+            (image_sheet("", pictures),),
             wide=True,
         )
 
@@ -59,14 +60,12 @@ def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
     caption = f"{true} → {predicted} {100 * confidence:.0f}\N{NO-BREAK SPACE}%"
     name = arrays["mistakes/name"][row]
     description = f"{name}: {true}, predicted as {predicted} with {confidence:.1%} confidence"
-    return Picture(arrays["mistakes/images"][row], caption, description)
+    return picture(arrays["mistakes/images"][row], caption, description)
 
 
-def features_section(study: Study) -> Section | None:
+def features_section(study: Study) -> Section:
     figures = (_map(study, run) for run in study.first_runs(study.runs))
     drawn = list(islice((figure for figure in figures if figure is not None), MOST_MAPS))
-    if not drawn:
-        return None
     return Section(
         "features",
         "Feature maps",
@@ -93,8 +92,8 @@ def _map(study: Study, run: Run) -> Figure | None:
         f"{study.row_name(run.row)}, {run.column} unseen, seed {run.seed}",
         "",
         (
-            ScatterPanel("coloured by domain", by_domain, domains),
-            ScatterPanel("coloured by class", by_class, named if len(named) <= _LEGIBLE else ()),
+            point_map("coloured by domain", by_domain, domains),
+            point_map("coloured by class", by_class, named if len(named) <= _LEGIBLE else ()),
         ),
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -110,15 +110,9 @@ class Run:
         return read_arrays_if_whole(self.folder.arrays)
 
 
-class Problem(NamedTuple):
-    """A run that cannot be read, and why."""
-
-    path: Path
-    reason: str
-
-
-def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
-    """Reads every run below a folder. A damaged one is named, and does not hide the others."""
+def load_runs(folder: Path) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """Reads every run below a folder. One that cannot be read hides no other: its folder is named,
+    and why."""
     runs, problems = [], []
     listed = read_run_list(folder)
     rows = dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
@@ -131,7 +125,7 @@ def load_runs(folder: Path) -> tuple[list[Run], list[Problem]]:
             runs.append(run)
         except (UnseenError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if isinstance(error, UnseenError) else f"no {error} in its records"
-            problems.append(Problem(each.path, reason))
+            problems.append((each.path, reason))
     return runs, problems
 
 

@@ -7,11 +7,18 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from unseen.reports.figures.axes import Axis
-from unseen.reports.figures.figure import Key
-from unseen.reports.figures.rows import Mark, PanelRow
-from unseen.reports.gather import Expected, Layout, MethodKey, Numbers, gather, lay_out
-from unseen.reports.page.parts import PageCell, PageRow, page_cells
+from unseen.reports.figures.charts import Axis, ChartRow, Mark
+from unseen.reports.figures.svg import Key
+from unseen.reports.gather import (
+    Expected,
+    Layout,
+    MethodKey,
+    Numbers,
+    always_largest,
+    gather,
+    lay_out,
+)
+from unseen.reports.page.parts import PageRow, Value, page_cells
 from unseen.reports.page.runs import Run, with_labels
 from unseen.reports.tables import Table, build_tables
 from unseen.results.result import RunResult, View
@@ -117,6 +124,10 @@ class Study:
     def numbers(self, rule: str, view: View) -> Numbers:
         return gather(self.results, rule, view, self.layout, self.metric)
 
+    def always_largest(self, rule: str) -> dict[str, float]:
+        """What always answering with the largest class would get on the unseen domains."""
+        return always_largest(self.results, rule, "out_of_domain", self.layout, self.metric)
+
     @property
     def percent(self) -> Axis:
         return Axis(0, 100, f"{self.measure}, %")
@@ -133,22 +144,20 @@ class Study:
         own = (f"m{self.rows.index(row)}",)
         return own if seed is None else (*own, f"s{seed}")
 
-    def table_row(
-        self, row: MethodKey, *values: PageCell | str | int | None, seed: int | None = None
-    ) -> PageRow:
+    def table_row(self, row: MethodKey, *values: Value, seed: int | None = None) -> PageRow:
         """Returns a row of a table, in the method's colour and hidden together with it."""
         return PageRow(page_cells(*values), self.tags(row, seed), self.color(row))
 
-    def panel_row(
+    def chart_row(
         self,
         row: MethodKey,
         marks: Iterable[Mark],
         text: str = "",
         points: tuple[float, ...] = (),
-    ) -> PanelRow:
-        """Returns a row of a figure, in the method's colour and hidden together with it."""
+    ) -> ChartRow:
+        """Returns a row of a chart, in the method's colour and hidden together with it."""
         look = (self.row_name(row), self.color(row))
-        return PanelRow(*look, tuple(marks), text, self.tags(row), points)
+        return ChartRow(*look, tuple(marks), text, self.tags(row), points)
 
     def legend(self, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:
         """Returns the methods with the colours of their lines."""

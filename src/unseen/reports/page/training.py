@@ -3,12 +3,22 @@ the weights that sample re-weighting trains with."""
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
-from unseen.reports.figures.axes import Axis
-from unseen.reports.figures.curves import CurvePanel, Line, Points, curve_axes, thinned
+from unseen.reports.figures.charts import (
+    Axis,
+    ChartRow,
+    Line,
+    Mark,
+    Points,
+    curve_axes,
+    curve_chart,
+    row_chart,
+    thinned,
+)
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.rows import Mark, PanelRow, RowPanel
+from unseen.reports.figures.svg import Drawing
 from unseen.reports.page.parts import Fold, PageTable, Part, Section, capital, number
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
@@ -20,7 +30,7 @@ _BY_DOMAIN = ("validation ", "oracle's look at ")
 """The names of quantities that an evaluation measured begin like this."""
 
 
-def training_section(study: Study) -> Section | None:
+def training_section(study: Study) -> Section:
     curves = {run.name: run_curves(run) for run in study.runs}
     quantities = sorted(dict.fromkeys(name for own in curves.values() for name in own), key=_rank)
     figures = {name: _figure(study, curves, name) for name in quantities}
@@ -28,8 +38,6 @@ def training_section(study: Study) -> Section | None:
     of_losses = tuple(figure for name, figure in figures.items() if _rank(name) == 2)
     if of_losses:
         parts.append(Fold("Parts of the losses, and what else methods log", of_losses))
-    if not parts:
-        return None
     return Section(
         "training",
         "Training",
@@ -84,28 +92,54 @@ def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str)
         tags = study.tags(run.row, run.seed)
         line = Line(label, study.color(run.row), curves[run.name][name], tags=tags)
         lines.setdefault(run.column, []).append(line)
-    x, y = curve_axes(line for group in lines.values() for line in group)
-    panels = tuple(
-        CurvePanel(f"{column} unseen", tuple(lines[column]), x, y)
-        for column in study.columns
-        if column in lines
-    )
-    legend = study.legend(dict.fromkeys(run.row for run in logging))
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
-    return Figure(f"curve_{safe_name(name)}", capital(title), "", panels, legend)
+    return Figure(
+        f"curve_{safe_name(name)}",
+        capital(title),
+        "",
+        tuple(curves_by_column(study, lines)),
+        study.legend(dict.fromkeys(run.row for run in logging)),
+    )
 
 
-def reweighting_section(study: Study) -> Section | None:
+def curves_by_column(
+    study: Study, lines: Mapping[str, list[Line]], title: str = "{} unseen"
+) -> Iterable[Drawing]:
+    """Yields a panel for each held-out domain, on axes that all of them share."""
+    x, y = curve_axes(line for own in lines.values() for line in own)
+    for column in study.columns:
+        if any(line.points for line in lines.get(column, ())):
+            yield curve_chart(title.format(column), lines[column], x, y)
+
+
+def reweighting_section(study: Study) -> Section:
     """Shows the weights of source images, and how well a classifier separates the domains."""
     runs = [run for run in study.runs if run.method == "reweighting"]
-    table = _classifier_table(study, runs)
-    parts: list[Part] = [table] if table.rows else []
-    panels = tuple(panel for run in runs if (panel := _histogram(study, run)) is not None)
+    rows, panels = [], []
+    for run in runs:
+        auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
+        if isinstance(auc, int | float) and isinstance(size, int | float):
+            about = (study.row_name(run.row), run.column, run.seed)
+            numbers = (number(auc, ".3f"), number(size, ",.0f"))
+            rows.append(study.table_row(run.row, *about, *numbers, seed=run.seed))
+        arrays = run.arrays()
+        if {"histogram_counts", "histogram_edges"} <= set(arrays):
+            edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]
+            shares = 100 * counts / max(counts.sum(), 1)
+            bins = [f"{low:.2f} – {high:.2f}" for low, high in pairwise(edges)]
+            bars = [
+                ChartRow(name, study.color(run.row), (Mark("", share, look="bar"),), f"{share:.1f}")
+                for name, share in zip(bins, shares.tolist(), strict=True)
+            ]
+            axis = Axis(0, max(float(shares.max()), 1.0), "images, %")
+            panels.append(row_chart(f"{run.column} unseen, seed {run.seed}", bars, axis))
+    header = ("method", "unseen", "seed", "AUC", "effective sample size")
+    about = "Share of the source images by weight; in plain training every weight is 1."
+    parts: list[Part] = []
+    if rows:
+        parts.append(PageTable("Domain classifier and weights", header, tuple(rows)))
     if panels:
-        about = "Share of the source images by weight; in plain training every weight is 1."
-        parts.append(Figure("reweighting", "Weights of source images", about, panels))
-    if not parts:
-        return None
+        parts.append(Figure("reweighting", "Weights of source images", about, tuple(panels)))
     return Section(
         "reweighting",
         "Sample re-weighting",
@@ -113,30 +147,3 @@ def reweighting_section(study: Study) -> Section | None:
         "easy to tell apart; a small effective sample, that few images do the training.",
         tuple(parts),
     )
-
-
-def _classifier_table(study: Study, runs: list[Run]) -> PageTable:
-    rows = []
-    for run in runs:
-        auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
-        if isinstance(auc, int | float) and isinstance(size, int | float):
-            about = (study.row_name(run.row), run.column, run.seed)
-            numbers = (number(auc, ".3f"), number(size, ",.0f"))
-            rows.append(study.table_row(run.row, *about, *numbers, seed=run.seed))
-    header = ("method", "unseen", "seed", "AUC", "effective sample size")
-    return PageTable("Domain classifier and weights", header, tuple(rows))
-
-
-def _histogram(study: Study, run: Run) -> RowPanel | None:
-    arrays = run.arrays()
-    if not {"histogram_counts", "histogram_edges"} <= set(arrays):
-        return None
-    edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]
-    shares = 100 * counts / max(counts.sum(), 1)
-    color = study.color(run.row)
-    bars = tuple(
-        PanelRow(f"{low:.2f} – {high:.2f}", color, (Mark("", share, look="bar"),), f"{share:.1f}")
-        for low, high, share in zip(edges, edges[1:], shares.tolist(), strict=False)
-    )
-    title = f"{run.column} unseen, seed {run.seed}"
-    return RowPanel(title, bars, Axis(0, max(float(shares.max()), 1.0), "images, %"))

@@ -1,53 +1,41 @@
 """A folder of runs becomes one file: no script, style, font or image is fetched from anywhere."""
 
+import json
+import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.reports.figures.figure import Figure, check_can_print, write_figures
-from unseen.reports.page.accuracy import comparison_section, published_section, tables_section
+from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
-from unseen.reports.page.conclusion import Conclusion, conclude
+from unseen.reports.page.conclusion import conclude
 from unseen.reports.page.importance import importance_section, summary_text
-from unseen.reports.page.making import making_section, problem_table
 from unseen.reports.page.masks import masks_section
-from unseen.reports.page.parts import Fold, Part, Section
+from unseen.reports.page.parts import (
+    TEMPLATES,
+    Fold,
+    PageTable,
+    Part,
+    Section,
+    number,
+    page_row,
+    render_page,
+    write_whole,
+)
 from unseen.reports.page.pictures import features_section
-from unseen.reports.page.runs import load_runs
+from unseen.reports.page.published import published_section
+from unseen.reports.page.runs import Run, load_runs
 from unseen.reports.page.studies import Study, make_studies
 from unseen.reports.page.training import reweighting_section, training_section
-from unseen.reports.rendering import TEMPLATES, render_page, write_whole
 from unseen.results.folder import find_runs, read_run_list, safe_name
 from unseen.results.rules import RULES, check_rule, meaning
 from unseen.settings.experiment import Metric
-
-SECTIONS: tuple[Callable[[Study], Section | None], ...] = (
-    tables_section,
-    comparison_section,
-    published_section,
-    training_section,
-    masks_section,
-    importance_section,
-    reweighting_section,
-    classes_section,
-    features_section,
-    making_section,
-)
-"""In the order of the page; one that has nothing to show is left out."""
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A study with its conclusion under each rule, and its sections."""
-
-    study: Study
-    conclusions: tuple[Conclusion, ...]
-    sections: tuple[Section, ...]
-    number: int
+from unseen.settings.recipes import flattened
 
 
 def write_report(
@@ -75,11 +63,17 @@ def write_report(
         raise UnseenError(
             f"no run recorded the selection rule '{rule}' (recorded: {', '.join(sorted(recorded))})"
         )
-    chapters = [_chapter(study, number) for number, study in enumerate(studies)]
+    sections = [_sections(study) for study in studies]
     listed = read_run_list(runs)
+    damaged = tuple(page_row(path.name, reason) for path, reason in problems)
     content: dict[str, Any] = {
-        "chapters": chapters,
-        "left_out": problem_table(problems) if problems else None,
+        "chapters": [
+            (study, [conclude(study, each) for each in study.rules or (study.main_rule,)], parts)
+            for study, parts in zip(studies, sections, strict=True)
+        ],
+        "left_out": PageTable(
+            "Runs that could not be read and are left out", ("run", "why"), damaged
+        ),
         "note": listed.note if listed else "",
         "rules": {each: _meaning(studies, each) for each in recorded},
         "chosen": rule or (studies[0].main_rule if studies else "source"),
@@ -89,26 +83,33 @@ def write_report(
     write_whole(page, render_page(TEMPLATES / "page.html", content))
     if summary := summary_text(studies):
         write_whole(folder / "summary_report.txt", summary)
-    for chapter in chapters if figures else ():
-        home = folder / "figures" / (safe_name(chapter.study.title) if len(chapters) > 1 else "")
-        parts = (part for section in chapter.sections for part in section.parts)
-        write_figures(_figures(parts), home)
+    for study, own in zip(studies, sections, strict=True) if figures else ():
+        home = folder / "figures" / (safe_name(study.title) if len(studies) > 1 else "")
+        write_figures(_figures(part for section in own for part in section.parts), home)
     return page
-
-
-def _chapter(study: Study, number: int) -> Chapter:
-    drawn = (section(study) for section in SECTIONS)
-    return Chapter(
-        study,
-        tuple(conclude(study, rule) for rule in study.rules or (study.main_rule,)),
-        tuple(section for section in drawn if section is not None),
-        number,
-    )
 
 
 def _meaning(studies: list[Study], rule: str) -> str:
     meanings = {study.meaning(rule) for study in studies}
     return meanings.pop() if len(meanings) == 1 else meaning(rule, None)
+
+
+def _sections(study: Study) -> list[Section]:
+    """Returns the sections in the order of the page; one that has nothing to show is left out."""
+    sections = (
+        tables_section,
+        comparison_section,
+        published_section,
+        training_section,
+        masks_section,
+        importance_section,
+        reweighting_section,
+        classes_section,
+        features_section,
+        _making_section,
+    )
+    drawn = (section(study) for section in sections)
+    return [section for section in drawn if section is not None and section.parts]
 
 
 def _figures(parts: Iterable[Part]) -> Iterator[Figure]:
@@ -119,6 +120,76 @@ def _figures(parts: Iterable[Part]) -> Iterator[Figure]:
             yield part
 
 
+def _making_section(study: Study) -> Section:
+    """Tells every run with its command, and which settings runs share and differ in."""
+    settings = [
+        {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
+        for found in (flattened(run.settings) for run in study.runs)
+    ]
+    keys = list(dict.fromkeys(key for own in settings for key in own))
+    alike = [key for key in keys if len({own.get(key) for own in settings}) == 1]
+    differing = [key for key in keys if key not in alike]
+    rows = tuple(
+        study.table_row(run.row, run.name, *(own.get(key, "–") for key in differing))
+        for run, own in zip(study.runs, settings, strict=True)
+    )
+    differences = PageTable("Differing settings", ("run", *differing), rows)
+    shared = "\n".join(f"{key}: {settings[0][key]}" for key in alike)
+    environments = Counter(
+        json.dumps(_without_command(run.environment), indent=1, ensure_ascii=False)
+        for run in study.runs
+    )
+    machines = "\n\n".join(f"{times} runs: {text}" for text, times in environments.items())
+    return Section(
+        "making",
+        "How it was made",
+        "Everything on this page is read from the run folders; nothing was trained for it.",
+        (
+            _run_table(study),
+            Fold("Settings in which runs differ", (differences,)),
+            Fold("Settings that all runs share", code=shared),
+            Fold("Commands to repeat every run", code=_commands(study.runs)),
+            Fold("Environment: versions and hardware", code=machines),
+        ),
+    )
+
+
+def _without_command(environment: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in environment.items() if key != "command"}
+
+
+def _run_table(study: Study) -> PageTable:
+    """Lists the runs. Remarks that all of them share stand below the table, once."""
+    remarks = [run.result.remarks for run in study.runs if run.result]
+    several = len(remarks) > 1
+    shared = [r for r in remarks[0] if all(r in own for own in remarks)] if several else []
+    rows = []
+    for run in study.runs:
+        steps = run.settings.get("steps") or "?"
+        state = "finished" if run.result else f"step {run.steps_done} of {steps}"
+        seconds = number(run.timing.get("seconds"), ".0f")
+        own = " ".join(e for e in (run.result.remarks if run.result else ()) if e not in shared)
+        about = (study.row_name(run.row), run.column, run.seed, state, seconds, own)
+        rows.append(study.table_row(run.row, run.name, *about))
+    header = ("run", "method", "unseen", "seed", "state", "seconds", "remarks")
+    return PageTable("Runs", header, tuple(rows), tuple(f"All runs: {each}" for each in shared))
+
+
+def _commands(runs: Sequence[Run]) -> str:
+    """Says how the runs were started, and gives for each the command that repeats it."""
+    commands = [run.environment["command"] for run in runs if run.environment.get("command")]
+    lines = [f"# started by: {each}" for each in dict.fromkeys(map(shlex.join, commands))]
+    for run in runs:
+        merged = run.result.merged if run.result else None
+        if merged is not None:
+            parts = " ".join(shlex.quote(f"again/{each.folder}") for each in merged.runs)
+            output = shlex.quote(f"again/{run.name}")
+            lines.append(f"unseen merge {parts} --choose {merged.choose} -o {output}")
+        else:
+            lines.append(f"unseen train {shlex.quote(str(run.folder.settings))} --runs again")
+    return "\n".join(lines)
+
+
 def watch(
     runs: Path,
     write: Callable[[], Path],
@@ -126,7 +197,7 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
     written: Callable[[Path], None] = lambda page: None,
 ) -> None:
-    """Write the page now, and again whenever a record has changed; until it is interrupted."""
+    """Writes the page now, and again whenever a record has changed; until it is interrupted."""
     before: object = None
     while True:
         now = _state(runs)

@@ -1,0 +1,290 @@
+"""Charts on axes: rows of bars or dots, curves over training steps, and maps of points."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from unseen.reports.figures import svg
+from unseen.reports.figures.svg import LETTER, WIDTH, Drawing, Key
+
+_ROW = 24
+_TOP = 6
+_FOOT = 20
+_HEIGHT = 196  # of a panel with curves, and the edges of its frame
+_LEFT, _RIGHT, _UPPER, _LOWER = 42, WIDTH - 10, 8, _HEIGHT - 34
+_NAMED = 12  # lines that the description of a panel names
+
+Place = Callable[[float], float]
+"""Maps a value to its place in the drawing."""
+Points = tuple[tuple[float, float], ...]
+
+
+class Axis(NamedTuple):
+    low: float
+    high: float
+    label: str = ""
+    marks: tuple[float, ...] = ()
+    """Where ticks stand; empty: at round numbers."""
+    bend: float = 0.0
+    """Above 0: even steps up to here, then even factors, so that 0, 0.1, 1 and 10 lie apart."""
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Returns its marks, or else round numbers within it, roughly as many as asked for."""
+        if self.marks:
+            return list(self.marks)
+        span = self.high - self.low
+        if not math.isfinite(span) or span <= 0:
+            return [self.low]
+        rough = span / about
+        magnitude = 10.0 ** math.floor(math.log10(rough))
+        step = next(f for f in (1, 2, 2.5, 5, 10, 20) if f * magnitude >= rough) * magnitude
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+    def scale(self, start: float, end: float) -> Place:
+        """Returns what maps the axis to `start .. end`; what lies outside stays outside."""
+
+        def bent(value: float) -> float:
+            return math.asinh(value / self.bend) if self.bend else value
+
+        low, high = bent(self.low), bent(self.high)
+        return lambda value: start + (bent(value) - low) / ((high - low) or 1.0) * (end - start)
+
+
+def axis_around(values: Iterable[float], label: str = "", floor: float | None = None) -> Axis:
+    """Makes an axis around the finite values with a little room; it starts at `floor` if given."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return Axis(0.0, 1.0, label)
+    low, high = min(finite), max(finite)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    return Axis(low - room if floor is None else floor, high + room, label)
+
+
+def uneven_axis(values: Sequence[float], label: str) -> Axis:
+    """Makes an axis that separates few values of different magnitude, zero among them."""
+    bend = min((abs(value) for value in values if value), default=1.0) / 2
+    low, high = min(values), max(values)
+    return Axis(low - bend / 3, max(1.15 * high, low + bend), label, tuple(values), bend)
+
+
+def short(value: float) -> str:
+    """Returns a tick's number without needless digits: 0.25, 40, 1.5k."""
+    if abs(value) < 1e-12:
+        return "0"
+    if abs(value) >= 10_000:
+        return f"{value / 1000:g}k"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _inside(place: float, one: float, other: float) -> float:
+    """Returns the place, or the edge that it lies beyond."""
+    return min(max(place, min(one, other)), max(one, other))
+
+
+class Mark(NamedTuple):
+    """A value with its interval; hollow dots tell two kinds apart."""
+
+    name: str
+    value: float
+    half_width: float | None = None
+    look: Literal["bar", "dot", "hollow"] = "dot"
+
+
+class ChartRow(NamedTuple):
+    """Marks side by side, those of one row joined; none: there is no result. `points` are the
+    values of single seeds, `tags` what can hide the row."""
+
+    label: str
+    color: int
+    marks: tuple[Mark, ...]
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    points: tuple[float, ...] = ()
+
+
+def row_chart(title: str, rows: Sequence[ChartRow], axis: Axis, zero: bool = False) -> Drawing:
+    """Draws rows on one axis, labels on the left and numbers on the right; `zero` draws the line of
+    no difference."""
+    left = svg.label_width((row.label for row in rows), 128)
+    right = WIDTH - max(max((len(row.text) for row in rows), default=0) * LETTER + 8, 12)
+    scale, bottom = axis.scale(left, right), _TOP + len(rows) * _ROW
+    drawn: list[Markup] = []
+    for tick in axis.ticks(4):
+        drawn.append(svg.line(scale(tick), _TOP, scale(tick), bottom, "grid"))
+        drawn.append(svg.text(scale(tick), bottom + 14, short(tick), "tick", "middle"))
+    if axis.label:
+        middle = (left + right) / 2
+        drawn.append(svg.text(middle, bottom + _FOOT + 8, axis.label, "tick", "middle"))
+    if zero:
+        drawn.append(svg.line(scale(0), _TOP, scale(0), bottom, "zero"))
+    for number, row in enumerate(rows):
+        middle = _TOP + (number + 0.5) * _ROW
+        name = svg.fitted(row.label, left - 6)
+        drawn.append(svg.text(left - 6, middle + 4, name, "label", "end", row.label))
+        marks = _row_marks(row, scale, left, right, middle)
+        drawn.append(svg.group(marks, "row", row.color, row.tags))
+    height = bottom + _FOOT + (12 if axis.label else 0)
+    return svg.drawing("rows", WIDTH, height, title, "; ".join(map(_row_text, rows)), drawn)
+
+
+def _row_text(row: ChartRow) -> str:
+    marks = ", ".join(f"{mark.name} {mark.value:.1f}" for mark in row.marks)
+    return f"{row.label} {row.text or marks or 'no result'}"
+
+
+def _row_marks(
+    row: ChartRow, scale: Place, left: float, right: float, middle: float
+) -> Iterator[Markup]:
+    if not row.marks:
+        yield svg.text(left + 4, middle + 4, "no result", "tick")
+        return
+    if len(row.marks) > 1:
+        ends = [scale(mark.value) for mark in row.marks]
+        yield svg.line(min(ends), middle, max(ends), middle, "joined")
+    tips = []
+    for mark in row.marks:
+        bar, place, tip = mark.look == "bar", scale(mark.value), _tip(row, mark)
+        if bar:
+            tips.append(tip)
+            yield svg.rect(left, middle - 8, max(place - left, 0.5), _ROW - 8, "fill", tip)
+        if mark.half_width is not None:
+            ends = (scale(mark.value - mark.half_width), scale(mark.value + mark.half_width))
+            look = "whisker" if bar else "whisker own"
+            yield from _whisker(ends, (left, right), middle, look)
+        if bar:
+            for point in row.points if len(row.points) > 1 else ():
+                yield svg.circle(scale(point), middle, 1.8, "seed")
+        else:
+            yield svg.circle(place, middle, 5, "hollow" if mark.look == "hollow" else "fill", tip)
+    yield svg.text(right + 6, middle + 4, row.text, "value", tip="\n".join(tips))
+
+
+def _tip(row: ChartRow, mark: Mark) -> str:
+    if mark.look != "bar":
+        spread = "" if mark.half_width is None else f" ± {mark.half_width:.1f}"
+        return f"{row.label}, {mark.name}: {mark.value:.1f}{spread}"
+    seeds = ", ".join(f"{point:.1f}" for point in row.points)
+    return f"{row.label}: {row.text}" + (f" ({seeds})" if len(row.points) > 1 else "")
+
+
+def _whisker(
+    ends: tuple[float, float],
+    edges: tuple[float, float],
+    across: float,
+    look: str,
+    upright: bool = False,
+) -> Iterator[Markup]:
+    """Draws an interval with caps; cut at the edge of the axis, and then without its cap."""
+
+    def line(x1: float, y1: float, x2: float, y2: float) -> Markup:
+        return svg.line(y1, x1, y2, x2, look) if upright else svg.line(x1, y1, x2, y2, look)
+
+    low, high = (_inside(end, *edges) for end in ends)
+    yield line(low, across, high, across)
+    for end, place in zip(ends, (low, high), strict=True):
+        if end == place:
+            yield line(place, across - 4, place, across + 4)
+
+
+class Line(NamedTuple):
+    label: str
+    color: int
+    points: Points
+    dashed: bool = False
+    tags: tuple[str, ...] = ()
+    half_widths: tuple[float | None, ...] = ()
+    """Half of each point's interval; empty: none has one."""
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
+    """Returns evenly spaced records, the first and the last among them; more cannot be seen."""
+    if len(points) <= most:
+        return tuple(points)
+    last = len(points) - 1
+    return tuple(points[round(i * last / (most - 1))] for i in range(most))
+
+
+def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
+    """Returns one pair for all panels; a loss that explodes does not press the others flat."""
+    points = [point for line in lines for point in line.points]
+    if not points:
+        return Axis(0, 1, "step"), Axis(0, 1)
+    values = sorted(value for _, value in points)
+    shares = values[0] >= 0 and values[-1] <= 1
+    trimmed = values[: max(1, math.ceil(0.98 * len(values)))]
+    high = values if values[-1] < 4 * max(trimmed[-1], 1e-9) else trimmed
+    y = axis_around(high, floor=0.0 if values[0] >= 0 and not shares else None)
+    return Axis(0, max(max(step for step, _ in points), 1), "step"), y
+
+
+def curve_chart(
+    title: str, lines: Sequence[Line], x: Axis, y: Axis, diagonal: bool = False, dots: bool = False
+) -> Drawing:
+    details = "; ".join(
+        f"{line.label} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
+        for line in lines[:_NAMED]
+        if line.points
+    )
+    if len(lines) > _NAMED:
+        details += f"; and {len(lines) - _NAMED} more"
+    across, up = x.scale(_LEFT, _RIGHT), y.scale(_LOWER, _UPPER)
+    drawn: list[Markup] = []
+    for tick in y.ticks(4):
+        drawn.append(svg.line(_LEFT, up(tick), _RIGHT, up(tick), "grid"))
+        drawn.append(svg.text(_LEFT - 5, up(tick) + 4, short(tick), "tick", "end"))
+    drawn += [svg.text(across(t), _LOWER + 14, short(t), "tick", "middle") for t in x.ticks(5)]
+    drawn.append(svg.line(_LEFT, _LOWER, _RIGHT, _LOWER, "axis"))
+    drawn.append(svg.text((_LEFT + _RIGHT) / 2, _HEIGHT - 5, x.label, "tick", "middle"))
+    if y.label:
+        middle = (_UPPER + _LOWER) / 2
+        drawn.append(svg.text(10, middle, y.label, "tick", "middle", angle=-90))
+    if diagonal:
+        drawn.append(svg.line(_LEFT, _LOWER, _RIGHT, _UPPER, "diagonal"))
+    drawn += [_curve(line, across, up, dots) for line in lines if line.points]
+    return svg.drawing("curves", WIDTH, _HEIGHT, title, details, drawn)
+
+
+def _curve(line: Line, x: Place, y: Place, dots: bool) -> Markup:
+    """Draws what lies outside at the edge."""
+    places = [(x(step), _inside(y(value), _UPPER, _LOWER)) for step, value in line.points]
+    drawn = [svg.path(places, line.label)]
+    if dots or len(places) == 1 or line.half_widths:
+        for place, (step, value) in zip(places, line.points, strict=True):
+            tip = f"{line.label}: {value:.4g} at {short(step)}"
+            drawn.append(svg.circle(*place, 3, "fill", tip))
+    for (step, value), half in zip(line.points, line.half_widths, strict=False):
+        if half is not None:
+            ends = (y(value - half), y(value + half))
+            drawn += _whisker(ends, (_UPPER, _LOWER), x(step), "whisker own", upright=True)
+    look = "curve dashed" if line.dashed else "curve"
+    return svg.group(drawn, look, line.color, line.tags, label=line.label, values=line.points)
+
+
+class Cloud(NamedTuple):
+    label: str
+    color: int
+    points: np.ndarray
+    """`[n, 2]`, each from 0 to 1."""
+    hollow: bool = False
+
+
+def point_map(title: str, clouds: Sequence[Cloud], keys: tuple[Key, ...] = ()) -> Drawing:
+    size = WIDTH - 20
+    drawn = [svg.rect(1, 1, WIDTH - 2, size - 2, "frame", rounding=4)]
+    drawn += [_cloud(cloud, size) for cloud in clouds]
+    details = "; ".join(f"{len(cloud.points)} of {cloud.label}" for cloud in clouds)
+    return svg.drawing("scatter", WIDTH, size, title, details, drawn)._replace(keys=keys)
+
+
+def _cloud(cloud: Cloud, size: float) -> Markup:
+    """Draws all circles as one path: a tenth of the size of single elements."""
+    look, r = ("hollow", 2.6) if cloud.hollow else ("fill", 2.2)
+    places = np.array([12, size - 12]) + cloud.points * np.array([WIDTH - 24, 24 - size])
+    turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"
+    outline = "".join(f"M{x - r:.1f} {y:.1f}{turn}" for x, y in places.tolist())
+    return svg.group([svg.element("path", look, cloud.label, d=outline)], "cloud", cloud.color)
