@@ -21,7 +21,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import unseen
-from unseen.data.dataset import draw
+from unseen.data.index import draw
 
 FALL = 20  # times that the first class has the training images of the last one
 TEST, VALIDATION = 0.3, 0.2  # of all images of a class, and of those that are left of the others

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from unseen.data.augment import PixelScale
-from unseen.data.dataset import Index
 from unseen.data.features import StoredFeatures
 from unseen.data.feed import BATCH, Feed, Process
+from unseen.data.index import Index
 
 
 def feeds(n_images: int, world_size: int) -> list[Feed]:

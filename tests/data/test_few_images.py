@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unseen.data.dataset import Index, LabelledImage, Split
+from unseen.data.index import Index, LabelledImage, Split
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment

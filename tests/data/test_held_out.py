@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unseen.data.dataset import Index, Split, held_out
 from unseen.data.datasets.digits import Digits
+from unseen.data.index import Index, Split, held_out
 
 NAMES = [f"photo/dog/{number}.jpg" for number in range(20_000)]
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unseen.data.dataset import UNLABELLED, Index, Split
+from unseen.data.index import UNLABELLED, Index, Split
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError
 from unseen.settings.experiment import DataSettings

@@ -12,8 +12,8 @@ from tests.sweeps.made_records import comparison_plan
 import unseen
 from unseen import api
 from unseen.atomic import read_json
-from unseen.data.dataset import Index, Split
 from unseen.data.datasets.digits import Digits
+from unseen.data.index import Index, Split
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import load_experiment

@@ -81,7 +81,7 @@ def _download(name: str, root: Path | None) -> Path:
     from unseen.data.downloads import fetch_dataset
 
     with _bars(DownloadColumn()) as report:
-        return fetch_dataset(name, catalog.load("dataset", name), root, report)
+        return fetch_dataset(name, root, report)
 
 
 @contextmanager

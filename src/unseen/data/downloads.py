@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.data.cache import cache_folder, writing_to
-from unseen.data.dataset import Dataset
+from unseen.data.dataset import PUBLISHED
 from unseen.data.prepare import ProgressCallback
 from unseen.errors import DataError
 
@@ -192,9 +192,7 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 }
 
 
-def fetch_dataset(
-    name: str, kind: type[Dataset], root: Path | None, report: ProgressCallback
-) -> Path:
+def fetch_dataset(name: str, root: Path | None, report: ProgressCallback) -> Path:
     """Return the folder with the dataset, `root` or one in the cache. What is there stays."""
     downloads = DOWNLOADS.get(name)
     if not downloads:
@@ -204,7 +202,7 @@ def fetch_dataset(
             f"Can be fetched: {', '.join(sorted(DOWNLOADS))}"
         )
     # datasets that look for several folders below one have a folder of their own in the cache
-    below = name if kind.folder_name in {None, "."} else str(kind.folder_name)
+    below = name if PUBLISHED[name].folder == "." else PUBLISHED[name].folder
     folder = root.expanduser() if root else cache_folder() / "datasets" / below
     for download in downloads:
         unpacked = folder / f"{download.file}.unpacked"

@@ -13,7 +13,7 @@ from torch import Tensor
 from unseen.atomic import atomic_file
 from unseen.data import randomness
 from unseen.data.cache import cache_folder, writing_to
-from unseen.data.dataset import Index
+from unseen.data.index import Index
 from unseen.data.randomness import uniform
 
 try:

@@ -24,8 +24,9 @@ from unseen.data.cache import (
     remove_leftovers,
     writing_to,
 )
-from unseen.data.dataset import Dataset, Index
+from unseen.data.dataset import Dataset
 from unseen.data.images import to_square
+from unseen.data.index import Index
 from unseen.errors import DataError
 
 ProgressCallback = Callable[[str, int, int], None]

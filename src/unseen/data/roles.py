@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from unseen.data.dataset import Index, Split, draw
+from unseen.data.index import Index, Split, draw
 from unseen.errors import DataError, SettingsError, first_few, unknown_name
 from unseen.settings.experiment import DataSettings, Experiment
 

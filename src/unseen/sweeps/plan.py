@@ -12,14 +12,14 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseen.data.dataset import Index, OpenDatasets, Published
+from unseen.data.dataset import PUBLISHED, OpenDatasets, Published
+from unseen.data.index import Index
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.reports.gather import Expected
 from unseen.results.folder import RunFolder, find_run, safe_name
 from unseen.results.result import RunResult
 from unseen.results.rules import WITHOUT_LABELS
-from unseen.settings import catalog
 from unseen.settings.experiment import Experiment, Metric, complete_settings
 from unseen.settings.recipes import build_experiment, nested, try_experiment
 from unseen.sweeps.draws import Base, check_sweep, draws_of, named_together, refuse
@@ -341,14 +341,14 @@ def _part(sweep: Sweep, base: Base, index: Index | None) -> Part | None:
     """What is held out on a dataset. One that is not at hand has its published number of domains,
     whatever they are called; without such a number nothing is known of it."""
     if index is None:
-        size = catalog.load("dataset", base.experiment.data.name).published_size
-        if size is None:
+        size = PUBLISHED.get(base.experiment.data.name)
+        if size is None or not size.domains:
             return None
         domains = labelled = tuple(f"domain {number}" for number in range(size.domains))
         singles = base.targets(domains, ())
     else:
         labelled = index.labelled_domains
-        size = Published(len(labelled), len(index.classes), len(index))
+        size = Published("", len(labelled), len(index.classes), len(index))
         singles = base.targets(index.domains if sweep.unseen else labelled, sweep.unseen)
     pairs: list[tuple[str, ...]] = []
     if sweep.has_pairs(base.dataset):

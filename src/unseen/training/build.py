@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from unseen.data.batch import Task
-from unseen.data.dataset import Dataset, Index
+from unseen.data.dataset import Dataset
+from unseen.data.index import Index
 from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from unseen.data.augment import PixelScale
-from unseen.data.dataset import Split
 from unseen.data.features import (
     COMPACT,
     FULL,
@@ -22,6 +21,7 @@ from unseen.data.features import (
     room_for,
 )
 from unseen.data.feed import Feed, Process
+from unseen.data.index import Split
 from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys
 from unseen.data.roles import Roles

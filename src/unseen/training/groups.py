@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from unseen.data.dataset import Index, OpenDatasets
+from unseen.data.dataset import OpenDatasets
+from unseen.data.index import Index
 from unseen.data.roles import choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import DatasetPassMethod, Method

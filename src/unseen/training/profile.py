@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseen.atomic import atomic_file
 from unseen.data.cache import cache_folder
-from unseen.data.dataset import ArrayDataset, Dataset
+from unseen.data.dataset import Dataset, PartsDataset
 from unseen.data.feed import Feed
 from unseen.data.prepare import PreparedImages
 from unseen.errors import UnseenError
@@ -56,7 +56,7 @@ def _measure(dataset: Dataset, names: list[str]) -> np.ndarray:
     for row, name in enumerate(names):
         try:
             position = positions[name]
-            in_memory = isinstance(dataset, ArrayDataset)
+            in_memory = isinstance(dataset, PartsDataset)
             size = None if in_memory else len(dataset.content(position))
             found[row] = image_statistics(dataset.read(position), size)
         except (UnseenError, KeyError):  # it has gone since it was prepared

@@ -1,7 +1,7 @@
 import numpy as np
 
-from unseen.data.dataset import Split
 from unseen.data.datasets.digits import DOMAINS, Digits
+from unseen.data.index import Split
 
 
 def digits(**values: object) -> Digits:

@@ -12,8 +12,8 @@ from scipy.io import savemat
 from tests.data.conftest import real_data
 from tests.data.datasets.idx_files import idx
 
-from unseen.data.dataset import Split
 from unseen.data.datasets.digits_5 import Digits5
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError, SettingsError
 from unseen.settings.recipes import load_experiment

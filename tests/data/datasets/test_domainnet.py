@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.work import counted
 
-from unseen.data.dataset import Split
 from unseen.data.datasets.official_lists import DomainNet
+from unseen.data.index import Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unseen.data.dataset import UNLABELLED
 from unseen.data.datasets.folder import Folder
+from unseen.data.index import UNLABELLED
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.data.dataset import Split
 from unseen.data.datasets.hdf5 import HDF5
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
 

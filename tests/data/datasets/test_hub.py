@@ -17,8 +17,9 @@ from PIL import Image
 from tests.data.hub_server import HubServer, hub_server  # noqa: F401, a fixture
 
 from unseen.data.cache import cache_folder
-from unseen.data.dataset import Split, open_dataset, remember_root
+from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.hub import Hub
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
 from unseen.settings.experiment import Experiment, identity

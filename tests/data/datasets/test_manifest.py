@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from unseen.data.dataset import UNLABELLED, Split
 from unseen.data.datasets.folder import Manifest
+from unseen.data.index import UNLABELLED, Split
 from unseen.errors import DataError
 
 

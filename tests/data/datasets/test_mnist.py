@@ -11,7 +11,8 @@ from tests.data.conftest import real_data
 from tests.data.datasets.idx_files import idx, write_mnist
 from torchvision.transforms.functional import InterpolationMode, rotate
 
-from unseen.data.dataset import Dataset, Split, open_dataset
+from unseen.data.dataset import Dataset, open_dataset
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
@@ -105,7 +106,7 @@ GOOD = zipped(LABELS[:TRAIN])
         (zipped(PIXELS), "begins with the bytes 00000803; .* begins with 00000801"),
         (gzip.compress(b""), "begins with the bytes of an empty file"),
         (zipped(LABELS[:7]), "holds 40 images but .*labels-idx1-ubyte.gz 7 labels"),
-        (zipped(LABELS[:TRAIN] + 5), "holds the label 14; expected 0..9"),
+        (zipped(LABELS[:TRAIN] + 5), "holds the labels 5..14; expected 0..9"),
     ],
 )
 @pytest.mark.parametrize("name", ["mnist", "rotated_mnist", "colored_mnist"])

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.data.dataset import Split
 from unseen.data.datasets.official_lists import PACS
+from unseen.data.index import Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
 

@@ -7,34 +7,26 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import Writer
 
-from unseen.data.dataset import Dataset, Split, open_dataset
-from unseen.data.datasets.published_folders import PublishedFolders
+from unseen.data.dataset import PUBLISHED, Dataset, open_dataset
+from unseen.data.datasets.published_folders import LAYOUTS
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
 from unseen.settings.experiment import DataSettings
 
-PUBLISHED = {
-    "vlcs": (4, 5),
-    "office_home": (4, 65),
-    "terra_incognita": (4, 10),
-    "office_31": (3, 31),
-}
 
-
-def opened(name: str, root: Path) -> PublishedFolders:
-    dataset: Dataset = open_dataset(DataSettings(name=name, root=root))
-    assert isinstance(dataset, PublishedFolders)
-    return dataset
+def opened(name: str, root: Path) -> Dataset:
+    return open_dataset(DataSettings(name=name, root=root))
 
 
 def class_folders(name: str, root: Path) -> Iterator[Path]:
-    dataset = opened(name, root)
-    for _, folders in dataset.domains.values():
-        for class_name in dataset.classes:
-            yield root / folders[0] / dataset.below / class_name
+    layout = LAYOUTS[name]
+    for _, folders in layout.domains.values():
+        for class_name in layout.classes:
+            yield root / folders[0] / layout.below / class_name
 
 
-@pytest.fixture(params=PUBLISHED)
+@pytest.fixture(params=LAYOUTS)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -52,7 +44,7 @@ def root(name: str, tmp_path: Path, write_image: Writer) -> Path:
 
 
 def test_the_official_layout(name: str, root: Path) -> None:
-    n_domains, n_classes = PUBLISHED[name]
+    _, n_domains, n_classes, _ = PUBLISHED[name]
     dataset = opened(name, root)
     index = dataset.index()
     assert (len(index.domains), len(index.classes)) == (n_domains, n_classes)
@@ -63,10 +55,9 @@ def test_the_official_layout(name: str, root: Path) -> None:
 
 
 def test_the_published_numbers_add_up_and_others_are_remarked(name: str, root: Path) -> None:
-    dataset = opened(name, root)
-    counts = {domain: count for domain, (count, _) in dataset.domains.items()}
-    assert dataset.published_size is not None
-    total, there = dataset.published_size.images, len(dataset.classes)
+    dataset, layout = opened(name, root), LAYOUTS[name]
+    counts = {domain: count for domain, (count, _) in layout.domains.items()}
+    total, there = PUBLISHED[name].images, len(layout.classes)
     if name == "terra_incognita":
         assert dataset.index().remarks == (f"40 images in all; {total:,} are published",)
         return
@@ -79,11 +70,11 @@ def test_the_published_numbers_add_up_and_others_are_remarked(name: str, root: P
 def test_one_folder_deeper_as_archives_unpack(name: str, root: Path, tmp_path: Path) -> None:
     (tmp_path / "outer").mkdir()
     root.rename(tmp_path / "outer" / "dataset_2016")
-    assert len(opened(name, tmp_path / "outer").index().domains) == PUBLISHED[name][0]
+    assert len(opened(name, tmp_path / "outer").index().domains) == PUBLISHED[name].domains
 
 
 def test_a_missing_domain(name: str, root: Path) -> None:
-    _, (gone, *_) = next(iter(opened(name, root).domains.values()))
+    _, (gone, *_) = next(iter(LAYOUTS[name].domains.values()))
     shutil.rmtree(root / gone)
     with pytest.raises(DataError, match=rf"lacks the domains {gone} \(found: .*\); expected "):
         opened(name, root).index()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import Writer
 
-from unseen.data.dataset import Split, open_dataset
-from unseen.data.datasets.wilds import Wilds
+from unseen.data.dataset import open_dataset
+from unseen.data.datasets.wilds import TABLES, Wilds
+from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
@@ -166,14 +167,14 @@ def test_a_missing_folder(name: str, folder: Path) -> None:
 
 
 def test_a_missing_table(name: str, folder: Path) -> None:
-    table = opened(name, folder).table
+    table = TABLES[name].file
     (folder / table).unlink()
     with pytest.raises(DataError, match=rf"no {table} in .*; expected the unpacked folder"):
         opened(name, folder).index()
 
 
 def test_a_missing_column(name: str, folder: Path) -> None:
-    table = folder / opened(name, folder).table
+    table = folder / TABLES[name].file
     table.write_text(table.read_text().replace("split", "fold", 1))
     with pytest.raises(DataError, match=r"has no column split \(found: .*fold"):
         opened(name, folder).index()
@@ -187,7 +188,7 @@ def test_a_missing_column(name: str, folder: Path) -> None:
     ],
 )
 def test_a_wrong_class(name: str, folder: Path, right: str, wrong: str, message: str) -> None:
-    table = folder / opened(name, folder).table
+    table = folder / TABLES[name].file
     table.write_text(table.read_text().replace(right, wrong, 1))
     with pytest.raises(DataError) as caught:
         opened(name, folder).index()

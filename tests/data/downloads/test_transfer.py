@@ -17,7 +17,6 @@ from tests.commands import commands_in
 from tests.data.datasets.idx_files import idx
 
 from unseen.data import downloads
-from unseen.data.datasets.mnist import MNIST
 from unseen.data.downloads import Download, transfer
 from unseen.errors import DataError
 from unseen.settings import catalog
@@ -207,7 +206,7 @@ def test_archives(
     server.files["/file"] = archive_of(kind)
 
     def fetch() -> Path:
-        return downloads.fetch_dataset("mnist", MNIST, tmp_path, lambda *_: None)
+        return downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
 
     assert (fetch() / "inner/images/a.txt").read_text() == "content"
     assert not (tmp_path / f"file.{kind}").exists()

@@ -6,7 +6,6 @@ import torch
 
 from unseen.data import features
 from unseen.data.cache import cache_folder
-from unseen.data.dataset import Index
 from unseen.data.features import (
     COMPACT,
     FULL,
@@ -15,6 +14,7 @@ from unseen.data.features import (
     as_stored,
     chosen_versions,
 )
+from unseen.data.index import Index
 from unseen.data.randomness import image_keys
 from unseen.errors import DataError
 

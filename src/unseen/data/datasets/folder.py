@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BeforeValidator
 
-from unseen.data.dataset import Dataset, FileDataset, Index, LabelledImage, Split
+from unseen.data.dataset import Dataset, FileDataset
 from unseen.data.images import existing_folder, folders_in, images_in, names_below
+from unseen.data.index import Index, LabelledImage, Split
 from unseen.errors import DataError, first_few, nearest
 from unseen.settings.experiment import DataSettings, as_list
 
@@ -33,8 +33,11 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LISTED = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
 
 
-class OwnImages(FileDataset):
-    """A user's own images, whose classes may get other names."""
+class Folder(FileDataset):
+    """Domains are the folders in root, classes the folders in those; files may lie deeper.
+
+    A domain with pictures and no folders in it has no labels.
+    """
 
     class Config(Dataset.Config):
         classes: dict[str, str | None] | None = None
@@ -43,6 +46,7 @@ class OwnImages(FileDataset):
         window: Annotated[tuple[float, float] | None, BeforeValidator(as_list)] = None
         """Values that become black and white in images of more than 8 bits, such as `0,4095` for 12
         bits in a 16-bit file; empty: the full range of the file's type, or a DICOM file's own."""
+
         group: str | None = None
         """What images belong to that are kept in one split, and out of training where one of them
         is in the unseen domain: a column of the manifest, a pattern in the path with named groups,
@@ -88,31 +92,6 @@ class OwnImages(FileDataset):
             )
         return tuple(found.get(name) or name for name in names)
 
-
-def _matched(pattern: str, names: Iterable[str]) -> dict[str, str]:
-    """Return what the named groups of a pattern match in each name, where it does."""
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise DataError(f"data.group={pattern} is not a regular expression: {error}") from error
-    matches = {name: match for name in names if (match := search(name))}
-    return {name: "/".join(map(str, m.groupdict().values())) for name, m in matches.items()}
-
-
-def _listed_groups(file: Path) -> dict[str, str]:
-    try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            return {row["path"]: row["group"] for row in csv.DictReader(lines)}
-    except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise DataError(f"data.group: {file} is not a CSV file path,group ({error})") from error
-
-
-class Folder(OwnImages):
-    """Domains are the folders in root, classes the folders in those; files may lie deeper.
-
-    A domain with pictures and no folders in it has no labels.
-    """
-
     def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)
         folders = _class_folders(root)
@@ -139,8 +118,7 @@ class Folder(OwnImages):
                 f"expected {LAYOUT}. Fill or remove these folders"
             )
         groups = self.groups([image.name for image in images], {})
-        splits = self.draw_splits(groups or [image.name for image in images])
-        index = replace(Index.of(images, splits), groups=groups)
+        index = replace(self.index_of(images, drawn_by=groups), groups=groups)
         remarks = index.missing_classes()
         unused = sorted(set(new_names.values()) - {"", *index.classes})
         if unused:
@@ -149,6 +127,24 @@ class Folder(OwnImages):
         if strays:
             remarks.insert(0, f"in no class folder, and not used: {first_few(strays)}")
         return replace(index, remarks=tuple(remarks)), root
+
+
+def _matched(pattern: str, names: Iterable[str]) -> dict[str, str]:
+    """Return what the named groups of a pattern match in each name, where it does."""
+    try:
+        search = re.compile(pattern).search
+    except re.error as error:
+        raise DataError(f"data.group={pattern} is not a regular expression: {error}") from error
+    matches = {name: match for name in names if (match := search(name))}
+    return {name: "/".join(map(str, m.groupdict().values())) for name, m in matches.items()}
+
+
+def _listed_groups(file: Path) -> dict[str, str]:
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            return {row["path"]: row["group"] for row in csv.DictReader(lines)}
+    except (OSError, UnicodeDecodeError, KeyError) as error:
+        raise DataError(f"data.group: {file} is not a CSV file path,group ({error})") from error
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
@@ -166,7 +162,7 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
     return folders
 
 
-class Manifest(OwnImages):
+class Manifest(Folder):
     """The root is the manifest itself. Rows without a split are split by name.
 
     A kind of split that the manifest gives (test, validation) is not also drawn by name.
@@ -179,30 +175,24 @@ class Manifest(OwnImages):
             raise DataError(f"the manifest {file} {problem}; expected {LISTED}")
         listed, column = _checked_images(file, self.config.group or "")
         new_names = self.new_names({image.class_name for image in listed}, file)
-        given = {
-            image._replace(class_name=new_names[image.class_name]): split
-            for image, split in listed.items()
+        images = [
+            image._replace(class_name=new_names[image.class_name])
+            for image in listed
             if image.class_name in new_names
-        }
-        if not given:
+        ]
+        if not images:
             raise DataError(f"{file} lists no images; expected {LISTED}")
-        names = [image.name for image in given]
-        groups = self.groups(names, column)
-        drawn = self.draw_splits(groups or names, set(given.values()))
-        pairs = zip(given.values(), drawn, strict=True)
-        splits = np.array([draw if split is None else split for split, draw in pairs])
-        index = Index.of(list(given), splits, official_test=Split.TEST in given.values())
+        groups = self.groups([image.name for image in images], column)
+        index = self.index_of(images, drawn_by=groups)
         remarks = tuple(index.missing_classes())
         return replace(index, groups=groups, remarks=remarks), file.parent
 
 
-def _checked_images(
-    file: Path, group: str
-) -> tuple[dict[LabelledImage, Split | None], dict[str, str]]:
+def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[str, str]]:
     """Return all images, by their path as written (but tidied), with the split that is given, and
     what the column `group` says of each path. All mistakes are reported at once, with their lines.
     """
-    images: dict[LabelledImage, Split | None] = {}
+    images: list[LabelledImage] = []
     groups: dict[str, str] = {}
     problems: list[str] = []
     first_line: dict[str, int] = {}
@@ -225,29 +215,22 @@ def _checked_images(
             problem = f"no file {file.parent / path}"
         else:
             first_line[path] = number
-            image = LabelledImage(path, fields.get("class", ""), fields["domain"])
-            images[image] = SPLITS[split]
+            class_name, domain = fields.get("class", ""), fields["domain"]
+            images.append(LabelledImage(path, class_name, domain, SPLITS[split]))
             groups |= {path: fields[group]} if fields.get(group) else {}
         if problem:
             problems.append(f"line {number}: {problem}")
-    problems += _missing_labels(images, first_line)
+    labelled = {image.domain for image in images if image.class_name}
+    problems += [
+        f"line {first_line[image.name]}: no class, unlike other images of {image.domain}"
+        for image in images
+        if not image.class_name and image.domain in labelled
+    ]
     if problems:
         more = f"\n  ... ({len(problems)} in all)" if len(problems) > 10 else ""
         listed = "".join(f"\n  {problem}" for problem in problems[:10])
         raise DataError(f"{file} cannot be used; expected {LISTED}:{listed}{more}")
     return images, groups
-
-
-def _missing_labels(
-    images: Mapping[LabelledImage, Split | None], lines: Mapping[str, int]
-) -> list[str]:
-    """Name the images without a class, in domains where others have one."""
-    labelled = {image.domain for image in images if image.class_name}
-    return [
-        f"line {lines[image.name]}: no class, unlike other images of {image.domain}"
-        for image in images
-        if not image.class_name and image.domain in labelled
-    ]
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,21 +1,15 @@
 """HDF5 files as the original project used them: `<domain>_<split>.hdf5` with images and labels."""
 
 import threading
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from unseen.data.dataset import (
-    ArrayDataset,
-    Dataset,
-    Index,
-    LabelledImage,
-    Split,
-    place_in_parts,
-)
+from unseen.data.dataset import Dataset, Part, PartsDataset
 from unseen.data.images import existing_folder, file_state
+from unseen.data.index import Index, Split
 from unseen.errors import DataError, first_few
 from unseen.optional import require
 
@@ -26,16 +20,7 @@ LAYOUT = (
 )
 
 
-class HDF5File(NamedTuple):
-    """The images of one domain and split, and their labels."""
-
-    domain: str
-    split: Split
-    path: Path
-    labels: np.ndarray
-
-
-class HDF5(ArrayDataset):
+class HDF5(PartsDataset):
     """Labels are read from their own arrays; images are read one by one, in `prepare` only."""
 
     class Config(Dataset.Config):
@@ -57,61 +42,47 @@ class HDF5(ArrayDataset):
         self._opened: dict[Path, Any] = {}
 
     def build_index(self) -> Index:
-        files = self._files
-        classes, first = self._classes(files), self.config.first_label
-        images = [
-            LabelledImage(f"{file.path.stem}/{row:06d}", classes[label - first], file.domain)
-            for file in files
-            for row, label in enumerate(file.labels)
-        ]
+        parts = self.all_parts
         # a domain without a val file gives a share of its train images, by name
-        drawn = self.draw_splits((image.name for image in images), [Split.TEST])
-        splits = np.repeat([file.split for file in files], [len(file.labels) for file in files])
-        validated = {file.domain for file in files if file.split == Split.VALIDATION}
-        alone = np.array([image.domain not in validated for image in images])
-        splits = np.where(alone & (splits == Split.TRAIN), drawn, splits)
-        official = any(file.split == Split.TEST for file in files)
-        return Index.of(images, splits, classes, official_test=official)
+        validated = {part.domain for part in parts if part.split == Split.VALIDATION}
+        images = [
+            image
+            if image.split != Split.TRAIN or image.domain in validated
+            else image._replace(split=None)
+            for image in self.listed()
+        ]
+        return self.index_of(images, self._classes, published=[Split.TEST])
 
-    def signature(self, position: int) -> str:
-        number, _ = place_in_parts(self._ends, position)
-        return f"{self._states[number]} bgr={self.config.bgr}"
+    def parts(self) -> list[Part]:
+        root = existing_folder(self.root, LAYOUT)
+        labels: dict[Path, np.ndarray] = {}
+        for path in sorted(root.iterdir()):
+            domain, _, part = path.stem.rpartition("_")
+            if path.suffix.lower() in (".hdf5", ".h5") and domain and part in SPLITS:
+                labels[path] = self._labels(path)
+        if not labels:
+            raise DataError(f"no HDF5 files of that form in {root}; expected {LAYOUT}")
+        self._classes = self._names_of(labels)
+        return [self._part(path, labels[path] - self.config.first_label) for path in labels]
 
-    def pixels(self, position: int) -> np.ndarray:
-        number, row = place_in_parts(self._ends, position)
-        path = self._files[number].path
+    def _part(self, path: Path, labels: np.ndarray) -> Part:
+        domain, _, part = path.stem.rpartition("_")
+        split = SPLITS[part]
+        if split == Split.TEST and self.config.test_is_whole_domain:
+            split = Split.UNSEEN
+        classes = [self._classes[int(label)] for label in labels]
+        state = f"{file_state(path)} bgr={self.config.bgr}"
+        return Part(path.stem, domain, split, classes, state, partial(self._pixels, path))
+
+    def _pixels(self, path: Path, row: int) -> np.ndarray:
         try:
             with self._lock:
                 if path not in self._opened:
                     self._opened[path] = self._h5py.File(path, "r")
                 pixels = self._opened[path]["images"][row]
         except OSError as error:
-            name = self.index().names[position]
-            raise DataError(f"{name} cannot be read from {path}: {error}") from error
+            raise DataError(f"{path.stem}/{row:06d} cannot be read from {path}: {error}") from error
         return pixels[..., ::-1] if self.config.bgr else pixels
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        return np.cumsum([len(file.labels) for file in self._files])
-
-    @cached_property
-    def _states(self) -> list[str]:
-        return [file_state(file.path) for file in self._files]
-
-    @cached_property
-    def _files(self) -> list[HDF5File]:
-        root = existing_folder(self.root, LAYOUT)
-        files: list[HDF5File] = []
-        for path in sorted(root.iterdir()):
-            domain, _, part = path.stem.rpartition("_")
-            if path.suffix.lower() in (".hdf5", ".h5") and domain and part in SPLITS:
-                split = SPLITS[part]
-                if split == Split.TEST and self.config.test_is_whole_domain:
-                    split = Split.UNSEEN
-                files.append(HDF5File(domain, split, path, self._labels(path)))
-        if not files:
-            raise DataError(f"no HDF5 files of that form in {root}; expected {LAYOUT}")
-        return files
 
     def _labels(self, file: Path) -> np.ndarray:
         """Read the labels of a file, after a look at the shape and kind of its images."""
@@ -129,9 +100,10 @@ class HDF5(ArrayDataset):
             raise DataError(f"{file} holds no images; fill or remove it")
         return labels.astype(np.int64)
 
-    def _classes(self, files: list[HDF5File]) -> tuple[str, ...]:
+    def _names_of(self, labels: dict[Path, np.ndarray]) -> tuple[str, ...]:
+        """Return the names of all classes, after a look at the labels that there are."""
         first, names = self.config.first_label, self.config.class_names
-        present = sorted({int(label) for file in files for label in np.unique(file.labels)})
+        present = np.unique(np.concatenate(list(labels.values()))).tolist()
         last = first + len(names) - 1 if names else present[-1]
         strange = [str(label) for label in present if not first <= label <= last]
         if strange:

@@ -23,8 +23,9 @@ from pydantic import BeforeValidator
 
 from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
-from unseen.data.dataset import Dataset, Index, LabelledImage, Split, place_in_parts
+from unseen.data.dataset import Dataset, place_in_parts
 from unseen.data.images import file_state, open_image, read_bytes
+from unseen.data.index import Index, LabelledImage, Split
 from unseen.errors import DataError, first_few, nearest
 from unseen.optional import require
 
@@ -239,10 +240,11 @@ class Hub(Dataset):
         labels, classes = self._names_of(self.config.label_column, "label_column")
         domains, _ = self._names_of(self.config.domain_column, "domain_column")
         names = [f"{shard.name}/{row:06d}" for shard in shards for row in range(shard.count)]
-        images = [LabelledImage(*row) for row in zip(names, labels, domains, strict=True)]
+        splits = [split for shard in self._splits() for split in shard]
+        rows = zip(names, labels, domains, splits, strict=True)
         used = set(labels)
-        splits, official = self._splits(names)
-        index = Index.of(images, splits, [n for n in classes if n in used], official)
+        classes = [name for name in classes if name in used]
+        index = self.index_of([LabelledImage(*row) for row in rows], classes)
         return replace(index, remarks=tuple(index.missing_classes()))
 
     def read(self, position: int) -> Image.Image:
@@ -347,15 +349,14 @@ class Hub(Dataset):
             raise DataError(f"'{column}' holds values without a name: {first_few(strange)}")
         return [names[value] for value in values], list(names)
 
-    def _splits(self, names: list[str]) -> tuple[np.ndarray, bool]:
-        """Split by the name of the file, where there is more than one kind; else by drawing."""
+    def _splits(self) -> list[list[Split | None]]:
+        """Return the split of each image, by the name of its file, where there is more than one
+        kind; else it is drawn, as is validation where only training images are given."""
         matches = [_SPLIT_IN_NAME.search(f"{shard.name.lower()}.") for shard in self._shards]
         kinds = [SPLITS[match[1]] if match else None for match in matches]
-        if len(set(kinds)) < 2 or None in kinds:
-            return self.draw_splits(names), False
-        given = np.repeat([int(kind or 0) for kind in kinds], [s.count for s in self._shards])
-        drawn = self.draw_splits(names, kinds)
-        return np.where(given == Split.TRAIN, drawn, given), Split.TEST in kinds
+        given = len(set(kinds)) > 1 and None not in kinds
+        splits = [kind if given and kind != Split.TRAIN else None for kind in kinds]
+        return [[split] * s.count for split, s in zip(splits, self._shards, strict=True)]
 
 
 def _bytes_in(value: Any) -> bytes | None:

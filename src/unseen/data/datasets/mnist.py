@@ -1,27 +1,20 @@
-"""MNIST and what is made of it: MNIST-M (Ganin et al. 2016), RotatedMNIST and ColoredMNIST.
-
-MNIST-M is made here as its authors describe it, out of every MNIST digit and a random patch of a
-BSDS500 photograph. The patches are other ones than in the published file, so the task is the same
-and the pixels are not.
-"""
+"""MNIST and what is made of its digits alone: RotatedMNIST and ColoredMNIST."""
 
 import gzip
-import hashlib
 import math
 import threading
 import zlib
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from PIL import Image
 
-from unseen.data.dataset import ArrayDataset, Index, Published, Split, draw, place_in_parts
-from unseen.data.images import existing_folder, file_state, open_image
+from unseen.data.dataset import Part, PartsDataset
+from unseen.data.images import existing_folder, file_state
+from unseen.data.index import Index, Split, draw
 from unseen.errors import DataError
 
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -36,106 +29,39 @@ LAYOUT = (
 CUT_SHORT = "it is damaged or was cut short; download it again"
 
 
-class DigitFile(NamedTuple):
-    """The training or the test digits of one file."""
+def digit_part(
+    name: str, file: Path, labels: np.ndarray, read: Callable[[], np.ndarray], labels_file: Path
+) -> Part:
+    """Check the digits of a file. Their pictures, uint8 [N, height, width] or [N, height, width,
+    3], are read when the first one is asked for. `name` ends in train or test."""
+    if len(labels) == 0:
+        raise DataError(f"{labels_file} holds no digits: {CUT_SHORT}")
+    if labels.min() < 0 or labels.max() > 9:
+        raise DataError(
+            f"{labels_file} holds the labels {labels.min()}..{labels.max()}; expected 0..9"
+        )
+    lock = threading.Lock()
+    kept: list[np.ndarray] = []
 
-    part: str
-    """train or test"""
-    file: Path
-    labels: np.ndarray
-    read: Callable[[], np.ndarray]
-    """Reads uint8 [N, height, width] or [N, height, width, 3], bright or coloured as published."""
-
-
-class DigitSet:
-    """The digits of some files; pictures are read when the first one of a file is asked for."""
-
-    def __init__(self, files: Sequence[DigitFile]) -> None:
-        for part in files:
-            if len(part.labels) == 0:
-                raise DataError(f"{part.file} holds no digits: {CUT_SHORT}")
-            lowest, highest = part.labels.min(), part.labels.max()
-            if lowest < 0 or highest > 9:
-                raise DataError(f"{part.file} holds the labels {lowest}..{highest}; expected 0..9")
-        self.files = files
-        self.labels = np.concatenate([part.labels for part in files]).astype(np.int64)
-        self.names = [f"{p.part}/{row:05d}" for p in files for row in range(len(p.labels))]
-        """`train/00000` and so on, each in the order of its file."""
-        self._ends = np.cumsum([len(part.labels) for part in files])
-        self._states = [file_state(part.file) for part in files]
-        self._pixels: dict[int, np.ndarray] = {}
-        self._lock = threading.Lock()
-
-    def state(self, position: int) -> str:
-        """Return a text that changes when the file of a digit may have changed."""
-        return self._states[place_in_parts(self._ends, position)[0]]
-
-    def pixels(self, position: int) -> np.ndarray:
-        """Return one picture, in gray or in colour."""
-        number, row = place_in_parts(self._ends, position)
-        with self._lock:
-            if number not in self._pixels:
-                part = self.files[number]
-                images = part.read()
-                if len(images) != len(part.labels):
+    def pixels(row: int) -> np.ndarray:
+        with lock:
+            if not kept:
+                kept.append(read())
+                if len(kept[0]) != len(labels):
                     raise DataError(
-                        f"{part.file} holds {len(images)} images for {len(part.labels)} labels: "
+                        f"{file} holds {len(kept.pop())} images for {len(labels)} labels: "
                         f"{CUT_SHORT}"
                     )
-                self._pixels[number] = images
-        return self._pixels[number][row]
+        return kept[0][row]
+
+    split = Split.TEST if name.endswith("test") else None
+    classes = [str(label) for label in labels]
+    return Part(name, name.rpartition("/")[0], split, classes, file_state(file), pixels)
 
 
-class BlendedDigits(DigitSet):
-    """MNIST-M: |patch - digit| for each channel, with a random patch of a photograph."""
-
-    def __init__(self, digits: DigitSet, folder: Path) -> None:
-        """`folder`: that of the photographs, or BSDS500 as its archive unpacks."""
-        super().__init__(digits.files)
-        self.photographs = sorted(folder.glob("*.jpg"))
-        self.photographs = self.photographs or sorted(folder.glob("data/images/train/*.jpg"))
-        if not self.photographs:
-            raise DataError(f"no photographs *.jpg in {folder}; expected {MNISTM.layout}")
-        states = "\n".join(f"{file.name} {file_state(file)}" for file in self.photographs)
-        self._all_states = hashlib.blake2b(states.encode(), digest_size=8).hexdigest()
-        self._decoded: dict[int, np.ndarray] = {}
-
-    def state(self, position: int) -> str:
-        return f"{super().state(position)} {self._all_states}"
-
-    def pixels(self, position: int) -> np.ndarray:
-        """Blend a digit with a patch; which one depends on the digit's name alone."""
-        digit = np.repeat(super().pixels(position)[..., None], 3, axis=2)
-        name = self.names[position].encode()
-        draws = [
-            int(d) for d in np.frombuffer(hashlib.blake2b(name, digest_size=24).digest(), ">u8")
-        ]
-        photograph = self._photograph(draws[0] % len(self.photographs), digit)
-        (height, width, _), (outer_height, outer_width, _) = digit.shape, photograph.shape
-        top, left = draws[1] % (outer_height - height + 1), draws[2] % (outer_width - width + 1)
-        patch = photograph[top : top + height, left : left + width]
-        return np.maximum(patch, digit) - np.minimum(patch, digit)
-
-    def _photograph(self, number: int, digit: np.ndarray) -> np.ndarray:
-        """Decode a photograph when first asked for; two threads may do the same work at once."""
-        if number not in self._decoded:
-            file = self.photographs[number]
-            photograph = np.asarray(open_image(file, str(file)))
-            if photograph.shape[0] < digit.shape[0] or photograph.shape[1] < digit.shape[1]:
-                raise DataError(f"{file} is smaller than a digit; remove it")
-            self._decoded[number] = photograph
-        return self._decoded[number]
-
-
-def photographs_folder(root: Path) -> Path:
-    """Return BSDS500 below the root, or where its archive unpacks itself."""
-    unpacked = root / "BSR" / "BSDS500"
-    return unpacked if unpacked.is_dir() else root / "BSDS500"
-
-
-def read_mnist(folder: Path) -> DigitSet:
+def read_mnist(folder: Path) -> list[Part]:
     """Read the four files in a folder. Raises DataError naming the one that cannot be used."""
-    parts: list[DigitFile] = []
+    parts: list[Part] = []
     for part, names in FILES.items():
         images_file, labels_file = (_find(folder, name) for name in names)
         pixels, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
@@ -144,10 +70,9 @@ def read_mnist(folder: Path) -> DigitSet:
                 f"{images_file} holds {len(pixels)} images but {labels_file} {len(labels)} labels; "
                 "take both from the same download"
             )
-        if labels.size and labels.max() > 9:
-            raise DataError(f"{labels_file} holds the label {labels.max()}; expected 0..9")
-        parts.append(DigitFile(part, images_file, labels, lambda pixels=pixels: pixels))
-    return DigitSet(parts)
+        read = lambda pixels=pixels: pixels  # noqa: E731
+        parts.append(digit_part(f"mnist/{part}", images_file, labels, read, labels_file))
+    return parts
 
 
 def read_idx(file: Path, n_axes: int) -> np.ndarray:
@@ -180,141 +105,62 @@ def _find(folder: Path, name: str) -> Path:
     raise DataError(f"{name} (or {name}.gz) is not in {folder}; expected {LAYOUT}")
 
 
-class DigitDomains(ArrayDataset):
-    """Domains of digits; official test digits test, a share of the others, by name, validates."""
-
-    held_out_everywhere: ClassVar[bool] = False
-    """A digit that is held out in one domain is held out in all of them."""
-
-    @abstractmethod
-    def find(self) -> dict[str, DigitSet]:
-        """Return the digits of each domain."""
-
-    def remarks(self, sets: dict[str, DigitSet]) -> tuple[str, ...]:
-        """Return what is odd about the files."""
-        return ()
-
-    @cached_property
-    def _sets(self) -> dict[str, DigitSet]:
-        return self.find()
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        return np.cumsum([len(digits.names) for digits in self._sets.values()])
-
-    def build_index(self) -> Index:
-        sets = self._sets
-        digits = [name for each in sets.values() for name in each.names]
-        domain_of = np.repeat(np.arange(len(sets)), [len(each.names) for each in sets.values()])
-        domains = tuple(sets)
-        names = [f"{domains[d]}/{name}" for d, name in zip(domain_of, digits, strict=True)]
-        drawn = self.draw_splits(digits if self.held_out_everywhere else names, [Split.TEST])
-        tested = [name.startswith("test/") for name in digits]
-        return Index(
-            CLASSES,
-            domains,
-            tuple(names),
-            np.concatenate([each.labels for each in sets.values()]),
-            domain_of,
-            np.where(tested, Split.TEST, drawn).astype(np.uint8),
-            official_test=True,
-            remarks=self.remarks(sets),
-        )
-
-    def _place(self, position: int) -> tuple[DigitSet, int]:
-        domain, row = place_in_parts(self._ends, position)
-        return list(self._sets.values())[domain], row
-
-    def pixels(self, position: int) -> np.ndarray:
-        digits, row = self._place(position)
-        return digits.pixels(row)
-
-    def signature(self, position: int) -> str:
-        digits, row = self._place(position)
-        return digits.state(row)
-
-
-class MNIST(DigitDomains):
+class MNIST(PartsDataset):
     """The 60,000 training digits and the 10,000 official test digits, one domain."""
 
-    folder_name: ClassVar[str | None] = "MNIST"
-    held_out_everywhere = True
+    row_digits = 5
 
-    def find(self) -> dict[str, DigitSet]:
-        return {"mnist": read_mnist(existing_folder(self.root, LAYOUT))}
+    def parts(self) -> list[Part]:
+        digits = read_mnist(existing_folder(self.root, LAYOUT))
+        return [part._replace(name=part.name.removeprefix("mnist/")) for part in digits]
 
     def build_index(self) -> Index:
-        return replace(super().build_index(), names=tuple(self._sets["mnist"].names))
+        return self.index_of(self.listed(), CLASSES, published=[Split.TEST])
 
 
-class MNISTM(DigitDomains):
-    """Every digit, plain and blended with a photograph."""
-
-    folder_name: ClassVar[str | None] = "."
-    held_out_everywhere = True
-    layout = (
-        "a folder with MNIST/ (the four IDX files) and BSDS500/ (the training photographs as "
-        "*.jpg, in it or in its data/images/train/)"
-    )
-
-    def find(self) -> dict[str, DigitSet]:
-        root = existing_folder(self.root, self.layout)
-        digits = read_mnist(existing_folder(root / "MNIST", self.layout))
-        photographs = existing_folder(photographs_folder(root), self.layout)
-        self._blended = BlendedDigits(digits, photographs)
-        return {"mnist": digits, "mnist_m": self._blended}
-
-    def remarks(self, sets: dict[str, DigitSet]) -> tuple[str, ...]:
-        number = len(self._blended.photographs)
-        return () if number == 200 else (f"mnist_m is made of {number} photographs, not 200",)
-
-
-class _Environments(ArrayDataset):
+class _Environments(MNIST):
     """Digits dealt out to domains; a subclass says what becomes of one there."""
 
-    folder_name: ClassVar[str | None] = "MNIST"
     classes: ClassVar[tuple[str, ...]] = CLASSES
     domains: ClassVar[tuple[str, ...]]
 
     def build_index(self) -> Index:
-        domains, dealt = self.domains, self._dealt
-        digits = zip(dealt, self._digits.names, strict=True)
-        names = tuple(f"{domains[domain]}/{name}" for domain, name in digits)
-        return Index(self.classes, domains, names, self.labels, dealt, self.draw_splits(names))
+        domains = [self.domains[int(number)] for number in self.dealt]
+        names = tuple(
+            f"{domain}/{name}" for domain, name in zip(domains, self._digits, strict=True)
+        )
+        splits = self.draw_splits(names)
+        return Index(self.classes, self.domains, names, self.labels, self.dealt, splits)
 
-    def signature(self, position: int) -> str:
-        return self._digits.state(position)
+    @cached_property
+    def _digits(self) -> list[str]:
+        return [image.name for image in self.listed()]
 
     @cached_property
     def labels(self) -> np.ndarray:
         """The labels of all digits, in the order of the files."""
-        return self._digits.labels
+        return np.array([int(image.class_name) for image in self.listed()])
 
     @cached_property
-    def _digits(self) -> DigitSet:
-        return read_mnist(existing_folder(self.root, LAYOUT))
-
-    @cached_property
-    def _dealt(self) -> np.ndarray:
+    def dealt(self) -> np.ndarray:
         """The domain of each digit: every n-th one of the shuffled digits."""
-        dealt = np.empty(len(self._digits.names), dtype=np.int64)
-        dealt[np.argsort(self._draws("shuffle"), kind="stable")] = np.arange(len(dealt))
+        dealt = np.empty(len(self._digits), dtype=np.int64)
+        dealt[np.argsort(self.draws("shuffle"), kind="stable")] = np.arange(len(dealt))
         return dealt % len(self.domains)
 
-    def _draws(self, purpose: str) -> np.ndarray:
+    def draws(self, purpose: str) -> np.ndarray:
         """Draw a number in [0, 1) for each digit, another one for each purpose."""
-        return np.array([draw(name, purpose) for name in self._digits.names])
+        return np.array([draw(name, purpose) for name in self._digits])
 
 
 class RotatedMNIST(_Environments):
     """The domain is the angle of rotation in degrees, anticlockwise."""
 
-    published_size = Published(domains=6, classes=10, images=70_000)
     domains = ("0", "15", "30", "45", "60", "75")
 
     def pixels(self, position: int) -> np.ndarray:
-        angle = int(self.domains[int(self._dealt[position])])
-        digit = Image.fromarray(self._digits.pixels(position))
+        angle = int(self.domains[int(self.dealt[position])])
+        digit = Image.fromarray(super().pixels(position))
         return np.asarray(digit.rotate(angle, Image.Resampling.BILINEAR))
 
 
@@ -322,7 +168,6 @@ class ColoredMNIST(_Environments):
     """Two classes with a quarter of the labels wrong, and a colour that tells the (wrong or right)
     label better than the shape does; the domain says how often, and in the last one it misleads."""
 
-    published_size = Published(domains=3, classes=2, images=70_000)
     classes = ("digits 5-9", "digits 0-4")
     domains = ("+90%", "+80%", "-90%")
     flipped_labels = 0.25
@@ -330,17 +175,17 @@ class ColoredMNIST(_Environments):
 
     @cached_property
     def labels(self) -> np.ndarray:
-        flips = self._draws("label") < self.flipped_labels
-        return ((self._digits.labels < 5) ^ flips).astype(np.int64)
+        small = np.array([int(image.class_name) < 5 for image in self.listed()])
+        return (small ^ (self.draws("label") < self.flipped_labels)).astype(np.int64)
 
     def pixels(self, position: int) -> np.ndarray:
         """Paint a digit red for label 0 and green for label 1, unless the colour is flipped."""
-        digit = self._digits.pixels(position)
+        digit = super().pixels(position)
         picture = np.zeros((*digit.shape, 3), dtype=np.uint8)
         picture[..., self._colours[position]] = digit
         return picture
 
     @cached_property
     def _colours(self) -> np.ndarray:
-        flips = self._draws("colour") < np.array(self.flipped_colours)[self._dealt]
+        flips = self.draws("colour") < np.array(self.flipped_colours)[self.dealt]
         return self.labels ^ flips

@@ -5,12 +5,10 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
 
-import numpy as np
-
-from unseen.data.dataset import FileDataset, Index, LabelledImage, Published, Split
+from unseen.data.dataset import FileDataset
 from unseen.data.images import existing_folder, images_in
+from unseen.data.index import Index, LabelledImage, Split
 from unseen.errors import DataError, first_few, nearest
 
 Labels = dict[LabelledImage, int]
@@ -81,8 +79,6 @@ class PACS(FileDataset):
     of a third. So the class is the folder's name, and what only test names joins crossval.
     """
 
-    folder_name: ClassVar[str | None] = "PACS"
-    published_size: ClassVar[Published | None] = Published(domains=4, classes=7, images=9991)
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     layout = (
         "the PACS folder: the lists '<domain>_{train,crossval,test}_kfold.txt' in it or below it, "
@@ -103,17 +99,14 @@ class PACS(FileDataset):
             raise DataError(
                 f"no folder '{domains[0]}' with pictures in {root}; expected {self.layout}"
             )
-        splits: dict[LabelledImage, Split] = {}
+        images: list[LabelledImage] = []
         remarks: list[str] = []
         for domain in domains:
-            splits |= self._official_splits(lists, domain, remarks)
-        remarks += check_files(splits, folder, domains)
-        values = np.array(list(splits.values()))
-        return Index.of(list(splits), values, self.classes, remarks=remarks), folder
+            images += self._official_splits(lists, domain, remarks)
+        remarks += check_files(images, folder, domains)
+        return self.index_of(images, self.classes, remarks=remarks), folder
 
-    def _official_splits(
-        self, lists: Path, domain: str, remarks: list[str]
-    ) -> dict[LabelledImage, Split]:
+    def _official_splits(self, lists: Path, domain: str, remarks: list[str]) -> list[LabelledImage]:
         """Return one domain's images with their split, in the order of the lists."""
         train, crossval, test = (
             self._checked(lists / f"{domain}_{part}_kfold.txt", domain, remarks)
@@ -128,7 +121,8 @@ class PACS(FileDataset):
         ):
             remarks += oddity(f"{domain}: {what}", images)
         validated = dict.fromkeys([*crossval, *spare], Split.VALIDATION)
-        return dict.fromkeys(train, Split.TRAIN) | validated
+        splits = dict.fromkeys(train, Split.TRAIN) | validated
+        return [image._replace(split=split) for image, split in splits.items()]
 
     def _checked(self, file: Path, domain: str, remarks: list[str]) -> Labels:
         """Return a list without repetitions, after a look at its classes and labels."""
@@ -154,8 +148,6 @@ class PACS(FileDataset):
 class DomainNet(FileDataset):
     """Official train and test lists; `validation_share` is taken from train by name."""
 
-    folder_name: ClassVar[str | None] = "DomainNet"
-    published_size: ClassVar[Published | None] = Published(6, 345, 586_575)
     layout = "a folder with <domain>/<class>/* and the lists '<domain>_{train,test}.txt'"
 
     def find(self) -> tuple[Index, Path]:
@@ -172,9 +164,8 @@ class DomainNet(FileDataset):
         labels = train | test
         remarks += check_files(labels, root, domains)
         classes = _in_order_of_labels(labels, remarks)
-        splits = self.draw_splits((image.name for image in labels), [Split.TEST])
-        splits[[image in test for image in labels]] = Split.TEST
-        return Index.of(list(labels), splits, classes, official_test=True, remarks=remarks), root
+        images = [image._replace(split=Split.TEST) if image in test else image for image in labels]
+        return self.index_of(images, classes, remarks=remarks), root
 
 
 def _in_order_of_labels(labels: Mapping[LabelledImage, int], remarks: list[str]) -> list[str]:
