@@ -1,6 +1,6 @@
 """Which images a step sees, as a pure function of the step: resuming replays nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -13,63 +13,59 @@ _STEPS = 64
 """Steps whose places are shuffled by one generator."""
 
 
-class _Shuffled:
-    """An endless sequence of places among `size` images: passes in which each comes once, freshly
-    shuffled."""
+Places = Callable[[np.ndarray], np.ndarray]
+"""From numbers of an endless sequence, which are in ascending order, to places among images."""
 
-    def __init__(self, size: int, seed: int, pool: int) -> None:
-        self._size, self._seed, self._pool = size, seed, pool
-        self._order = lru_cache(maxsize=2)(self._permutation)
 
-    def _permutation(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng((self._seed, self._pool, epoch)).permutation(self._size)
+def _shuffled(size: int, seed: int, pool: int) -> Places:
+    """Go through images in passes in which each comes once, freshly shuffled."""
 
-    def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Return what comes at these numbers of the sequence, which are in ascending order."""
-        epochs, offsets = np.divmod(numbers, max(self._size, 1))
+    @lru_cache(maxsize=2)
+    def order(epoch: int) -> np.ndarray:
+        return np.random.default_rng((seed, pool, epoch)).permutation(size)
+
+    def at(numbers: np.ndarray) -> np.ndarray:
+        epochs, offsets = np.divmod(numbers, max(size, 1))
         chosen = np.empty(len(numbers), dtype=np.int64)
         for epoch in range(epochs[0], epochs[-1] + 1) if len(numbers) else ():
             here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
-            chosen[here] = self._order(epoch)[offsets[here]]
+            chosen[here] = order(epoch)[offsets[here]]
         return chosen
 
+    return at
 
-class _ClassesInTurn:
-    """Each class in turn, endlessly, with the next image of its own shuffled passes; the places of
-    a step are shuffled, or every second process would always get the same classes.
+
+def _classes_in_turn(labels: np.ndarray, share: int, seed: int, first_pool: int) -> Places:
+    """Go through classes in turn, with the next image of each one's own shuffled passes; `share` is
+    how many images a step has. The places of a step are shuffled, or every second process would
+    always get the same classes.
 
     Of n images in a row, each of k classes has n/k, rounded up or down; what one step lacks, the
     next one has.
     """
+    images = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    passes = [_shuffled(len(own), seed, first_pool + number) for number, own in enumerate(images)]
 
-    def __init__(self, labels: np.ndarray, share: int, seed: int, first_pool: int) -> None:
-        """`share`: how many images a step has."""
-        self._images = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        self._passes = [
-            _Shuffled(len(images), seed, first_pool + number)
-            for number, images in enumerate(self._images)
-        ]
-        self._share, self._key = share, (seed, first_pool)
-        self._orders = lru_cache(maxsize=2)(self._draw_orders)
+    @lru_cache(maxsize=2)
+    def orders(block: int) -> np.ndarray:
+        in_order = np.tile(np.arange(share), (_STEPS, 1))
+        return np.random.default_rng((seed, first_pool, block, 1)).permuted(in_order, axis=1)
 
-    def _draw_orders(self, block: int) -> np.ndarray:
-        in_order = np.tile(np.arange(self._share), (_STEPS, 1))
-        return np.random.default_rng((*self._key, block, 1)).permuted(in_order, axis=1)
-
-    def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Return what comes at these numbers of the sequence."""
-        steps, places = np.divmod(numbers, self._share)
-        turns = steps * self._share
+    def at(numbers: np.ndarray) -> np.ndarray:
+        steps, places = np.divmod(numbers, share)
+        turns = steps * share
         for block in map(int, np.unique(steps // _STEPS)):
             here = steps // _STEPS == block
-            turns[here] += self._orders(block)[steps[here] % _STEPS, places[here]]
-        rounds, class_of = np.divmod(turns, len(self._images))
+            turns[here] += orders(block)[steps[here] % _STEPS, places[here]]
+        rounds, class_of = np.divmod(turns, len(images))
         in_turn = np.argsort(turns)
         chosen = np.empty(len(numbers), dtype=np.int64)
         for number in map(int, np.unique(class_of)):
             here = in_turn[class_of[in_turn] == number]
-            chosen[here] = self._images[number][self._passes[number].at(rounds[here])]
+            chosen[here] = images[number][passes[number](rounds[here])]
         return chosen
+
+    return at
 
 
 class Sampler:
@@ -102,17 +98,17 @@ class Sampler:
         else:
             self._pools = list(zip(positions, domains, strict=True))
         self._share = self.batch_size // len(self._pools)
-        self._places: list[_Shuffled | _ClassesInTurn] = []
+        self._places: list[Places] = []
         streams = 0
         for number, (rows, _) in enumerate(self._pools):
             if mode == "class_balanced":
-                self._places.append(_ClassesInTurn(labels[number], self._share, seed, streams))
+                self._places.append(_classes_in_turn(labels[number], self._share, seed, streams))
                 streams += len(np.unique(labels[number]))
             else:
-                self._places.append(_Shuffled(len(rows), seed, streams))
+                self._places.append(_shuffled(len(rows), seed, streams))
                 streams += 1
         self._target, self.target_size = target or (np.zeros(0, dtype=np.int64), 0)
-        self._target_places = _Shuffled(len(self._target), seed, streams)
+        self._target_places = _shuffled(len(self._target), seed, streams)
 
     def positions(
         self, step: int, rank: int = 0, world_size: int = 1
@@ -124,7 +120,7 @@ class Sampler:
         parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         here = np.arange(rank, self._share, world_size)
         for pool, (positions, domain_of) in enumerate(self._pools):
-            chosen = self._places[pool].at(step * self._share + here)
+            chosen = self._places[pool](step * self._share + here)
             parts.append((positions[chosen], domain_of[chosen], pool * self._share + here))
         rows, domains, places = map(np.concatenate, zip(*parts, strict=True))
         return rows, domains, places
@@ -134,7 +130,7 @@ class Sampler:
         parts: list[np.ndarray] = []
         for (positions, _), places in zip(self._pools, self._places, strict=True):
             numbers = np.arange(steps.start * self._share, steps.stop * self._share)
-            chosen = positions[places.at(numbers)]
+            chosen = positions[places(numbers)]
             parts.append(chosen.reshape(len(steps), self._share))
         return np.concatenate(parts, axis=1)
 
@@ -143,7 +139,7 @@ class Sampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return target images of a step and their places, which follow those of the others."""
         places = np.arange(rank, self.target_size, world_size)
-        chosen = self._target_places.at(step * self.target_size + places)
+        chosen = self._target_places(step * self.target_size + places)
         return self._target[chosen], self.batch_size + places
 
     def partners(self, keys: Tensor, domains: np.ndarray) -> np.ndarray:
