@@ -48,7 +48,7 @@ def _forms() -> dict[str, dict[str, Any]]:
             forms[name] = {}
         if wish != "unused":
             forms[f"{name}, adaptation"] = {}
-    forms["fishr"] = {"penalty_weight": 10.0}  # or the loss rises by far where its penalty begins
+    forms["fishr"] = {"penalty_weight": 10.0}  # or the loss rises while its moving average fills up
     forms["importance"] = {"width": 64, "depth": 2}  # narrow and deep, it needs more steps
     return forms
 
@@ -228,6 +228,8 @@ def test_batch_norm_takes_in_a_step_once(form: str, ratio: float) -> None:
 @methods
 def test_ten_steps_lower_the_loss(form: str) -> None:
     method = make(form)
+    if hasattr(method.config, "penalty_anneal"):  # or the loss rises where the penalty begins
+        method.config = method.config.model_copy(update={"penalty_anneal": 0.0})
     optimizer = build_optimizer(method, OptimizerSettings(lr=1e-2))
     losses = steps(form, method, optimizer, range(10))
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])

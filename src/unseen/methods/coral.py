@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import aligned, mean_of_pairs
+from unseen.methods.shared import mean_of_pairs, penalised_features
 from unseen.settings.ranges import LogUniform
 
 
@@ -36,7 +36,7 @@ class CORAL(Method):
     config: Config
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        return aligned(self, batch, self.config.penalty_weight, misalignment)
+        return penalised_features(self, batch, self.config.penalty_weight, misalignment)
 
 
 def misalignment(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:

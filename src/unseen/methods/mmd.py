@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import aligned, kernel_discrepancies, mean_of_pairs
+from unseen.methods.shared import kernel_discrepancies, mean_of_pairs, penalised_features
 from unseen.settings.ranges import LogUniform
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
@@ -38,7 +38,7 @@ class MMD(Method):
     config: Config
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        return aligned(self, batch, self.config.penalty_weight, discrepancy)
+        return penalised_features(self, batch, self.config.penalty_weight, discrepancy)
 
 
 def discrepancy(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:

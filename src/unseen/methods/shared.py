@@ -33,22 +33,22 @@ def penalised(task: Tensor, weight: float | Tensor, penalty: Tensor, accuracy: T
     return losses(task + weight * penalty, task=task, penalty=penalty, accuracy=accuracy)
 
 
-def aligned(
+def penalised_features(
     method: "Method",
     batch: DomainBatch,
-    weight: float,
-    distance: Callable[[Tensor, Tensor, int], Tensor],
+    weight: float | Tensor,
+    of_features: Callable[[Tensor, Tensor, int], Tensor],
 ) -> "Losses":
-    """Returns the losses of cross-entropy and a weighted distance between the domains' features
-    before the classifier: a function of the features of all images on all devices, their domains,
-    and the number of domains."""
+    """Returns the losses of cross-entropy and a weighted penalty on the features before the
+    classifier: a function of those of all images on all devices, their domains, and the number of
+    domains."""
     network = method.network
     features = network.run(batch.images, until=network.head)
     scores = network.run(features, since=network.head)
     task, correct = method.classification(scores, batch.labels)
     rows = across_devices.gather(features.flatten(1).float())
     with in_full_precision(rows):
-        penalty = distance(rows, across_devices.gather(batch.domains), batch.n_domains)
+        penalty = of_features(rows, across_devices.gather(batch.domains), batch.n_domains)
     return penalised(task, weight, penalty, correct)
 
 
