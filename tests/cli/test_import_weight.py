@@ -71,5 +71,5 @@ def test_a_command_loads_only_itself(command: str) -> None:
     imports = "import sys; from contextlib import suppress; from unseen.cli.main import parse"
     words = [sys.executable, "-c", f"{imports}\n{parsed}\n{listed}"]
     answer = subprocess.run(words, capture_output=True, text=True, check=False)
-    own = {"unseen.cli.main", f"unseen.cli.{COMMANDS[command][0]}"}
+    own = {"unseen.cli.main", "unseen.cli.shared", f"unseen.cli.{COMMANDS[command][0]}"}
     assert set(answer.stderr.split()) == own

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from unseen.cli.shared import say
 from unseen.errors import UnseenError, unknown_name
 
 COMMANDS = {
@@ -94,9 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _name_other_formats(chosen)
         sys.exit(chosen.run_command(chosen) or 0)
     except UnseenError as error:
-        Console(stderr=True).print(
-            f"unseen: {error}", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"unseen: {error}", Console(stderr=True))
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -124,5 +123,4 @@ def _name_other_formats(chosen: argparse.Namespace) -> None:
     if said := about_other_formats(chosen.runs):
         from unseen.training.devices import is_first_process
 
-        console = Console(stderr=True, quiet=not is_first_process())
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        say(said, Console(stderr=True, quiet=not is_first_process()))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import Progress
 
-from unseen.errors import SettingsError, UnseenError
+from unseen.cli.shared import add_model, say, whole
+from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from unseen.reports.predictions import Columns, Guess, Row
@@ -46,21 +47,18 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
     console.print(views_table(views, title, opened.result.metric, console.width))
     if chosen.data is None:
         same = views == opened.result.under(rule).views
-        console.print(
-            "Same as the recorded result." if same else "Differs from the recorded result.",
-            highlight=False,
-        )
+        say(f"{'Same as' if same else 'Differs from'} the recorded result.")
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
-    parser.add_argument("images", metavar="IMAGES", nargs="+", help="files, folders or patterns")
+    add_model(parser)
     parser.add_argument("--domain", help="the training domain of all images, where it is known")
-    parser.add_argument("--top", type=int, default=3, metavar="N", help="classes to name (3)")
+    parser.add_argument("--top", type=whole(1), default=3, metavar="N", help="classes to name (3)")
     parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table")
-    parser.add_argument("--batch", type=int, default=64, metavar="N", help="images at a time (64)")
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+    parser.add_argument(
+        "--batch", type=whole(1), default=64, metavar="N", help="images at a time (64)"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead")
 
 
@@ -80,9 +78,6 @@ def run_predict(chosen: argparse.Namespace) -> int:
     from unseen.reports.predictions import FORMATS
     from unseen.serve.predictor import load
 
-    for name in ("top", "batch"):
-        if getattr(chosen, name) < 1:
-            raise SettingsError(f"--{name} should be 1 or more, got {getattr(chosen, name)}")
     number, width = 0, 0
     for path in find_images(chosen.images):
         number, width = number + 1, max(width, len(str(path)))
@@ -100,14 +95,14 @@ def run_predict(chosen: argparse.Namespace) -> int:
                 yield _row(model, prediction, columns.top)
             else:
                 bad += 1
-                console.print(prediction.problem, markup=False, highlight=False, soft_wrap=True)
+                say(prediction.problem, console)
 
     with _output(chosen.output) as file, bar:
         for text in FORMATS[chosen.format](rows(), columns):
             file.write(text)
         file.flush()
     if bad:
-        console.print(f"{bad} of {number} images were left out", highlight=False)
+        say(f"{bad} of {number} images were left out", console)
     return 1 if bad else 0
 
 
@@ -150,8 +145,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 
 
 def add_forecast(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
-    parser.add_argument("images", metavar="IMAGES", nargs="+", help="files, folders or patterns")
+    add_model(parser)
     parser.add_argument(
         "--reference",
         type=Path,
@@ -162,7 +156,6 @@ def add_forecast(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="PAGE.html", help="write a web page, too"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
 
 
 def run_forecast(chosen: argparse.Namespace) -> int:
@@ -195,7 +188,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
             on_images=lambda number: bar.update(task, description="images", advance=number),
         )
     for problem in found.problems:
-        aside.print(problem, markup=False, highlight=False, soft_wrap=True)
+        say(problem, aside)
     print_forecast(found, Console())
     if chosen.json is not None:
         write_json(chosen.json, found.as_json())
@@ -203,7 +196,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
         from unseen.forecast.page import write_page
 
         write_page(found, chosen.output)
-        Console().print(str(chosen.output), markup=False, highlight=False, soft_wrap=True)
+        say(chosen.output)
     return 1 if found.problems else 0
 
 
@@ -242,11 +235,8 @@ def run_export(chosen: argparse.Namespace) -> None:
     path = chosen.output or chosen.run / f"model{SUFFIXES[chosen.to]}"
     with Console(stderr=True).status("tracing, writing, comparing"):
         written = export(model, chosen.to, path, chosen.tolerance)
-    console = Console()
-    for line in (
-        f"{written.path} ({written.path.stat().st_size / 1e6:.1f} MB), card: {written.card}",
-        f"Largest difference from the model's probabilities: {written.difference:.1e} "
-        f"(allowed: {chosen.tolerance:g}; {written.predictions} predictions on "
-        f"{written.compared_on})",
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(f"{written.path} ({written.path.stat().st_size / 1e6:.1f} MB), card: {written.card}")
+    say(
+        f"Largest difference from the model's probabilities: {written.difference:.1e} (allowed: "
+        f"{chosen.tolerance:g}; {written.predictions} predictions on {written.compared_on})"
+    )

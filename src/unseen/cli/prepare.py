@@ -20,6 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from unseen.cli.shared import add_settings, say
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.settings import catalog
 from unseen.settings.recipes import build_experiment, merge, parse_overrides, read_recipe
@@ -43,12 +44,7 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", type=int, help="image side in pixels (default: that of the dataset's recipe)"
     )
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="settings to change, such as data.bad_images=skip",
-    )
+    add_settings(parser, "settings to change, such as data.bad_images=skip")
 
 
 def run_prepare(chosen: argparse.Namespace) -> None:
@@ -150,11 +146,11 @@ def _print(prepared: "PreparedImages", remarks: list[str]) -> None:
         by_class = {name: [counts[name] for counts in class_counts.values()] for name in classes}
         console.print(_count_table("", ["class", *class_counts], by_class))
     else:
-        console.print(f"{len(classes)} classes", highlight=False)
+        say(f"{len(classes)} classes")
     for remark in (*prepared.index.remarks, *remarks):
-        console.print(f"Note: {remark}", markup=False, highlight=False, soft_wrap=True)
+        say(f"Note: {remark}")
     for name in prepared.left_out:
-        console.print(f"Left out: {name}", markup=False, highlight=False, soft_wrap=True)
+        say(f"Left out: {name}")
 
 
 def _count_table(title: str, columns: list[str], rows: dict[str, list[int]]) -> Table:

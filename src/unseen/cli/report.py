@@ -5,8 +5,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
+from unseen.cli.shared import say
 from unseen.settings.experiment import METRICS
 
 _SECONDS = 10
@@ -45,26 +44,13 @@ def run_report(chosen: argparse.Namespace) -> None:
     """
     from unseen.reports.page.write import watch, write_report
 
-    console = Console()
     folder = chosen.output or chosen.runs / "report"
-    write = partial(
-        write_report,
-        chosen.runs,
-        folder,
-        chosen.rule,
-        chosen.figures,
-        metric=chosen.metric,
-    )
-
-    def say(page: Path) -> None:
-        console.print(str(page), markup=False, highlight=False, soft_wrap=True)
-
+    metric = chosen.metric
+    write = partial(write_report, chosen.runs, folder, chosen.rule, chosen.figures, metric=metric)
     if chosen.watch:
-        console.print(
+        say(
             f"The page is written again when a run has moved on, every {_SECONDS} seconds at "
-            "most; Ctrl-C ends this.",
-            highlight=False,
-            soft_wrap=True,
+            "most; Ctrl-C ends this."
         )
         with suppress(KeyboardInterrupt):
             watch(chosen.runs, partial(write, refresh=_SECONDS), _SECONDS, written=say)

@@ -3,12 +3,13 @@
 import argparse
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from unseen.errors import SettingsError
+from unseen.cli.shared import add_model, say, whole
 
 if TYPE_CHECKING:
     from unseen.serve.predictor import Predictor
@@ -28,7 +29,7 @@ _NUMBERS: dict[str, tuple[float, str]] = {
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    add_model(parser, images=False)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="0 finds a free one (8000)")
     parser.add_argument(
@@ -51,14 +52,13 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
             "--keep-bytes": (1_000_000_000, "of all that is kept"),
         },
     )
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
 
 
 def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[float, str]]) -> None:
     for option, (default, about) in numbers.items():
-        parser.add_argument(
-            option, type=type(default), default=default, metavar="N", help=f"{about} ({default})"
-        )
+        kind = whole(1) if isinstance(default, int) else float
+        text = f"{about} ({default})"
+        parser.add_argument(option, type=kind, default=default, metavar="N", help=text)
 
 
 def run_serve(chosen: argparse.Namespace) -> int:
@@ -81,27 +81,19 @@ def run_serve(chosen: argparse.Namespace) -> int:
     from unseen.serve.predictor import load
     from unseen.serve.server import is_local, open_socket, run_server
 
-    for name in ("window", "keep_images", "keep_bytes"):
-        if getattr(chosen, name) < 1:
-            option = name.replace("_", "-")
-            raise SettingsError(f"--{option} should be 1 or more, got {getattr(chosen, name)}")
     service = _service(load(chosen.model, chosen.device), chosen)
     listening = open_socket(chosen.host, chosen.port)
     token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
-    console = Console(stderr=True)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
+    tell = partial(say, console=Console(stderr=True))
     local = is_local(chosen.host)
     if not local and token is None:
-        say(f"Everybody who reaches {chosen.host} can use this service: set --token")
+        tell(f"Everybody who reaches {chosen.host} can use this service: set --token")
     host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
     address = f"http://{host}:{listening.getsockname()[1]}"
     guard = build_app(service, token, local)
-    code = run_server(guard, listening, lambda: say(f"Serving {chosen.model} at {address}"))
+    code = run_server(guard, listening, lambda: tell(f"Serving {chosen.model} at {address}"))
     answered = service.answered
-    say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
+    tell(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
     return code
 
 

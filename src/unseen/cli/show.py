@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unseen.cli.shared import add_recipe, say
 from unseen.errors import UnseenError
 from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings
@@ -49,10 +50,7 @@ def run_list(chosen: argparse.Namespace) -> None:
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
-    )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
+    add_recipe(parser)
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="write a recipe to a file of your own, to edit"
     )
@@ -72,7 +70,7 @@ def run_show(chosen: argparse.Namespace) -> None:
         from unseen.results.folder import RunFolder
 
         folder = RunFolder(path)
-        _print_yaml(console, folder.read_settings())
+        say(_as_yaml(folder.read_settings()))
         if folder.finished:
             result = folder.read_result()
             console.print(run_table(result, console.width))
@@ -83,12 +81,10 @@ def run_show(chosen: argparse.Namespace) -> None:
     comments = "".join(f"# {line}".rstrip() + "\n" for line in about_recipe(path).splitlines())
     if chosen.save is not None:
         _save(chosen.save, comments, merge(read_recipe(chosen.what), overrides))
-        console.print(
-            f"Wrote {chosen.save}. Train it with: unseen train {chosen.save}", highlight=False
-        )
+        say(f"Wrote {chosen.save}. Train it with: unseen train {chosen.save}")
         return
-    console.print(comments, markup=False, highlight=False, soft_wrap=True, end="")
-    _print_yaml(console, complete_settings(experiment))
+    say(comments, end="")
+    say(_as_yaml(complete_settings(experiment)))
 
 
 def _save(file: Path, comments: str, settings: dict) -> None:
@@ -96,10 +92,8 @@ def _save(file: Path, comments: str, settings: dict) -> None:
         raise UnseenError(f"{file} already exists; choose another name")
     if not file.parent.is_dir():
         raise UnseenError(f"there is no folder {file.parent}; create it first")
-    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-    file.write_text(comments + text, encoding="utf-8")
+    file.write_text(comments + _as_yaml(settings), encoding="utf-8")
 
 
-def _print_yaml(console: Console, settings: dict) -> None:
-    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def _as_yaml(settings: dict) -> str:
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)

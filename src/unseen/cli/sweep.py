@@ -2,11 +2,11 @@
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from unseen.cli.shared import add_runs, add_settings, say, whole
 from unseen.errors import SettingsError
 from unseen.settings.experiment import parse_seeds
 from unseen.settings.recipes import parse_overrides
@@ -38,7 +38,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help="add a row of one network that is trained on the unseen domain's labels, too",
     )
     _add_run_options(parser, "all seeds of a method and domain")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings for all runs")
+    add_settings(parser, "settings for all runs")
 
 
 def run_compare(chosen: argparse.Namespace) -> int:
@@ -71,12 +71,7 @@ def run_compare(chosen: argparse.Namespace) -> int:
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="FILE|NAME", help="a sweep file, or 'unseen list sweeps'")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="keys of the sweep file: draws=20 seeds=0-2 settings.steps=500",
-    )
+    add_settings(parser, "keys of the sweep file: draws=20 seeds=0-2 settings.steps=500")
     _add_run_options(parser, "all draws of a seed (without draws: of all seeds)")
     parser.add_argument(
         "--one-by-one",
@@ -107,12 +102,7 @@ def run_sweep(chosen: argparse.Namespace) -> int:
 
 def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
     """Options of both commands; `merged` is what one model is made of."""
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    parser.add_argument(
-        "--log",
-        default="",
-        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
-    )
+    add_runs(parser)
     parser.add_argument(
         "--merge",
         nargs="?",
@@ -124,7 +114,7 @@ def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
     parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=whole(0),
         help="runs at once, each in its own process; left out: as many as the cores allow; "
         "0: one after the other in this process",
     )
@@ -135,7 +125,7 @@ def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
         help="GPUs of a run, 0.5 is a share; left out: one where this machine has any",
     )
     parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
-    parser.add_argument("--retries", type=_count, help="how often a failed run is tried again")
+    parser.add_argument("--retries", type=whole(0), help="how often a failed run is tried again")
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs, estimate their cost, train nothing"
     )
@@ -170,15 +160,11 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
     if results.chosen:
         rules = ", ".join(results.tables)
         page = f"As a page: unseen report {results.home / results.plan.rule}"
-        for line in (f"Tables for the rules {rules}, and chosen.json: {results.home}", page):
-            console.print(line, highlight=False, soft_wrap=True)
-    stopped = len(results.missing) - len(results.failed)
-    for line in (
-        f"{stopped} runs were stopped early by successive halving." if stopped else "",
-        results.failures,
-    ):
-        if line:
-            warnings.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(f"Tables for the rules {rules}, and chosen.json: {results.home}\n{page}", console)
+    if stopped := len(results.missing) - len(results.failed):
+        say(f"{stopped} runs were stopped early by successive halving.", warnings)
+    if results.failures:
+        say(results.failures, warnings)
     return 1 if results.failed else 0
 
 
@@ -204,13 +190,13 @@ def _show_cost(outline: "Outline", chosen: argparse.Namespace, options: dict[str
         if (listed := cost.runs_table(plan)) is not None:
             console.print(listed)
         for remark in plan.remarks:
-            console.print(remark, markup=False, highlight=False, soft_wrap=True)
+            say(remark, console)
     with status:
         rows = cost.estimate(outline, plan, measure)
     console.print(cost.cost_table(rows))
     summary = cost.cost_summary(rows, max(1, count_workers(resources)))
     for line in (summary, *cost.absent_summary(outline.absent)):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(line, console)
 
 
 def _positive(text: str) -> float:
@@ -222,10 +208,3 @@ def _positive(text: str) -> float:
 
 def _number(text: str) -> float:
     return 0.0 if float(text) == 0 else _positive(text)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"should be 0 or more, got {text}")
-    return number

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from unseen.cli.shared import add_recipe, add_runs, say
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_run
 from unseen.settings.experiment import Experiment, identity
@@ -13,16 +14,8 @@ from unseen.settings.recipes import build_experiment, load_experiment, merge, pa
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", metavar="RECIPE|RUN", help="a recipe's name or file, or a run folder"
-    )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    parser.add_argument(
-        "--log",
-        default="",
-        help="also send records to wandb, tensorboard or mlflow (comma-separated)",
-    )
+    add_recipe(parser)
+    add_runs(parser)
     parser.add_argument(
         "--resume", action="store_true", help="only resume: fail if there is no run to continue"
     )
@@ -57,7 +50,7 @@ def run_train(chosen: argparse.Namespace) -> None:
     quiet = not is_first_process()
     console, shown = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
     if folder.finished:
-        console.print(f"{folder.path} is already finished", highlight=False, soft_wrap=True)
+        say(f"{folder.path} is already finished", console)
     finished = finish_run(experiment, folder, console, chosen.log)
     shown.print(run_table(finished.result, shown.width))
 
@@ -77,13 +70,8 @@ def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
 
 
 def add_merge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "merged",
-        metavar="RUNS",
-        nargs="+",
-        type=Path,
-        help="run folders, or folders that hold runs",
-    )
+    many = "run folders, or folders that hold runs"
+    parser.add_argument("merged", metavar="RUNS", nargs="+", type=Path, help=many)
     parser.add_argument(
         "--choose",
         choices=("all", "greedy"),
@@ -114,4 +102,4 @@ def run_merge(chosen: argparse.Namespace) -> None:
     console = Console()
     console.print(run_table(finished.result, console.width))
     assert finished.result.merged is not None
-    console.print(finished.result.merged.description, highlight=False, soft_wrap=True)
+    say(finished.result.merged.description)

@@ -97,7 +97,7 @@ def test_an_onnx_file_is_served_without_torch(onnx_model: Path) -> None:
     [
         (["--max-images", "300"], "make the queue at least as long"),
         (["--max-pixels", "0"], "1 or more"),
-        (["--window", "0"], "--window should be 1 or more"),
+        (["--window", "0"], "--window: should be 1 or more"),
         (["--port", "99999"], "choose another --port"),
         (["--host", "not.an.address.invalid"], "choose another --port or --host"),
     ],

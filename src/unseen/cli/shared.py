@@ -1,0 +1,52 @@
+"""What several commands share: how they speak, and arguments."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+
+def say(text: object, console: Console | None = None, end: str = "\n") -> None:
+    """Print a text as it is, on lines as long as they are; to the standard output, if no console is
+    given."""
+    console = console or Console()
+    console.print(str(text), markup=False, highlight=False, soft_wrap=True, end=end)
+
+
+def add_model(parser: argparse.ArgumentParser, images: bool = True) -> None:
+    """Add the model that a command uses, the images it is used on, and the device."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    if images:
+        more = "files, folders or patterns"
+        parser.add_argument("images", metavar="IMAGES", nargs="+", help=more)
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
+
+
+def add_settings(parser: argparse.ArgumentParser, about: str = "settings to change") -> None:
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=about)
+
+
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add a recipe or a run, and settings to change in it."""
+    either = "a recipe's name or file, or a run folder"
+    parser.add_argument("what", metavar="RECIPE|RUN", help=either)
+    add_settings(parser)
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add where runs are kept, and which trackers get their records."""
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
+    trackers = "also send records to wandb, tensorboard or mlflow (comma-separated)"
+    parser.add_argument("--log", default="", help=trackers)
+
+
+def whole(smallest: int) -> Callable[[str], int]:
+    """Return what reads an option as a whole number that is not smaller."""
+
+    def read(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or int(text) < smallest:
+            raise argparse.ArgumentTypeError(f"should be {smallest} or more, got {text}")
+        return int(text)
+
+    return read
