@@ -15,16 +15,17 @@ from typing import Any
 
 HERE = Path(__file__).parents[1]
 BUDGETS = {
-    "files": 160,
-    "code lines": 17_000,
-    "classes": 240,
-    "modules with one importer": 25,
-    "recipes": 45,
-    "lines of tests": 19_500,
+    "files": 175,
+    "code lines": 21_800,
+    "classes": 310,
+    "modules with one importer": 28,
+    "recipes": 26,
+    "lines of tests": 26_500,
 }
+"""What the house had when they were set, and little more. A budget makes growth a decision: who
+needs more room first looks for what can go, then raises the number in the same commit and says why;
+who made the house smaller lowers it."""
 LONGEST_FUNCTION = 60
-SETTINGS = ("settings", "config.py", "recipe_files.py", "search.py", "marks.py", "nested.py")
-SETTINGS += ("catalog.py",)
 FEW = 5  # lines of settings in a recipe that says next to nothing
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -112,7 +113,7 @@ def figures(root: Path) -> dict[str, Any]:
     recipes = [file.read_text(encoding="utf-8") for file in _recipes(root)]
     short = sum(len(re.findall(r"^\s*[^\s#]", text, re.MULTILINE)) <= FEW for text in recipes)
     lengths = [n for file in files for n in function_lengths(file).values()]
-    settings = [number for file, number in lines.items() if file.parts[0] in SETTINGS]
+    settings = [number for file, number in lines.items() if file.parts[0] == "settings"]
     return {
         **counts(root),
         "code lines per file, median": statistics.median(lines.values()),

@@ -19,7 +19,7 @@ def counted() -> dict[str, int]:
 
 @pytest.mark.parametrize("figure", BUDGETS)
 def test_the_house_keeps_its_budget(figure: str, counted: dict[str, int]) -> None:
-    """`make figures` shows all of them; a budget is raised only for a good reason."""
+    """`make figures` shows all of them; `tests/house.py` says when a budget may be raised."""
     assert counted[figure] <= BUDGETS[figure]
 
 
