@@ -58,6 +58,7 @@ METHODS = _in_files(
         "sam": ("SAM", "weights with a low loss all around them (ICLR 2021, CVPR 2023)"),
         "fishr": ("Fishr", "gradients that spread alike in all training domains (ICML 2022)"),
         "sagnet": ("SagNet", "content in mixed styles, features that unlearn style (CVPR 2021)"),
+        "iberm": ("IBERM", "features that vary no more than the labels need (NeurIPS 2021)"),
     },
 )
 
