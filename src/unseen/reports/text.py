@@ -15,14 +15,16 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table whose cells are Markdown already."""
-    lines = (header, ["---"] * len(header), *rows)
+def pipe_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table whose cells may hold anything."""
+    cells = ([escaped(str(cell)) for cell in row] for row in rows)
+    lines = (header, ["---"] * len(header), *cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def aligned_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns the same with columns aligned, so that it can be read as it is, too."""
+    """Returns a table whose cells are Markdown already, with columns aligned, so that it can be
+    read as it is, too."""
     lines = [header, *rows]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]

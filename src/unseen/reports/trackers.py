@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image
 
 from unseen.optional import require
-from unseen.reports.tracking import Subject, to_markdown
+from unseen.reports.text import pipe_table
+from unseen.reports.tracking import Subject
 from unseen.settings.recipes import flattened
 
 _LONGEST_WAIT = 60.0  # seconds, for a service that does not answer
@@ -93,7 +94,7 @@ class TensorboardTracker:
             self._writer.add_scalar(name, value, step)
 
     def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self._writer.add_text(name, to_markdown(header, rows))
+        self._writer.add_text(name, pipe_table(header, rows))
 
     def figure(self, name: str, image: Image.Image) -> None:
         self._writer.add_image(name, np.asarray(image), dataformats="HWC")
@@ -141,7 +142,7 @@ class MlflowTracker:
             self._client.log_batch(self._run, metrics=new[start : start + _AT_ONCE])
 
     def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self._client.log_text(self._run, to_markdown(header, rows), f"{name}.md")
+        self._client.log_text(self._run, pipe_table(header, rows), f"{name}.md")
 
     def figure(self, name: str, image: Image.Image) -> None:
         self._client.log_image(self._run, image, artifact_file=f"{name}.png")

@@ -16,7 +16,6 @@ from unseen.reports.figures.grids import MOST_CLASSES, heat_map, number_texts, s
 from unseen.reports.figures.svg import Drawing
 from unseen.reports.formats import cell_text, result_table
 from unseen.reports.tables import Table
-from unseen.reports.text import escaped, pipe_table
 from unseen.results.folder import safe_name
 from unseen.results.result import RunResult
 from unseen.settings import catalog
@@ -181,8 +180,3 @@ def draw_confusion(counts: np.ndarray, classes: Sequence[str]) -> Drawing:
     texts = number_texts(counts[shown], "d")
     width = _LABELS + _CELL * max(len(names), _FEWEST)
     return heat_map("", names, names, shares(counts)[shown], texts, "true", title, width)
-
-
-def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table for trackers that show text; names may be anything."""
-    return pipe_table(header, [list(map(escaped, row)) for row in rows]) + "\n"

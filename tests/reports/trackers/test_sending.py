@@ -18,13 +18,13 @@ from unseen.errors import SettingsError
 from unseen.reports import tracking
 from unseen.reports.figures.figure import to_picture
 from unseen.reports.figures.svg import Drawing
+from unseen.reports.text import pipe_table
 from unseen.reports.tracking import (
     Subject,
     choose_trackers,
     draw_confusion,
     final_numbers,
     named_numbers,
-    to_markdown,
 )
 from unseen.results.folder import RunFolder
 from unseen.results.result import Measured, RuleResult, Views
@@ -256,5 +256,5 @@ def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
 
 
 def test_names_cannot_break_a_table() -> None:
-    text = to_markdown(("domain", "accuracy"), [("a|b\nc", "1.0%")])
-    assert text == "| domain | accuracy |\n| --- | --- |\n| a\\|b c | 1.0% |\n"
+    text = pipe_table(("domain", "accuracy"), [("a|b\nc", "1.0%")])
+    assert text == "| domain | accuracy |\n| --- | --- |\n| a\\|b c | 1.0% |"
