@@ -1,10 +1,13 @@
 """The page opens with a sentence that must not claim more than the runs can carry."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tests.made_results import counted
 
 from unseen.reports.page.conclusion import Conclusion, conclude, ranking
+from unseen.results.result import RuleResult
 
 
 @pytest.fixture
@@ -60,6 +63,7 @@ def test_methods_are_compared_over_the_seeds_they_share(make_run, concluded) -> 
     assert told.headline.startswith("aggregate")
     assert told.number.startswith("80.0 %")
     assert "Compared over seed 0, which all ranked methods have." in told.sentences
+    assert "No method did better than the baseline, aggregate." in told.sentences
 
 
 def test_a_method_that_lacks_a_domain_is_not_ranked(make_run, concluded, studies) -> None:
@@ -69,14 +73,22 @@ def test_a_method_that_lacks_a_domain_is_not_ranked(make_run, concluded, studies
     assert "Not ranked, for lack of results: dmg." in concluded().sentences
 
 
-def test_the_baseline_may_win(make_run, concluded) -> None:
-    fill(make_run, "aggregate", {0: (0.8, 0.6)})
-    fill(make_run, "dmg", {0: (0.7, 0.5)})
-    assert "No method did better than the baseline, aggregate." in concluded().sentences
-
-
 def test_unfinished_runs_are_counted(make_run, concluded) -> None:
     make_run("dmg", {"photo": 0.8}, settings={"finished": False})
     told = concluded()
     assert told.headline == "No run has finished yet"
     assert told.sentences == ("1 of 1 runs is not finished.",)
+
+
+def test_the_page_says_so_where_nothing_beats_the_largest_class(make_run, report) -> None:
+    """72 % are right, and 80 % of the images are dogs; 70 % of each class are the second's."""
+    for method, confusion in (("aggregate", [[70, 10], [18, 2]]), ("dmg", [[56, 24], [6, 14]])):
+        views: Any = {"out_of_domain": {"sketch": counted(confusion)}}
+        make_run(method, {"sketch": 0.0}, results={"source": RuleResult(step=200, views=views)})
+    page = report()
+    assert "not better than always answering with the largest class of each domain" in page
+    assert "(80.0 %)" in page
+    fair = report(metric="balanced")
+    assert "70.0 % balanced accuracy (on sketch)" in fair
+    assert "not better than always answering" not in fair
+    assert "Balanced accuracy by held-out domain" in fair

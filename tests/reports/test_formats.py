@@ -12,7 +12,7 @@ from tests.made_results import made_result
 from unseen.errors import UnseenError
 from unseen.reports.formats import to_csv, to_latex, to_markdown, write_tables
 from unseen.reports.tables import Expected, Table, build_tables
-from unseen.reports.terminal import run_table, to_rich
+from unseen.reports.terminal import run_table, show_tables, to_rich
 from unseen.reports.text import words
 
 HOSTILE = '[*x|y_&%#$~^\\{},"\n\x1b[31m✓é'
@@ -179,6 +179,17 @@ def test_a_row_for_each_method_has_overall_and_difference(
     assert all(names.count(method) == 1 for method in methods)
 
 
+def test_notes_stand_once_and_elsewhere_than_a_terminal_a_method_is_a_line() -> None:
+    runs = [made_result("dmg", {"sketch": 0.5, "photo": 0.6}, seed=seed) for seed in (0, 1)]
+    for options in ({"force_terminal": True}, {}):
+        console = Console(width=40, file=io.StringIO(), color_system=None, **options)
+        show_tables(build_tables(runs, "source"), console)
+        shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+        assert shown.count("Percent; mean ±") == shown.count("whatever the image") == 1
+        assert shown.count("is not told the domain") == 1
+    assert "| dmg | 55.0 ± 0.0 | 55.0 ± 0.0 |" in shown
+
+
 LABS = ("lab_cellavision", "lab_of_the_university_hospital", "Aufnahmegeraetehersteller", "ward-7")
 
 
@@ -200,7 +211,7 @@ def test_names_break_at_words_and_numbers_never(width: int, methods: tuple[str, 
     }
     body = printed.partition("resnet18")[2].replace("─", " ")
     for word in body.split():
-        number = re.fullmatch(r"[+-]?\d+\.\d|±\d+\.\d|±", word)
+        number = re.fullmatch(r"[+-]?\d+\.\d(±\d+\.\d)?|±\d+\.\d|±", word)
         assert number or "…" in word or word in pieces
     assert body.count("50.0") == len(methods) * (len(LABS) + 1)
     assert "cellavision" in body

@@ -4,10 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.reports.page.published import by_source, published_numbers, published_section
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import Study, make_studies
-from unseen.reports.page.write import write_report
+from unseen.reports.page.published import PublishedNumber, by_source, published_numbers
 from unseen.results.rules import DRAW_RULES
 from unseen.settings import catalog
 
@@ -24,6 +21,16 @@ def test_every_number_has_its_source() -> None:
         assert each.method == each.method.strip()
 
 
+def domainbed(dataset: str, rule: str) -> dict[str, PublishedNumber]:
+    """What DomainBed reports, by method."""
+    return {
+        each.method: each
+        for (source, chosen), numbers in by_source(dataset).items()
+        for each in numbers
+        if chosen == rule and source.startswith("DomainBed")
+    }
+
+
 @pytest.mark.parametrize(
     ("method", "dataset", "rule", "accuracy"),
     [
@@ -36,45 +43,25 @@ def test_every_number_has_its_source() -> None:
     ],
 )
 def test_numbers_of_domainbed(method: str, dataset: str, rule: str, accuracy: float) -> None:
-    found = [
-        each.accuracy
-        for (source, chosen), numbers in by_source(dataset).items()
-        for each in numbers
-        if (each.method, chosen) == (method, rule) and source.startswith("DomainBed")
-    ]
-    assert found == [accuracy]
+    assert domainbed(dataset, rule)[method].accuracy == accuracy
 
 
 @pytest.mark.parametrize("name", ["irm", "vrex", "groupdro", "mixup", "cdann", "coral"])
 def test_pages_of_methods_quote_them(name: str) -> None:
     page = Path(__file__).parents[2] / "docs" / "methods" / f"{name}.md"
-    (numbers,) = [
-        numbers
-        for (source, rule), numbers in by_source("pacs").items()
-        if source.startswith("DomainBed") and rule == "source"
-    ]
-    (own,) = [each for each in numbers if each.method == name]
+    own = domainbed("pacs", "source")[name]
     assert f"{own.accuracy:.1f} against" in page.read_text(encoding="utf-8")
 
 
-def _study(runs: Path) -> Study:
-    return make_studies(load_runs(runs)[0], None)[0]
-
-
-def test_the_report_shows_them_apart(make_run, tmp_path: Path) -> None:
+def test_the_report_shows_them_apart(make_run, studies, report) -> None:
     make_run("dmg", {"sketch": 0.7}, {"photo": 0.8})
-    study = _study(tmp_path / "runs")
-    section = published_section(study)
-    assert section is not None
-    assert "not a comparison" in str(section.parts[0])
-    assert {row[0] for row in study.rows} == {"dmg"}
-    for table in study.tables("source"):
-        assert [row.method for row in table.rows] == ["dmg"]
-    page = write_report(tmp_path / "runs", tmp_path / "page").read_text(encoding="utf-8")
-    assert "Published numbers" in page
+    page = report()
     assert "out of domain, published" in page
+    assert "a reference, not a comparison" in page
+    (study,) = studies()
+    assert {row.method for table in study.tables("source") for row in table.rows} == {"dmg"}
 
 
-def test_nothing_is_shown_beside_other_settings(make_run, tmp_path: Path) -> None:
+def test_nothing_is_shown_beside_other_settings(make_run, report) -> None:
     make_run("dmg", {"sketch": 0.7, "photo": 0.8}, {"cartoon": 0.8})
-    assert published_section(_study(tmp_path / "runs")) is None
+    assert "out of domain, published" not in report()

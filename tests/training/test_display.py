@@ -1,5 +1,6 @@
 """Lines for a screen that is none: how far a run is, and for how long it goes on."""
 
+import re
 from io import StringIO
 
 import pytest
@@ -49,3 +50,16 @@ def test_a_run_that_reports_its_first_step_late_does_not_count_what_came_before(
         "run: step 10/110, loss 1.500",
         "run: step 20/110, loss 1.500, 0:03:00 left",
     ]
+
+
+def test_a_narrow_terminal_shows_bar_numbers_and_time_left(clock: list[float]) -> None:
+    """The name of the run used to leave no room for them."""
+    written = StringIO()
+    console = Console(file=written, width=80, force_terminal=True, color_system=None)
+    label = "digits-small_cnn-aggregate-plain-seed0-21a59d04f583"
+    with Display(console, total=400, label=label) as display:
+        for seconds in (1, 2, 3):
+            clock.append(seconds)
+            display.step(100 * seconds, 1.5)
+    shown = written.getvalue().split("\x1b[2K")[-1].rstrip()
+    assert re.match(r"\r?…gregate-plain-seed0 ━+\S* +300/400 0:00:01 loss 1.500", shown)

@@ -147,7 +147,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
         _show_cost(outline, chosen, options)
         return 0
 
-    from unseen.reports.terminal import to_rich
+    from unseen.reports.terminal import show_tables
     from unseen.sweeps.compare import run_sweep
     from unseen.training.devices import is_first_process
 
@@ -155,8 +155,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
     console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
     how = {"together": together, "log": chosen.log, "merge": chosen.merge}
     results = run_sweep(outline, chosen.runs, options, warnings, **how)
-    for table in results.shown:
-        console.print(to_rich(table, console.width))
+    show_tables(results.shown, console)
     if results.chosen:
         rules = ", ".join(results.tables)
         page = f"As a page: unseen report {results.home / results.plan.rule}"

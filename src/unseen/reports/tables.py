@@ -3,7 +3,7 @@ summary that papers print, with datasets as columns."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import Literal, NamedTuple, TypeVar
 
@@ -132,6 +132,15 @@ def build_tables(
         )
         tables.append(table)
     return tables
+
+
+def notes_once(tables: Iterable[Table]) -> Iterator[Table]:
+    """Yields the tables, each with only those notes that none before it had, to be shown one below
+    the other."""
+    told: set[str] = set()
+    for table in tables:
+        yield replace(table, notes=tuple(note for note in table.notes if note not in told))
+        told.update(table.notes)
 
 
 def _rows_apart(results: Iterable[RunResult]) -> set[MethodKey]:

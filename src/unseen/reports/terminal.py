@@ -1,16 +1,17 @@
 """Tables on a terminal: names are broken at words and numbers never, however narrow it is."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from unseen.reports.formats import cell_text, result_table
-from unseen.reports.tables import Table
+from unseen.reports.formats import cell_text, result_table, to_markdown
+from unseen.reports.tables import Table, notes_once
 from unseen.reports.text import one_line, words, wrapped
 from unseen.results.result import RunResult, Views
 from unseen.results.rules import RULES
@@ -31,17 +32,27 @@ class _Column(NamedTuple):
         return _GAP + max(map(_width, (self.header, *self.texts)))
 
     def narrow(self) -> "_Column":
-        """Returns the column with intervals below numbers and the header broken at words."""
-        texts = [text.replace(" ± ", "\n±") for text in self.texts]
+        """Returns the column with intervals close to numbers and the header broken at words."""
+        texts = [text.replace(" ± ", "±") for text in self.texts]
         longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
         room = max(*map(_width, texts), longest, min(_width(self.header), _SHORT))
         return _Column(wrapped(self.header, room), texts, self.best)
 
 
+def show_tables(tables: Iterable[Table], console: Console) -> None:
+    """Prints tables one below the other, each note once; where nobody looks at a terminal, as lines
+    that other programs can search: a line for each method, however long."""
+    for table in notes_once(tables):
+        if console.is_terminal:
+            console.print(to_rich(table, console.width))
+        else:
+            console.print(to_markdown(table), markup=False, highlight=False, soft_wrap=True)
+
+
 def to_rich(table: Table, width: int = 100) -> RenderableType:
-    """Lays a table out for a terminal `width` columns wide. Where space is short, intervals move
-    below their numbers, then headers are broken, then columns move below the others: domains, not
-    the overall and the difference."""
+    """Lays a table out for a terminal `width` columns wide, a line for each method. Where space is
+    short, intervals move close to their numbers, then headers are broken, then the intervals of
+    domains go, then domains move below the overall and the difference."""
     names = [one_line(row.name) for row in table.rows]
     if table.always_largest:
         names.append(wrapped(table.always_largest.name, max(map(_width, ["method", *names]))))
@@ -53,21 +64,26 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
         )
         for place, column in enumerate(table.columns)
     ]
-    below = [each._replace(texts=each.narrow().texts) for each in columns]
+    close = [each._replace(texts=each.narrow().texts) for each in columns]
     broken = [each.narrow() for each in columns]
+    domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
+    bare = [
+        each._replace(texts=[re.sub(r" ± [\d.]+", "", t) for t in each.texts]).narrow()
+        for each in columns[:domains]
+    ]
+    forms = (columns, close, broken, [*bare, *broken[domains:]])
     blocks = [
-        form
-        for form in (columns, below, broken)
-        if _names_width(names) + sum(each.width for each in form) <= width
+        form for form in forms if _names_width(names) + sum(each.width for each in form) <= width
     ][:1]
     if not blocks:
         room = width - _EDGES - max(each.width for each in broken)
         names = [wrapped(name, max(room, 8)) for name in names]
-        domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
         ordered = [*broken[domains:], *broken[:domains]]
         blocks = list(_blocks(ordered, width - _names_width(names)))
     title = Text(one_line(table.title), "bold")
-    notes = Text("\n".join([*map(one_line, table.notes), ""]), "dim")
+    lacking = blocks[0] is forms[-1] and "±" in "".join(text for c in columns for text in c.texts)
+    gone = ["Too narrow for the intervals of single domains: they are in the files."] * lacking
+    notes = Text("\n".join([*map(one_line, table.notes), *gone, ""]), "dim")
     return Group(title, *(_table(names, block) for block in blocks), notes)
 
 

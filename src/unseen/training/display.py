@@ -1,5 +1,6 @@
 """What a person sees during a run: one bar in a terminal, plain lines elsewhere."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +16,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from unseen.reports.text import shortened
 from unseen.settings.experiment import METRICS, Metric
 
 _SECONDS_BETWEEN_LINES = 15.0
+_WIDE = 110  # columns that have room for everything
+_NARROW_BAR = 10
+_OTHERS = _NARROW_BAR + 22  # columns of bar, numbers of steps and time left
 
 
 class Display:
@@ -26,19 +31,22 @@ class Display:
 
     def __init__(self, console: Console, total: int, label: str, done: int = 0) -> None:
         self._console = console
+        wide = console.width >= _WIDE
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=None if wide else _NARROW_BAR),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            *([TimeElapsedColumn()] if wide else []),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[status]}"),
             console=console,
             disable=not console.is_terminal,
             speed_estimate_period=120,
         )
-        self._task = self._progress.add_task(label, total=total, completed=done, status="")
         self._label = label
+        self._task = self._progress.add_task(
+            self._shown_label, total=total, completed=done, status=""
+        )
         self._total = total
         self._first = self._base = done
         self._timed_from: tuple[int, float] | None = None
@@ -51,6 +59,12 @@ class Display:
 
     def __exit__(self, *about: object) -> None:
         self._progress.stop()
+
+    @property
+    def _shown_label(self) -> str:
+        """The end of the run's name, which leaves room for the bar and the time left."""
+        name, room = re.sub(r"-[0-9a-f]{12}$", "", self._label), self._console.width // 4
+        return name if len(name) <= room else f"…{name[1 - room :]}"
 
     @property
     def silent(self) -> bool:
@@ -69,7 +83,8 @@ class Display:
         self._label = label
         self._base = done_before
         self._validation = ""
-        self._progress.update(self._task, description=label, completed=done_before, status="")
+        about = {"description": self._shown_label, "completed": done_before, "status": ""}
+        self._progress.update(self._task, **about)
 
     def step(self, step: int, loss: float) -> None:
         """`step` steps of the current run are done."""
@@ -77,7 +92,8 @@ class Display:
 
     def advance(self, done: int, status: str) -> None:
         """`done` steps of the total lie behind."""
-        self._progress.update(self._task, completed=done, status=status)
+        shown = shortened(status, max(self._console.width * 3 // 4 - _OTHERS, 12))
+        self._progress.update(self._task, completed=done, status=shown)
         now = time.monotonic()
         if self._timed_from is None or done == self._first:
             self._timed_from = (done, now)  # before that, images and features took their time

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,7 +10,7 @@ from tests.tiny import TINY
 
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings.experiment import Experiment
-from unseen.settings.recipes import load_experiment
+from unseen.settings.recipes import flattened, load_experiment
 from unseen.training import loop
 from unseen.training.display import Display
 from unseen.training.execute import execute
@@ -39,12 +38,12 @@ def _nobodys_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / name))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def experiment() -> Experiment:
     return load_experiment("digits/dmg", TINY)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_with(experiment: Experiment) -> Callable[..., RunFolder]:
     """Carry out the run below a folder, with trackers: none of them fails, unless a console is
     given for what they say then."""
@@ -88,7 +87,7 @@ def recorded() -> Callable[[RunFolder], Series]:
             step = record.pop("step")
             if "validation" not in record:
                 record = {"train": record}
-            for name, value in _leaves(record):
+            for name, value in flattened(record, "/").items():
                 found.setdefault(name, {})[step] = value
         assert set(found["train/loss"]) == {1, 2, 3, 4, 5, 6}
         assert set(found["validation/plain"]) == {3, 6}
@@ -96,14 +95,3 @@ def recorded() -> Callable[[RunFolder], Series]:
         return found
 
     return read
-
-
-def _leaves(record: dict[str, Any]) -> list[tuple[str, float]]:
-    """Names of at most five parts, as the records of DMG have them."""
-    found = []
-    for key, value in record.items():
-        if isinstance(value, dict):
-            found += [(f"{key}/{name}", leaf) for name, leaf in _leaves(value)]
-        else:
-            found.append((key, value))
-    return found

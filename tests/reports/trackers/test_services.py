@@ -5,7 +5,7 @@ Weights & Biases: the offline file, decoded with the messages that its package d
 
 import io
 import json
-import shutil
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,6 @@ from unseen.results.folder import RunFolder
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 
 Series = dict[str, dict[int, float]]
-"""Values by name and step."""
 _BLOCK, _HEADER = 32768, 7  # bytes of a LevelDB log
 
 
@@ -111,25 +110,20 @@ class Wandb:
         """Read a LevelDB log: blocks of chunks, each with checksum, length and kind."""
         from wandb.proto.wandb_internal_pb2 import Record
 
-        data = file.read_bytes()
+        data, place, parts = file.read_bytes(), _HEADER, b""
         assert data[:4] == b":W&B"
-        place, parts = _HEADER, b""
         while place < len(data):
             if _BLOCK - place % _BLOCK < _HEADER:
                 place += _BLOCK - place % _BLOCK
                 continue
-            length = int.from_bytes(data[place + 4 : place + 6], "little")
-            kind = data[place + 6]
+            checksum, length, kind = struct.unpack_from("<IHB", data, place)
             chunk = data[place + _HEADER : place + _HEADER + length]
-            checksum = int.from_bytes(data[place : place + 4], "little")
-            assert checksum == zlib.crc32(data[place + 6 : place + 7] + chunk)
+            assert checksum == zlib.crc32(bytes([kind]) + chunk)
             parts += chunk
             place += _HEADER + length
             if kind in (1, 4):  # a record of its own, or the last part of one
-                record = Record()
-                record.ParseFromString(parts)
+                yield Record.FromString(parts)
                 parts = b""
-                yield record
 
     def series(self) -> Series:
         found: Series = {}
@@ -174,30 +168,21 @@ def service(request: pytest.FixtureRequest) -> type:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Making all the tables of MLflow takes seconds: once is enough."""
-    mlflow = pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
-    file = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    mlflow.MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
-
-
-def final_accuracy(folder: RunFolder) -> float:
-    result = folder.read_result()
-    return result.view(result.selection, "out_of_domain")["outlines"].accuracy
-
-
-def assert_complete(found: Any, folder: RunFolder, recorded: Callable[[RunFolder], Series]) -> None:
-    series, expected = found.series(), recorded(folder)
+def assert_complete(
+    found: Any, folder: RunFolder, recorded: Callable[[RunFolder], Series]
+) -> float:
+    """Returns the final accuracy, which is among what has to be there."""
+    series, expected, result = found.series(), recorded(folder), folder.read_result()
+    accuracy = result.view(result.selection, "out_of_domain")["outlines"].accuracy
     if isinstance(found, Mlflow):
         expected = {allowed_name(name): values for name, values in expected.items()}
     final = {name: series.pop(name) for name in list(series) if name.startswith("final/")}
     assert set(series) == set(expected)
     for name, values in expected.items():
         assert series[name] == pytest.approx(values, rel=found.exact, abs=0), name
-    accuracy = final["final/out_of_domain/outlines/accuracy"]
-    assert accuracy == pytest.approx({6: final_accuracy(folder)}, rel=found.exact, abs=0)
+    sent = final["final/out_of_domain/outlines/accuracy"]
+    assert sent == pytest.approx({6: accuracy}, rel=found.exact, abs=0)
+    return accuracy
 
 
 def test_everything_arrives(
@@ -205,23 +190,16 @@ def test_everything_arrives(
 ) -> None:
     folder = run_with(tmp_path, [service.name])
     found = service(folder)
-    assert_complete(found, folder, recorded)
-    found.check_about(folder, ("outlines", "out of domain", f"{final_accuracy(folder):.1%}"))
+    accuracy = assert_complete(found, folder, recorded)
+    found.check_about(folder, ("outlines", "out of domain", f"{accuracy:.1%}"))
     with Image.open(found.picture()) as image:
         assert image.size == (450, 378)
 
 
 def test_a_crashed_run_is_continued(
-    service: Any,
-    tmp_path: Path,
-    run_with: Callable,
-    crash_once: Callable,
-    recorded: Callable,
-    request: pytest.FixtureRequest,
+    service: Any, tmp_path: Path, run_with: Callable, crash_once: Callable, recorded: Callable
 ) -> None:
     """Steps 3 and 4 are trained twice and there once."""
-    if service is Mlflow:
-        shutil.copy(request.getfixturevalue("empty_file"), tmp_path / "mlflow.db")
     crash_once(tmp_path, [service.name])
     (folder,) = (RunFolder(path.parent) for path in tmp_path.glob("*/settings.json"))
     before = service(folder)
@@ -232,17 +210,15 @@ def test_a_crashed_run_is_continued(
 
 
 def test_a_server_of_mlflow_is_used_where_one_is_named(
-    tmp_path: Path, run_with: Callable, monkeypatch: pytest.MonkeyPatch, empty_file: Path
+    tmp_path: Path, run_with: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any address that MLflow understands is one."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
     elsewhere = tmp_path / "elsewhere.db"
-    shutil.copy(empty_file, elsewhere)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere}")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     monkeypatch.chdir(tmp_path)
     run_with(tmp_path / "runs", ["mlflow"])
-    import mlflow
-
     client = mlflow.MlflowClient(f"sqlite:///{elsewhere}")
     experiment = client.get_experiment_by_name("mine") or SimpleNamespace(experiment_id="none")
     assert len(client.search_runs([experiment.experiment_id])) == 1

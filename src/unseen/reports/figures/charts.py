@@ -199,6 +199,8 @@ class Line(NamedTuple):
     tags: tuple[str, ...] = ()
     half_widths: tuple[float | None, ...] = ()
     """Half of each point's interval; empty: none has one."""
+    images: tuple[int, ...] = ()
+    """How many images each point stands for: the more, the larger."""
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
@@ -254,15 +256,20 @@ def _curve(line: Line, x: Place, y: Place, dots: bool) -> Markup:
     places = [(x(step), _inside(y(value), _UPPER, _LOWER)) for step, value in line.points]
     drawn = [svg.path(places, line.label)]
     if dots or len(places) == 1 or line.half_widths:
-        for place, (step, value) in zip(places, line.points, strict=True):
+        images = line.images or (0,) * len(places)
+        for place, (step, value), count in zip(places, line.points, images, strict=True):
             tip = f"{line.label}: {value:.4g} at {short(step)}"
-            drawn.append(svg.circle(*place, 3, "fill", tip))
+            radius = 1.5 + 5 * math.sqrt(count / max(images)) if count else 3
+            drawn.append(svg.circle(*place, radius, "fill", tip))
     for (step, value), half in zip(line.points, line.half_widths, strict=False):
         if half is not None:
             ends = (y(value - half), y(value + half))
             drawn += _whisker(ends, (_UPPER, _LOWER), x(step), "whisker own", upright=True)
     look = "curve dashed" if line.dashed else "curve"
-    return svg.group(drawn, look, line.color, line.tags, label=line.label, values=line.points)
+    counted = [(*point, n) for point, n in zip(line.points, line.images, strict=False)]
+    return svg.group(
+        drawn, look, line.color, line.tags, label=line.label, values=counted or line.points
+    )
 
 
 class Cloud(NamedTuple):

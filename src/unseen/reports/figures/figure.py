@@ -35,6 +35,8 @@ class Figure:
     legend: tuple[Key, ...] = ()
     rule: str | None = None
     wide: bool = False
+    small: bool = False
+    """Whether the page shows small panels that one can enlarge."""
 
     def draw(self) -> Drawing:
         """Puts all panels into one drawing, two in a row, the legend below."""

@@ -169,14 +169,14 @@ def group(
     tags: Sequence[str] = (),
     at: tuple[float, float] = (0, 0),
     label: str | None = None,
-    values: Iterable[tuple[float, float]] = (),
+    values: Iterable[tuple[float, ...]] = (),
     letters: float | None = None,
 ) -> Markup:
     """Groups shapes of one colour (a place in the palette) that any of `tags` hides together. The
     page's script reads out `label` and `values`; `letters` is the size of numbers."""
     classes = look if color is None else f"{look} c{color}".strip()
     moved = f"translate({at[0]:g} {at[1]:g})" if any(at) else None
-    rounded = [[round(step, 3), float(f"{value:.4g}")] for step, value in values]
+    rounded = [[round(step, 3), float(f"{value:.4g}"), *more] for step, value, *more in values]
     return element(
         "g",
         classes,

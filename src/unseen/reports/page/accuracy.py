@@ -1,5 +1,6 @@
 """The tables, and the results at a glance: accuracy by domain, differences, worst domain, gap."""
 
+from typing import TypeVar
 from urllib.parse import quote
 
 from unseen.reports.figures.charts import Axis, Mark, axis_around, row_chart
@@ -14,13 +15,15 @@ from unseen.reports.page.parts import (
     Part,
     Section,
     capital,
+    first_and_folded,
     number,
 )
 from unseen.reports.page.studies import Study
-from unseen.reports.tables import Row, Table
+from unseen.reports.tables import Row, Table, notes_once
 from unseen.results.result import VIEWS
 from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
+_Item = TypeVar("_Item")
 _FORMATS = (
     ("CSV", ".csv", "text/csv", to_csv),
     ("Markdown", ".md", "text/markdown", to_markdown),
@@ -29,8 +32,12 @@ _FORMATS = (
 
 
 def tables_section(study: Study) -> Section:
-    tables = [table for rule in study.rules for table in study.tables(rule)]
-    parts: list[Part] = [_result_table(study, table) for table in tables]
+    parts: list[Part] = []
+    for rule in study.rules:
+        tables = study.tables(rule)
+        noted = zip(tables, notes_once(tables), strict=True)
+        shown = [_result_table(study, *each) for each in noted]
+        parts += first_and_folded("In domain and known domain", shown, rule)
     return Section(
         "tables",
         "Results",
@@ -40,17 +47,37 @@ def tables_section(study: Study) -> Section:
     )
 
 
-def _result_table(study: Study, table: Table) -> PageTable:
-    rows = [PageRow(_cells(table, r), study.tags(r.key), study.color(r.key)) for r in table.rows]
-    foot = () if table.always_largest is None else (PageRow(_cells(table, table.always_largest)),)
+def _result_table(study: Study, table: Table, shown: Table) -> PageTable:
+    """Shows a table with some of its notes; as a file it has them all. The overall and the
+    difference come first: a phone has no room for all domains."""
+    domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
+    foot = () if table.always_largest is None else (table.always_largest,)
+    rows, last = (
+        [_overall_first(_cells(table, row), domains) for row in lines]
+        for lines in (table.rows, foot)
+    )
     stem = f"{table.view}_{table.rule}"
     downloads = tuple(
         (label, stem + suffix, f"data:{kind};charset=utf-8,{quote(render(table))}")
         for label, suffix, kind, render in _FORMATS
     )
-    title = VIEWS[table.view].table_title(table.metric)
     header = ("method", *(column.name for column in table.columns))
-    return PageTable(title, header, tuple(rows), table.notes, table.rule, downloads, foot)
+    return PageTable(
+        VIEWS[table.view].table_title(table.metric),
+        _overall_first(header, domains),
+        tuple(
+            PageRow(cells, study.tags(row.key), study.color(row.key))
+            for cells, row in zip(rows, table.rows, strict=True)
+        ),
+        shown.notes,
+        table.rule,
+        downloads,
+        tuple(map(PageRow, last)),
+    )
+
+
+def _overall_first(cells: tuple[_Item, ...], domains: int) -> tuple[_Item, ...]:
+    return cells[:1] + cells[1 + domains :] + cells[1 : 1 + domains]
 
 
 def _cells(table: Table, row: Row) -> tuple[PageCell, ...]:
@@ -84,10 +111,8 @@ def comparison_section(study: Study) -> Section:
 def _bars(study: Study, rule: str, table: Table) -> Figure:
     numbers = study.numbers(rule, "out_of_domain")
     panels = []
-    for place, (column, name) in enumerate(
-        zip(table.columns, (*study.columns, OVERALL), strict=False)
-    ):
-        rows = []
+    for place, name in ((len(study.columns), OVERALL), *enumerate(study.columns)):
+        column, rows = table.columns[place], []
         for row in table.rows:
             cell = row.cells[place]
             value = None if cell is None else cell.estimate
@@ -115,7 +140,8 @@ def _differences(study: Study, rule: str) -> list[Figure]:
         reference = (baseline, row[1])
         if row == reference or reference not in numbers:
             continue
-        for name, own in by_column.items():
+        for name in (OVERALL, *study.columns):
+            own = by_column[name]
             difference = study.layout.difference(row, numbers[reference][name], own)
             panels.setdefault(name or "overall", []).append((row, difference))
         if len(study.seeds) == 1 and {row, reference} <= set(ranked):

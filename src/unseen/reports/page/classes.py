@@ -11,7 +11,7 @@ from unseen.reports.figures.charts import Axis, Line, curve_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import MOST_CLASSES, confusion_map, heat_map, number_texts, shares
 from unseen.reports.gather import MethodKey
-from unseen.reports.page.parts import PageTable, Part, Section, number
+from unseen.reports.page.parts import Fold, PageCell, PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
@@ -19,6 +19,7 @@ from unseen.results.result import DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
+_MOST_WEAK = 12  # rows of the table of the weakest classes
 _MOST_CONFUSIONS = 8  # of a method on a domain that are listed where classes are many
 
 Pooled = tuple[MethodKey, str, tuple[str, ...], np.ndarray]
@@ -26,19 +27,21 @@ Pooled = tuple[MethodKey, str, tuple[str, ...], np.ndarray]
 
 
 def classes_section(study: Study) -> Section:
+    """Shows the weakest classes and the worst mistakes first, then all classes and confidence."""
+    weakest: list[Part] = []
     parts: list[Part] = []
     for rule in study.rules:
-        parts += _by_class(study, rule, list(pool(study, rule)))
-        for scaled in (False, True):
-            found = list(reliabilities(study, rule, scaled))
-            if found:
-                parts.append(_calibration_figure(study, rule, found, scaled))
-                parts.append(_calibration_table(study, rule, found, scaled))
+        pooled = list(pool(study, rule))
+        if pooled:
+            weakest.append(_weakest_classes(study, rule, pooled))
+            parts += _by_class(study, rule, pooled)
+        parts += _calibration(study, rule)
     return Section(
         "classes",
-        "Classes, confusions and confidence",
-        "On the unseen domains" + (", added up over seeds." if len(study.seeds) > 1 else "."),
-        (*parts, *mistake_sheets(study)),
+        "Weak spots",
+        "Classes, mistakes and confidence on the unseen domains"
+        + (", added up over seeds." if len(study.seeds) > 1 else "."),
+        (*weakest, *mistake_sheets(study), *parts),
     )
 
 
@@ -71,8 +74,26 @@ def pool(study: Study, rule: str) -> Iterator[Pooled]:
                 yield row, place, classes.pop(), total
 
 
+def _weakest_classes(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
+    """Lists the class that each method recognises least on each domain, the weakest first."""
+    rows = []
+    for row, domain, classes, confusion in pooled:
+        share = shares(confusion)
+        weakest = int(np.nanargmin(share.diagonal()))
+        wrong = np.where(np.arange(len(classes)) == weakest, 0, confusion[weakest])
+        taken_for, recognised = int(wrong.argmax()), float(share[weakest, weakest])
+        often = f"{classes[taken_for]} ({share[weakest, taken_for]:.0%})" if wrong.any() else ""
+        about = (study.row_name(row), classes[weakest], PageCell(f"{recognised:.0%}", recognised))
+        images = int(confusion[weakest].sum())
+        rows.append((recognised, study.table_row(row, domain, *about, images, often)))
+    rows.sort(key=lambda each: each[0])
+    header = ("domain", "method", "weakest class", "recognised", "images", "most often taken for")
+    worst = tuple(row for _, row in rows[:_MOST_WEAK])
+    return PageTable("Weakest classes", header, worst, rule=rule)
+
+
 def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> Iterator[Part]:
-    most = max((len(classes) for _, _, classes, _ in pooled), default=0)
+    most = max(len(classes) for _, _, classes, _ in pooled)
     if most > MOST_CLASSES:
         rows = tuple(
             study.table_row(row, domain, study.row_name(row), *confused)
@@ -83,23 +104,27 @@ def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> Iterator[Par
         yield PageTable("Most frequent confusions", header, rows, rule=rule)
         return
     domains = {domain: [each for each in pooled if each[1] == domain] for _, domain, *_ in pooled}
-    if domains and most <= _IN_ORDER:
+    if most <= _IN_ORDER:
         panels = []
         for domain, own in domains.items():  # all have the same classes, as a rule
             alike = [(row, c) for row, _, classes, c in own if classes == own[0][2]]
             values = np.stack([shares(confusion).diagonal() for _, confusion in alike])
-            names = [study.row_name(row) for row, _ in alike]
-            panels.append(
-                heat_map(domain, names, own[0][2], values, number_texts(100 * values, ".0f"))
+            names, texts = (
+                [study.row_name(row) for row, _ in alike],
+                number_texts(100 * values, ".0f"),
             )
+            panels.append(heat_map(domain, names, own[0][2], values, texts))
         about = "Share of each class's images that were recognised, in percent."
         name = f"classes_{rule}"
         yield Figure(name, "Accuracy by class", about, tuple(panels), rule=rule)
+    matrices = []
     for domain, own in domains.items():
         panels = [confusion_map(study.row_name(row), c, classes) for row, _, classes, c in own]
         about = "Percent of the images of a class (row) that were predicted as each class (column)."
         name = f"confusion_{rule}_{safe_name(domain)}"
-        yield Figure(name, f"Confusions on {domain}", about, tuple(panels), rule=rule)
+        title = f"Confusions on {domain}"
+        matrices.append(Figure(name, title, about, tuple(panels), rule=rule))
+    yield Fold("Confusion matrices", tuple(matrices), rule=rule)
 
 
 def _frequent_confusions(
@@ -123,10 +148,16 @@ class Reliability(NamedTuple):
     ece: float
     """Expected calibration error: the mean over runs, and over training domains."""
 
-    @property
-    def points(self) -> tuple[tuple[float, float], ...]:
-        """The mean confidence and the accuracy of each bin that has images."""
-        return tuple((sure / n, correct / n) for n, sure, correct in self.bins.T if n)
+    def line(self, study: Study) -> Line:
+        """Draws accuracy over the mean confidence of each bin that has images."""
+        bins = [(sure / n, correct / n, int(n)) for n, sure, correct in self.bins.T if n]
+        return Line(
+            f"{study.row_name(self.row)}, ECE {100 * self.ece:.1f} %",
+            study.color(self.row),
+            tuple((sure, correct) for sure, correct, _ in bins),
+            tags=study.tags(self.row),
+            images=tuple(n for *_, n in bins),
+        )
 
 
 def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability]:
@@ -144,44 +175,63 @@ def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability
             yield Reliability(row, place, np.sum(arrays, axis=0), ece)
 
 
-def _calibration_figure(
-    study: Study, rule: str, found: Sequence[Reliability], scaled: bool
-) -> Figure:
-    x, y = Axis(0, 1, "confidence"), Axis(0, 1, "accuracy")
-    lines: dict[str, list[Line]] = {}
-    for each in found:
-        label = f"{study.row_name(each.row)}, ECE {100 * each.ece:.1f} %"
-        line = Line(label, study.color(each.row), each.points, tags=study.tags(each.row))
-        lines.setdefault(each.place, []).append(line)
-    panels = tuple(
-        curve_chart(place, own, x, y, diagonal=True, dots=True) for place, own in lines.items()
-    )
-    name, title = f"calibration_{rule}", "Calibration"
-    about = (
-        "Accuracy against confidence, in 15 bins; on the dotted line confidence is honest, "
-        "below it the model is too sure."
-    )
-    if scaled:
-        name, title = f"calibrated_{rule}", "Calibration after temperature scaling"
+def _calibration(study: Study, rule: str) -> Iterator[Part]:
+    before, after = (list(reliabilities(study, rule, scaled)) for scaled in (False, True))
+    if before:
+        yield _calibration_table(study, rule, before, after)
+        about = (
+            "Accuracy against confidence, in 15 bins; the larger a dot, the more images. On the "
+            "dotted line confidence is honest, below it the model is too sure."
+        )
+        yield _calibration_figure(study, rule, before, "calibration", "Calibration", about)
+    if after:
+        title = "Calibration after temperature scaling"
         about = (
             "The same predictions after scores were divided by the temperature that fits the "
             "source validation images best: what 'unseen predict' gives."
         )
-    return Figure(name, title, about, panels, study.legend(), rule)
+        figure = _calibration_figure(study, rule, after, "calibrated", title, about)
+        yield Fold(title, (figure,), rule=rule)
+
+
+def _calibration_figure(
+    study: Study, rule: str, found: Sequence[Reliability], name: str, title: str, about: str
+) -> Figure:
+    x, y = Axis(0, 1, "confidence"), Axis(0, 1, "accuracy")
+    lines: dict[str, list[Line]] = {}
+    for each in found:
+        lines.setdefault(each.place, []).append(each.line(study))
+    panels = tuple(
+        curve_chart(place, own, x, y, diagonal=True, dots=True) for place, own in lines.items()
+    )
+    return Figure(f"{name}_{rule}", title, about, panels, study.legend(), rule)
 
 
 def _calibration_table(
-    study: Study, rule: str, found: Sequence[Reliability], scaled: bool
+    study: Study, rule: str, before: Sequence[Reliability], after: Sequence[Reliability]
 ) -> PageTable:
-    places = list(dict.fromkeys(each.place for each in found))
-    cells = {(each.row, each.place): number(100 * each.ece, ".1f") for each in found}
+    """Shows the errors before and after scaling, and names those that scaling made larger."""
+    places = list(dict.fromkeys(each.place for each in before))
+    scaled = {(each.row, each.place): 100 * each.ece for each in after}
+    cells: dict[MethodKey, dict[str, PageCell]] = {}
+    worse = []
+    for each in before:
+        first, second = 100 * each.ece, scaled.get((each.row, each.place))
+        text = f"{first:.1f}" if second is None else f"{first:.1f} → {second:.1f}"
+        cells.setdefault(each.row, {})[each.place] = PageCell(text, second or first)
+        if second is not None and round(second, 1) > round(first, 1):
+            worse.append(f"{study.row_name(each.row)} on {each.place} ({text})")
     rows = tuple(
-        study.table_row(row, study.row_name(row), *(cells.get((row, place)) for place in places))
-        for row in dict.fromkeys(each.row for each in found)
+        study.table_row(row, study.row_name(row), *map(own.get, places))
+        for row, own in cells.items()
     )
-    note = (
+    notes = [
         "Percent; mean over seeds; lower is better. A domain's column is for runs that were not "
         f"trained on it, '{IN_DOMAIN}' for held-out images of the training domains."
-    )
-    title = "Expected calibration error" + (" after temperature scaling" if scaled else "")
-    return PageTable(title, ("method", *places), rows, (note,), rule)
+    ]
+    if after:
+        notes.append("Before → after temperature scaling, which is fitted on the training domains.")
+    if worse:
+        notes.append(f"Scaling made it worse: {', '.join(worse)}.")
+    header = ("method", *places)
+    return PageTable("Expected calibration error", header, rows, tuple(notes), rule)

@@ -62,14 +62,14 @@ def _phases(study: Study, runs: list[Run]) -> Figure:
     panels: list[Drawing] = []
     curves = {run.name: run_curves(run) for run in runs}
     for name in ("loss", "accuracy"):
-        lines: dict[str, list[Line]] = {}
+        lines: dict[tuple[str, str], list[Line]] = {}
         for run in runs:
-            points, end = curves[run.name].get(name, ()), end_of_phase_1(run)
+            points, end = curves[run.name].get((name, ""), ()), end_of_phase_1(run)
             for phase in (1, 2):
                 part = tuple(point for point in points if (point[0] <= end) == (phase == 1))
                 label = f"{study.row_name(run.row)}, seed {run.seed}, phase {phase}"
                 look = (study.color(run.row), part, phase == 1, study.tags(run.row, run.seed))
-                lines.setdefault(run.column, []).append(Line(label, *look))
+                lines.setdefault((run.column, ""), []).append(Line(label, *look))
         panels += curves_by_column(study, lines, f"{name}, {{}} unseen")
     color = study.color(runs[0].row) if runs else 0
     keys = (

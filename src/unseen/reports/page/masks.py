@@ -23,7 +23,7 @@ from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import heat_map, number_texts, unit_strips
 from unseen.reports.figures.svg import Drawing, Key
 from unseen.reports.gather import MethodKey
-from unseen.reports.page.parts import Section
+from unseen.reports.page.parts import Part, Section, first_and_folded
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
@@ -33,16 +33,18 @@ _SITE = "mask."
 
 def masks_section(study: Study) -> Section:
     masked = [run for run in study.runs if site_statistics(run)]
-    figures: list[Figure] = []
+    parts: list[Part] = []
     for row in dict.fromkeys(run.row for run in masked):
-        figures += _figures(study, row, [run for run in masked if run.row == row])
-    figures += _overlap_weights(masked)
+        own = [run for run in masked if run.row == row]
+        figures = [figure for figure in _figures(study, row, own) if figure.panels]
+        title = f"Overlap of masks, and kept share over training: {study.row_name(row)}"
+        parts += first_and_folded(title, figures)
     return Section(
         "masks",
         "Domain-specific masks",
         "Every training domain has its own mask over the units at a site. Units kept by all "
         "domains are shared; units kept by one are specific to that domain.",
-        tuple(figure for figure in figures if figure.panels),
+        (*parts, *_overlap_weights(masked)),
     )
 
 

@@ -3,6 +3,7 @@ nothing. The templates know how each part looks."""
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 from unseen.atomic import atomic_file
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.svg import STYLE
+from unseen.reports.figures.svg import STYLE, paper_style
 from unseen.reports.formats import MISSING
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -57,10 +58,16 @@ class Fold:
     parts: "tuple[Part, ...]" = ()
     open: bool = False
     code: str = ""
+    rule: str | None = None
 
 
 Part = Figure | PageTable | Fold | str
 """A text is a note."""
+
+
+def first_and_folded(title: str, parts: Sequence[Part], rule: str | None = None) -> list[Part]:
+    """Returns the first part, and the others folded under a title."""
+    return [*parts[:1], *([Fold(title, tuple(parts[1:]), rule=rule)] if parts[1:] else [])]
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,7 @@ def render_page(template: Path, content: dict[str, Any]) -> str:
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     look = {
         "style": Markup(style()),
+        "paper_style": Markup(paper_style()),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }

@@ -10,7 +10,7 @@ from unseen.reports.figures.charts import Cloud, point_map
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import image_sheet, picture
 from unseen.reports.figures.svg import Key, Picture
-from unseen.reports.page.parts import Fold, Part, Section
+from unseen.reports.page.parts import Part, Section, first_and_folded
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.files import read_arrays_if_whole
@@ -24,12 +24,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def mistake_sheets(study: Study) -> list[Part]:
-    """Returns one sheet for each method and held-out domain."""
+    """Returns one sheet for each method and held-out domain, the least accurate first."""
     runs = study.first_runs([run for run in study.runs if run.result is not None])
-    figures = (figure for run in runs[:MOST_SHEETS] for figure in _sheets(study, run))
-    sheets: list[Part] = [
-        Fold(figure.title, (figure,), open=place == 0) for place, figure in enumerate(figures)
-    ]
+    runs.sort(key=lambda run: (run.result and run.result.mean(run.rule, "out_of_domain")) or 0.0)
+    figures = [figure for run in runs[:MOST_SHEETS] for figure in _sheets(study, run)]
+    sheets = first_and_folded("Mistakes of other models", figures)
     if len(runs) > MOST_SHEETS:
         sheets.append(f"Mistakes of {len(runs) - MOST_SHEETS} more runs are not shown.")
     return sheets
@@ -72,7 +71,7 @@ def features_section(study: Study) -> Section:
         "Inputs of the last layer, by their two main axes (PCA). Hollow: images of the unseen "
         "domain. A method that generalises puts an unseen image next to its class, not next to its "
         "domain.",
-        tuple(Fold(each.title, (each,), open=place == 0) for place, each in enumerate(drawn)),
+        tuple(first_and_folded("Maps of other models", drawn)),
     )
 
 

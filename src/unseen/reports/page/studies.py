@@ -67,7 +67,7 @@ class Study:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        return tuple(sorted(dict.fromkeys(run.column for run in self.runs), key=self._rank))
+        return tuple(sorted(dict.fromkeys(run.column for run in self.runs), key=self.rank))
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
@@ -169,7 +169,8 @@ class Study:
     def domain_color(self, domain: str) -> int:
         return 1 + self.domains.index(domain) % 11
 
-    def _rank(self, column: str) -> tuple[int, str]:
+    def rank(self, column: str) -> tuple[int, str]:
+        """Returns what domains and columns are sorted by: the place in the dataset, where known."""
         known = self.domains.index(column) if column in self.domains else len(self.domains)
         return known, column
 

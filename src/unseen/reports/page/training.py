@@ -3,7 +3,7 @@ the weights that sample re-weighting trains with."""
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from unseen.reports.figures.charts import (
@@ -25,15 +25,18 @@ from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
 from unseen.settings.experiment import METRICS
 
+Curves = dict[tuple[str, str], Points]
+"""By quantity and domain; what is not measured by domain has an empty one."""
 _NOT_CURVES = {"step", "lr"}
-_BY_DOMAIN = ("validation ", "oracle's look at ")
-"""The names of quantities that an evaluation measured begin like this."""
+_MEASURED = ("validation ", "oracle's look at ")
+"""The names of quantities that an evaluation measured, by domain, begin like this."""
 
 
 def training_section(study: Study) -> Section:
     curves = {run.name: run_curves(run) for run in study.runs}
-    quantities = sorted(dict.fromkeys(name for own in curves.values() for name in own), key=_rank)
-    figures = {name: _figure(study, curves, name) for name in quantities}
+    quantities = dict.fromkeys(place for own in curves.values() for place in own)
+    names = sorted(dict.fromkeys(name for name, _ in quantities), key=_rank)
+    figures = {name: _figure(study, curves, name) for name in names}
     parts: list[Part] = [figure for name, figure in figures.items() if _rank(name) != 2]
     of_losses = tuple(figure for name, figure in figures.items() if _rank(name) == 2)
     if of_losses:
@@ -41,75 +44,82 @@ def training_section(study: Study) -> Section:
     return Section(
         "training",
         "Training",
-        "One line per run; point at a panel to read its values. Validation images come from the "
-        "training domains: the unseen domain plays no part.",
+        "One line per run; point at a panel to read its values, click on a small one to enlarge "
+        "it. Validation images come from the training domains: the unseen domain plays no part.",
         tuple(parts),
     )
 
 
 def _rank(name: str) -> int:
     """Puts loss first, then accuracy, and what evaluations measured last."""
-    return 3 if name.startswith(_BY_DOMAIN) else {"loss": 0, "accuracy": 1}.get(name, 2)
+    return 3 if name.startswith(_MEASURED) else {"loss": 0, "accuracy": 1}.get(name, 2)
 
 
-def run_curves(run: Run) -> dict[str, Points]:
-    """Returns what the method logged and what evaluations measured, by name. A merged model was not
-    trained and has none."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def run_curves(run: Run) -> Curves:
+    """Returns what the method logged and what evaluations measured. A merged model was not trained
+    and has none."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     if run.result is not None and run.result.merged is not None:
         return {}
     for record in run.metrics:
-        for name, value in _values(record):
+        for place, value in _values(record):
             if isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(name, []).append((record["step"], value))
-    return {name: thinned(points) for name, points in found.items()}
+                found.setdefault(place, []).append((record["step"], value))
+    return {place: thinned(points) for place, points in found.items()}
 
 
-def _values(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _values(record: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Any]]:
     if "validation" not in record:
-        return [(name, value) for name, value in record.items() if name not in _NOT_CURVES]
-    measured = {"validation accuracy, ": record["validation"]}
-    measured |= {
-        f"validation {name}, ": record.get(f"validation_{metric}") or {}
+        return [((name, ""), value) for name, value in record.items() if name not in _NOT_CURVES]
+    measured = {
+        f"validation {name}": record.get(f"validation_{metric}") or {}
         for metric, name in METRICS.items()
-        if metric != "accuracy"
     }
-    measured["oracle's look at unseen "] = record.get("unseen") or {}
+    measured["validation accuracy"] = record["validation"]
+    measured["oracle's look at unseen domains"] = record.get("unseen") or {}
     return [
-        (prefix + domain, value)
-        for prefix, by_domain in measured.items()
+        ((name, domain), value)
+        for name, by_domain in measured.items()
         for domain, value in by_domain.items()
     ]
 
 
-def _figure(study: Study, curves: Mapping[str, Mapping[str, Points]], name: str) -> Figure:
-    lines: dict[str, list[Line]] = {}
-    logging = [run for run in study.runs if name in curves[run.name]]
+def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
+    """Draws a quantity: the loss large, all others in small panels."""
+    lines: dict[tuple[str, str], list[Line]] = {}
+    logging = [run for run in study.runs if any(name == own for own, _ in curves[run.name])]
     for run in logging:
         label = study.row_name(run.row)
         if len(study.seeds) > 1:
             label += f", seed {run.seed}"
-        tags = study.tags(run.row, run.seed)
-        line = Line(label, study.color(run.row), curves[run.name][name], tags=tags)
-        lines.setdefault(run.column, []).append(line)
+        color, tags = study.color(run.row), study.tags(run.row, run.seed)
+        for (own, domain), points in curves[run.name].items():
+            if own == name:
+                line = Line(label, color, points, tags=tags)
+                lines.setdefault((run.column, domain), []).append(line)
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
+    about = "A panel for each domain that was measured and each held-out domain."
     return Figure(
         f"curve_{safe_name(name)}",
         capital(title),
-        "",
+        about if name.startswith(_MEASURED) else "",
         tuple(curves_by_column(study, lines)),
         study.legend(dict.fromkeys(run.row for run in logging)),
+        small=name != "loss",
     )
 
 
 def curves_by_column(
-    study: Study, lines: Mapping[str, list[Line]], title: str = "{} unseen"
+    study: Study, lines: Mapping[tuple[str, str], list[Line]], title: str = "{} unseen"
 ) -> Iterable[Drawing]:
-    """Yields a panel for each held-out domain, on axes that all of them share."""
+    """Yields a panel for each held-out domain (and each measured one), on axes that all share."""
     x, y = curve_axes(line for own in lines.values() for line in own)
-    for column in study.columns:
-        if any(line.points for line in lines.get(column, ())):
-            yield curve_chart(title.format(column), lines[column], x, y)
+    domains = sorted({domain for _, domain in lines}, key=study.rank)
+    for column, domain in product(study.columns, domains):
+        drawn = lines.get((column, domain), [])
+        if any(line.points for line in drawn):
+            measured = f"{domain}, " if domain else ""
+            yield curve_chart(measured + title.format(column), drawn, x, y)
 
 
 def reweighting_section(study: Study) -> Section:

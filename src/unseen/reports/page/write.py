@@ -145,7 +145,7 @@ def _making_section(study: Study) -> Section:
         "How it was made",
         "Everything on this page is read from the run folders; nothing was trained for it.",
         (
-            _run_table(study),
+            Fold(f"Runs ({len(study.runs)})", (_run_table(study),)),
             Fold("Settings in which runs differ", (differences,)),
             Fold("Settings that all runs share", code=shared),
             Fold("Commands to repeat every run", code=_commands(study.runs)),

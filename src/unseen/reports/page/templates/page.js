@@ -87,7 +87,7 @@
     const rows = [];
     for (const group of curves) {
       const point = group.points.reduce((a, b) => Math.abs(b[0] - nearest.at) < Math.abs(a[0] - nearest.at) ? b : a);
-      if (Math.abs(point[0] - nearest.at) <= 0.05 * Math.abs(nearest.at) + 1e-9) rows.push(`${group.dataset.label}: ${short(point[1])}`);
+      if (Math.abs(point[0] - nearest.at) <= 0.05 * Math.abs(nearest.at) + 1e-9) rows.push(`${group.dataset.label}: ${short(point[1])}${point[2] ? ` (${point[2]} images)` : ""}`);
     }
     if (rows.length > 14) rows.splice(13, rows.length, `… ${rows.length - 13} more`);
     show([`at ${short(nearest.at)}`, ...rows].join("\n"), event);
@@ -107,8 +107,102 @@
   document.addEventListener("pointerleave", hide);
   addEventListener("scroll", hide, { passive: true });
 
-  // Print everything, also what is folded away.
-  addEventListener("beforeprint", () => every("details").forEach((fold) => { fold.open = true; }));
+  // Small panels are enlarged, one by one.
+  for (const panel of every(".small .panel")) {
+    const title = panel.querySelector("h4");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    button.append(...title.childNodes);
+    title.append(button);
+    panel.addEventListener("click", () => button.setAttribute("aria-expanded", panel.classList.toggle("large")));
+  }
+
+  // Take a figure away: as one SVG file with the colours of paper, or printed alone (to a PDF file).
+  const asFile = (figure) => {
+    const space = "http://www.w3.org/2000/svg", gap = 20, title = 22;
+    const file = document.createElementNS(space, "svg");
+    const add = (tag, about, text = "") => {
+      const made = document.createElementNS(space, tag);
+      for (const [name, value] of Object.entries(about)) made.setAttribute(name, value);
+      made.textContent = text;
+      file.append(made);
+      return made;
+    };
+    add("style", {}, document.getElementById("paper").textContent);
+    const paper = add("rect", { fill: "#ffffff" });
+    let x = gap, y = gap, low = y, right = 0;
+    const place = (width, height) => {
+      if (x > gap && x + width > 740) { x = gap; y = low; }
+      const at = { x, y };
+      x += width + gap; low = Math.max(low, y + height + gap); right = Math.max(right, x);
+      return at;
+    };
+    for (const item of every(".legend li", figure)) {
+      const at = place(34 + 6.5 * item.textContent.length, 0);
+      const key = item.querySelector("svg").cloneNode(true);
+      for (const [name, value] of Object.entries({ ...at, width: 22, height: 12 })) key.setAttribute(name, value);
+      file.append(key);
+      add("text", { x: at.x + 28, y: at.y + 10 }, item.textContent.trim());
+    }
+    x = gap; y = low;
+    for (const panel of every(".panel > svg", figure)) {
+      const [, , width, height] = panel.getAttribute("viewBox").split(" ").map(Number);
+      const at = place(width, height + title);
+      add("text", { x: at.x, y: at.y + 12, class: "title" }, panel.parentNode.querySelector("h4")?.textContent ?? "");
+      const copy = panel.cloneNode(true);
+      for (const [name, value] of Object.entries({ x: at.x, y: at.y + title, width, height, overflow: "visible" })) copy.setAttribute(name, value);
+      file.append(copy);
+    }
+    for (const image of every(".sheet img", figure)) {
+      const at = place(96, 112);
+      add("image", { ...at, width: 96, height: 96, href: image.src });
+      add("text", { x: at.x, y: at.y + 108, class: "tick" }, image.nextElementSibling.textContent);
+    }
+    for (const [name, value] of Object.entries({ width: right, height: low, viewBox: `0 0 ${right} ${low}` })) file.setAttribute(name, value);
+    paper.setAttribute("width", right);
+    paper.setAttribute("height", low);
+    return new XMLSerializer().serializeToString(file);
+  };
+  const take = {
+    SVG: (figure) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([asFile(figure)], { type: "image/svg+xml" }));
+      link.download = `${figure.dataset.name}.svg`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    },
+    PDF: (figure) => {
+      document.body.classList.add("one");
+      figure.classList.add("alone");
+      print();
+    },
+  };
+  addEventListener("afterprint", () => every(".one, .alone").forEach((part) => part.classList.remove("one", "alone")));
+  for (const figure of every("figure.figure")) {
+    const takeaway = document.createElement("p");
+    takeaway.className = "downloads";
+    for (const [name, act] of Object.entries(take)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      button.setAttribute("aria-label", `${figure.querySelector("h3").textContent.trim()} as ${name}`);
+      button.addEventListener("click", () => act(figure));
+      takeaway.append(button);
+    }
+    figure.querySelector("figcaption").prepend(takeaway);
+  }
+
+  // The contents stay in view and tell where one is.
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const link = document.querySelector(`nav a[href="#${target.id}"]`);
+      link.toggleAttribute("aria-current", isIntersecting);
+      const list = link.closest("ul");
+      if (isIntersecting) list.scrollTo({ left: link.offsetLeft - list.offsetLeft - 20 });
+    }
+  }, { rootMargin: "-20% 0px -75% 0px" });
+  every("nav a").forEach((link) => seen.observe(document.querySelector(link.hash)));
 
   // A page that is being watched loads itself again; the browser keeps the place.
   const seconds = Number(document.body.dataset.refresh);
