@@ -260,5 +260,4 @@ def test_several_devices_are_driven_from_this_process(
     monkeypatch.setattr("unseen.sweeps.train.is_launched", lambda: launched)
     devices = {"devices.number": number, "images_per_domain": 4}
     plan = comparison_plan("digits", "aggregate", unseen="plain", overrides=devices)
-    experiments = [run.experiment for run in plan.singles]
-    assert resources_for(plan.sweep, experiments, {"workers": asked}).workers == expected
+    assert resources_for(plan, {"workers": asked}).workers == expected

@@ -17,10 +17,10 @@ from unseen.reports.tables import build_tables
 from unseen.results.folder import RunFolder
 from unseen.results.result import UPPER_BOUND
 from unseen.sweeps.plan import plan_sweep
-from unseen.sweeps.resources import Resources
 from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import SweepResults
 from unseen.sweeps.train import run_plan
+from unseen.sweeps.workers import Resources
 
 TINY = {
     "steps": 40,

@@ -11,7 +11,7 @@ from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
 from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.plan import Outline, Plan, outline_sweep
+from unseen.sweeps.plan import Plan, plan_sweep
 from unseen.sweeps.sweep_file import load_sweep, make_comparison
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
@@ -28,18 +28,15 @@ Score = Callable[[Experiment, int], float]
 Unseen = Callable[[Experiment, str], float]
 
 
-def small_outline(**changes: Any) -> Outline:
-    """The shipped sweep on digits with aggregate alone, and tiny runs."""
-    return outline_sweep(load_sweep("digits", TINY | {"methods": "aggregate"} | changes), "digits")
-
-
 def small_plan(runs: Path = Path("runs"), **changes: Any) -> Plan:
-    return small_outline(**changes).plan(runs)
+    """The shipped sweep on digits with aggregate alone, and tiny runs."""
+    sweep = load_sweep("digits", TINY | {"methods": "aggregate"} | changes)
+    return plan_sweep(sweep, "digits", runs)
 
 
 def comparison_plan(*words: Any, runs: Path = Path("runs"), **named: Any) -> Plan:
     """The plan of a comparison; arguments are those of `make_comparison`."""
-    return outline_sweep(make_comparison(*words, **named), "").plan(runs)
+    return plan_sweep(make_comparison(*words, **named), "", runs)
 
 
 class Pretender:
@@ -51,20 +48,20 @@ class Pretender:
         self.broken: set[str] = set()
         """Runs, by folder name, that never get anywhere."""
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
         singles = [single for job in jobs for single in job.one_by_one]
         self.asked.append([(job.folders[0].name, job.until) for job in singles])
-        return [self._pretend(job) for job in singles]
+        return {job.folders[0]: self._pretend(job) for job in singles}
 
     def _pretend(self, job: Job) -> Outcome:
         experiment, folder = build_experiment(job.settings[0]), RunFolder(job.folders[0])
         if folder.path.name in self.broken:
-            return Outcome(folder.path, "failed", "it broke down")
+            return Outcome("failed", "it broke down")
         write_metrics(experiment, folder, self.score, job.until or experiment.steps or 0)
         if job.until is not None:
-            return Outcome(folder.path, "paused")
+            return Outcome("paused")
         write_result(experiment, folder, self.unseen)
-        return Outcome(folder.path, "finished")
+        return Outcome("finished")
 
 
 def write_metrics(experiment: Experiment, folder: RunFolder, score: Score, until: int) -> None:

@@ -24,7 +24,7 @@ from unseen.settings import catalog
 from unseen.settings.experiment import identity
 from unseen.settings.recipes import load_experiment
 from unseen.sweeps.cost import estimate, run_seconds
-from unseen.sweeps.plan import outline_sweep, plan_sweep
+from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import SweepResults
 from unseen.training.timing import ImageTimes, time_method
@@ -197,26 +197,29 @@ def everything(experiment: Any, n_domains: int, n_classes: int) -> ImageTimes:
     return ImageTimes(training=2.0, evaluation=1.0)
 
 
-def test_an_outline_counts_what_a_plan_has(small: Path) -> None:
+def test_runs_are_counted_without_being_listed(small: Path) -> None:
     plan = plan_sweep(load_sweep(small), "small")
-    found = outline_sweep(load_sweep(small), "small")
-    assert found.size == len(plan.singles) + len(plan.pairs)
-    assert not found.absent
+    assert plan.count == len(plan.singles) + len(plan.pairs)
+    assert not plan.absent
     nested = {"pairs": "nested", "selection": "leave-one-domain-out"}
     with pytest.raises(SettingsError, match="nested serves every dataset"):
         load_sweep(small, nested)
     sweep = load_sweep(small, nested | {"datasets": "digits", "unseen": "plain"})
-    assert outline_sweep(sweep, "small").size == plan_sweep(sweep, "small").size
+    plan = plan_sweep(sweep, "small")
+    assert plan.count == plan.size
 
 
-def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(small: Path) -> None:
-    found = outline_sweep(load_sweep(small), "small")
-    part = next(each for each in found.parts if each.base.name == "folder/aggregate")
+def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_sweep(load_sweep(small), "small")
+    part = next(each for each in plan.parts if each.name == "folder/aggregate")
     assert part.size == (3, 2, 72)
     # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
-    seconds = run_seconds(part, part.steps, 4, everything(None, 2, 2))
+    seconds = run_seconds(part, 4, 4, everything(None, 2, 2))
     assert seconds == pytest.approx(64 + 19.2 + 67.2)
-    rows = estimate(found, None, everything)
+    monkeypatch.setattr("unseen.sweeps.cost.LARGE", 0)
+    rows = estimate(plan, everything)
     assert [(row.kind, row.planned) for row in rows] == [
         (("digits", "2 methods", "small_cnn"), 32),
         (("folder", "2 methods", "small_cnn"), 16),
@@ -265,17 +268,17 @@ def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     sweep = load_sweep("domainbed")
     assert len(sweep.methods) == 22
     assert sweep.rules == ("source", "last", "leave-one-domain-out", "oracle")
-    found = outline_sweep(sweep, "domainbed")
+    found = plan_sweep(sweep, "domainbed", dry=True)
     assert len(found.absent) == 7
     six, four, three = 6 + 15, 4 + 6, 3
-    assert found.size == 22 * 20 * 3 * (2 * six + 4 * four + three)
+    assert found.count == 22 * 20 * 3 * (2 * six + 4 * four + three)
     for part in found.parts:
-        experiment = part.base.experiment
-        mnist = part.base.dataset.endswith("mnist")
+        experiment = part.experiment
+        mnist = part.dataset.endswith("mnist")
         assert experiment.network.name == ("mnist_cnn" if mnist else "resnet50_v1")
         assert experiment.network.freeze_until is None
         assert experiment.schedule.name == "constant"
         assert experiment.optimizer.lr == (1e-3 if mnist else 5e-5)
         assert experiment.images_per_domain == (64 if mnist else 32)
         assert experiment.data.validation_share == 0.2
-        assert experiment.steps == (15000 if part.base.dataset == "domainnet" else 5000)
+        assert experiment.steps == (15000 if part.dataset == "domainnet" else 5000)

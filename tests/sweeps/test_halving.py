@@ -84,16 +84,17 @@ def test_the_best_up_to_their_rung_go_on(tmp_path: Path) -> None:
         2: record(tmp_path / "2", {2: 0.1, 4: 0.7, 6: 0.99}),  # what comes later does not
         3: record(tmp_path / "3", {2: 0.9}),  # never got there
     }
-    best, scores = survivors({n: (folder, 4) for n, folder in folders.items()}, keep=2)
-    assert best == [1, 2]
-    assert scores == {0: 0.6, 1: 0.8, 2: 0.7}
+    assert survivors({n: (folder, 4) for n, folder in folders.items()}, keep=2) == [1, 2]
+    mark = {"step": 4, "validation": 0.6, "better": 2, "compared": 3}
+    assert read_json(tmp_path / "0" / "stopped.json") == mark
+    assert [is_stopped(folders[number]) for number in (1, 2, 3)] == [False] * 3
 
 
 def test_ties_go_to_the_first_draws_and_all_go_on_while_some_only_prepare(tmp_path: Path) -> None:
     equal = {n: (record(tmp_path / str(n), {2: 0.5}), 2) for n in (2, 1, 0)}
-    assert survivors(equal, keep=2)[0] == [0, 1]
+    assert survivors(equal, keep=2) == [0, 1]
     preparing = record(tmp_path / "3", {2: 0.9}, candidate=False)
-    assert survivors({0: equal[0], 1: (preparing, 2)}, keep=1)[0] == [0, 1]
+    assert survivors({0: equal[0], 1: (preparing, 2)}, keep=1) == [0, 1]
 
 
 def test_rounds_ask_for_fewer_and_fewer(tmp_path: Path, pretender: Pretender) -> None:
@@ -152,15 +153,15 @@ class InProcess:
     def __init__(self, jobs: int = 10**6) -> None:
         self.jobs = jobs
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Outcome]:
-        outcomes = []
+    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+        outcomes: dict[Path, Outcome] = {}
         for job in jobs:
             (path,) = job.folders
             self.jobs -= 1
             if self.jobs < 0:
                 raise UnseenError("killed")
             train_job(job, SilentDisplay(), OpenDatasets())
-            outcomes.append(Outcome(path, "finished" if RunFolder(path).finished else "paused"))
+            outcomes[path] = Outcome("finished" if RunFolder(path).finished else "paused")
         return outcomes
 
 

@@ -2,8 +2,11 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from tests.made_results import made_result, measured
@@ -12,7 +15,7 @@ from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder
 from unseen.results.result import RuleResult, RunResult
 from unseen.results.rules import DRAW_RULES, WITHOUT_LABELS
-from unseen.sweeps.rules import Candidate, Draw, choose_draw
+from unseen.sweeps.rules import Chosen, choose_draw
 
 VALIDATION = {0: (0.95, 0.70, 0.60), 1: (0.50, 0.65, 0.80), 2: (0.10, 0.90, 0.50)}
 """By draw: mean validation accuracy at steps 100, which is no candidate, 200 and 300."""
@@ -45,7 +48,7 @@ class MadeFolder(RunFolder):
         return self.made
 
 
-def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
+def make_draw(home: Path, number: int, sketch: Any = None) -> Any:
     """A draw with sketch unseen; `sketch` takes the place of the accuracy on it."""
     folder = MadeFolder(home / str(number), made_result("dmg", {"sketch": 0.0}, rules=()))
     folder.path.mkdir(exist_ok=True)
@@ -66,12 +69,16 @@ def make_draw(home: Path, number: int, sketch: Any = None) -> Draw:
         target = UNSEEN[number] if sketch is None else sketch
         result = made_result("dmg", {}, rules=())
         result.rules["source"] = checkpoint(**{other: accuracy, "sketch": target})
-        pairs[other] = MadeFolder(folder.path / other, result)
-    return Draw(number, folder, pairs)
+        pairs[other] = SimpleNamespace(folder=MadeFolder(folder.path / other, result))
+    return SimpleNamespace(draw=number, folder=folder, pairs=pairs)
+
+
+def choose(rule: str, draws: Sequence[Any]) -> Chosen:
+    return choose_draw(rule, draws, {draw.draw: draw.pairs for draw in draws})
 
 
 @pytest.fixture
-def draws(tmp_path: Path) -> list[Draw]:
+def draws(tmp_path: Path) -> list[Any]:
     return [make_draw(tmp_path, number) for number in range(3)]
 
 
@@ -87,11 +94,12 @@ def draws(tmp_path: Path) -> list[Draw]:
     ],
 )
 def test_each_rule_picks_its_draw(
-    draws: list[Draw], rule: str, draw: int, score: float, recorded: str
+    draws: list[Any], rule: str, draw: int, score: float, recorded: str
 ) -> None:
     for order in (draws, draws[::-1]):
-        chosen = choose_draw(rule, order)
-        assert chosen == Candidate(draw, pytest.approx(score), recorded, math.inf)
+        chosen = choose(rule, order)
+        assert chosen == (rule, draws[draw], pytest.approx(score), recorded, math.inf, ANY)
+        assert sorted(chosen.compared) == [0, 1, 2]
 
 
 HONEST = [rule for rule in DRAW_RULES if rule != "oracle"]
@@ -100,23 +108,24 @@ HONEST = [rule for rule in DRAW_RULES if rule != "oracle"]
 @pytest.mark.parametrize("rule", HONEST)
 def test_no_rule_but_the_oracle_reads_the_unseen_domain(tmp_path: Path, rule: str) -> None:
     guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
-    assert choose_draw(rule, guarded).draw == {"last": 1}.get(rule, 2)
+    assert choose(rule, guarded).run.draw == {"last": 1}.get(rule, 2)
 
 
 def test_the_guard_of_the_test_above_works(tmp_path: Path) -> None:
     guarded = [make_draw(tmp_path, number, Forbidden()) for number in range(3)]
     with pytest.raises(AssertionError, match="the unseen domain was read"):
-        choose_draw("oracle", guarded)
+        choose("oracle", guarded)
 
 
 @pytest.mark.parametrize("rule", HONEST)
 def test_other_target_accuracies_change_no_choice_but_the_oracles(
-    tmp_path: Path, draws: list[Draw], rule: str
+    tmp_path: Path, draws: list[Any], rule: str
 ) -> None:
-    before = choose_draw(rule, draws)
+    before = choose(rule, draws)
     changed = [make_draw(tmp_path, number, sketch=number / 4) for number in range(3)]
-    assert choose_draw(rule, changed) == before
-    assert choose_draw("oracle", changed).draw == 2 != choose_draw("oracle", draws).draw
+    assert choose(rule, changed)._replace(run=before.run) == before
+    assert choose(rule, changed).run.draw == before.run.draw
+    assert choose("oracle", changed).run.draw == 2 != choose("oracle", draws).run.draw
 
 
 @pytest.mark.parametrize("rule", ["source", "last", "oracle"])
@@ -124,22 +133,22 @@ def test_ties_go_to_the_lowest_validation_loss(tmp_path: Path, rule: str) -> Non
     draws = [make_draw(tmp_path, number, sketch=0.5) for number in range(3)]
     for draw, loss in zip(draws, [0.9, 0.2, 0.4], strict=True):
         record = {"step": 1, "validation": {"photo": 0.5}, "validation_loss": {"photo": loss}}
-        draw.run.metrics.write_text(json.dumps(record) + "\n")
-    assert choose_draw(rule, draws).draw == 1
+        draw.folder.metrics.write_text(json.dumps(record) + "\n")
+    assert choose(rule, draws).run.draw == 1
 
 
 def test_ties_go_to_the_first_draw(tmp_path: Path) -> None:
     equal = [make_draw(tmp_path, number, sketch=0.5) for number in (2, 1)]
-    assert choose_draw("oracle", equal).draw == 1
+    assert choose("oracle", equal).run.draw == 1
 
 
-def test_nothing_to_choose_from(draws: list[Draw]) -> None:
+def test_nothing_to_choose_from(draws: list[Any]) -> None:
     with pytest.raises(UnseenError, match="no finished draw"):
-        choose_draw("source", [])
+        choose("source", [])
     with pytest.raises(UnseenError, match="needs runs with two domains held out; set pairs=all"):
-        choose_draw("leave-one-domain-out", [draws[0]._replace(pairs={})])
+        choose_draw("leave-one-domain-out", [draws[0]])
     with pytest.raises(SettingsError, match=r"unknown selection rule 'orcle'; did you mean"):
-        choose_draw("orcle", draws)
+        choose("orcle", draws)
 
 
 def test_draws_are_chosen_by_the_metric_of_their_runs(tmp_path: Path) -> None:
@@ -150,6 +159,6 @@ def test_draws_are_chosen_by_the_metric_of_their_runs(tmp_path: Path) -> None:
         folder.path.mkdir()
         record = {"step": 1, "validation": {"a": accuracy}, "validation_balanced": {"a": balanced}}
         folder.metrics.write_text(json.dumps(record) + "\n")
-        draws.append(Draw(number, folder))
-    assert choose_draw("source", draws)[:2] == (1, 0.6)
-    assert choose_draw("last", draws)[:2] == (1, 0.6)
+        draws.append(SimpleNamespace(draw=number, folder=folder, pairs={}))
+    for rule in ("source", "last"):
+        assert choose(rule, draws)[1:3] == (draws[1], 0.6)

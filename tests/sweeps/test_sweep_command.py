@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.commands import commands_in
-from tests.sweeps.made_records import Pretender, small_outline, small_plan
+from tests.sweeps.made_records import Pretender, small_plan
 
 from unseen.results.folder import find_runs
 from unseen.sweeps.cost import (
@@ -18,9 +18,8 @@ from unseen.sweeps.cost import (
     runs_table,
 )
 from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.ledger import Watcher
-from unseen.sweeps.resources import Resources
-from unseen.sweeps.train import train_plan
+from unseen.sweeps.train import PlanDisplay, train_plan
+from unseen.sweeps.workers import Resources
 from unseen.training.timing import ImageTimes
 
 WORDS = (
@@ -46,11 +45,13 @@ def resources_seen(
     """What the executor was given; it only pretends to train."""
     seen: list[Resources] = []
 
-    def run_jobs(jobs: list[Job], resources: Resources, watcher: Watcher) -> list[Outcome]:
+    def run_jobs(
+        jobs: list[Job], resources: Resources, display: PlanDisplay
+    ) -> dict[Path, Outcome]:
         seen.append(resources)
         outcomes = pretender(jobs)
-        for outcome in outcomes:
-            watcher.ended(outcome)
+        for path, outcome in outcomes.items():
+            display.ended(path, outcome)
         return outcomes
 
     if "real" not in request.node.name:
@@ -151,15 +152,14 @@ def test_the_time_of_finished_runs_is_used_where_there_are_some(
 ) -> None:
     """They took 12 s each (as the pretender says); the batch of a draw is part of its cost."""
     grid = {"images_per_domain": [2, 4]}
-    outline = small_outline(unseen="plain,blended", draws=None, grid=grid)
-    plan = outline.plan(tmp_path)
+    plan = small_plan(tmp_path, unseen="plain,blended", draws=None, grid=grid)
     pretender.broken = {run.path.name for run in plan.singles[1:]}
     train_plan(plan, pretender, together=True)
 
     def never(*about: Any) -> ImageTimes:
         raise AssertionError("measured, though a run is finished")
 
-    (row,) = estimate(outline, plan, never)
+    (row,) = estimate(plan, never)
     assert (row.planned, row.states) == (4, {"finished": 1, "to train": 3})
     assert row.basis == "1 finished run"
     assert row.seconds_per_run == pytest.approx(18)  # 12 and 24
@@ -174,8 +174,7 @@ def test_one_timed_step_stands_for_all_runs(tmp_path: Path) -> None:
         return ImageTimes(training=2.0, evaluation=0.0)
 
     def cost(**changes: Any) -> Row:
-        outline = small_outline(unseen="plain", **changes)
-        (row,) = estimate(outline, outline.plan(tmp_path), measure)
+        (row,) = estimate(small_plan(tmp_path, unseen="plain", **changes), measure)
         return row
 
     # 6 steps of 3 domains with 2 or 4 images, 2 s each

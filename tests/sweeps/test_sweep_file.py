@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from unseen.errors import SettingsError
+from unseen.settings.ranges import Choice, LogUniform, Uniform
 from unseen.settings.recipes import parse_overrides
 from unseen.sweeps.sweep_file import find_sweep, load_sweep, sweep_names
 
@@ -40,7 +41,7 @@ by_method: {dmg: {rangs: {}}}
 """
     assert problems(lines) == [
         "seeds: seeds are numbers such as 0,1,2 or 0-4, got '0-x'",
-        "ranges.optimizer.lr.log_unifrm: unknown key; did you mean 'log_uniform'?",
+        "ranges.optimizer.lr: a range is one of log_uniform, uniform, choice, got log_unifrm",
         "ranges.optimizer.momentum: a range needs two numbers, low and high, got 2 to 1",
         "by_method.dmg.rangs: unknown key; did you mean 'ranges'?",
         "halving.keep_one_in: should be greater than or equal to 2, got 1",
@@ -79,7 +80,7 @@ def test_words_on_the_command_line_are_laid_over_the_file() -> None:
     ]
     sweep = load_sweep("digits", parse_overrides(words))
     assert (sweep.draws, sweep.seeds, sweep.methods) == (5, (0, 1, 2), ("aggregate",))
-    assert sweep.ranges["optimizer.lr"].log_uniform == (1e-5, 1e-4)
+    assert sweep.ranges["optimizer.lr"] == LogUniform(1e-5, 1e-4)
     assert sweep.settings["steps"] == 3
     of_the_file = load_sweep("digits", {}).settings
     assert of_the_file["steps"] != 3
@@ -88,13 +89,12 @@ def test_words_on_the_command_line_are_laid_over_the_file() -> None:
 
 def test_a_range_takes_the_place_of_one_of_another_kind(tmp_path: Path) -> None:
     sweep = load_sweep("digits", parse_overrides(["ranges.optimizer.lr.choice=[1e-5]"]))
-    assert sweep.ranges["optimizer.lr"].choice == ("1e-5",)
-    assert sweep.ranges["optimizer.lr"].log_uniform is None
+    assert sweep.ranges["optimizer.lr"] == Choice(("1e-5",))
     file = tmp_path / "mine.yaml"
     file.write_text(VALID + "by_method: {dmg: {ranges: {method.mask_lr: {choice: [1]}}}}")
     word = "by_method.dmg.ranges.method.mask_lr.uniform=[1, 2]"
     part = load_sweep(file, parse_overrides([word])).by_method["dmg"]
-    assert part.ranges["method.mask_lr"].uniform == (1, 2)
+    assert part.ranges["method.mask_lr"] == Uniform(1, 2)
 
 
 def test_a_grid_from_the_command_line_takes_the_place_of_draws() -> None:
@@ -110,7 +110,7 @@ def test_names_of_methods_are_no_dotted_keys(tmp_path: Path) -> None:
         "  my.module:Mine: {ranges: {method.strength: {choice: [1, 2]}}}\n"
     )
     part = load_sweep(file).by_method["my.module:Mine"]
-    assert part.ranges["method.strength"].choice == (1, 2)
+    assert part.ranges["method.strength"] == Choice((1, 2))
 
 
 @pytest.mark.parametrize(

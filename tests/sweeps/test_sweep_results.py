@@ -180,7 +180,7 @@ def test_pairs_choose_without_the_target(tmp_path: Path) -> None:
     chosen = [each for each in results.chosen if each.rule == "leave-one-domain-out"]
     best = max(plan.draws[plan.singles[0].condition], key=lambda t: paired(t.experiment, ""))
     assert [each.run.draw for each in chosen] == [best.draw] * 4
-    assert chosen[0].candidate.score == pytest.approx(paired(best.experiment, ""))
+    assert chosen[0].score == pytest.approx(paired(best.experiment, ""))
     table = results.tables["leave-one-domain-out"][0]
     assert table.rule == "leave-one-domain-out"
     (row,) = table.rows
@@ -223,8 +223,9 @@ def test_a_draw_that_lacks_a_pair_is_left_out(tmp_path: Path) -> None:
 def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
     """Recipes of the same images under another name, say."""
     plan = small_plan(tmp_path, unseen="plain")
-    other = [replace(t, condition=t.condition._replace(dataset="digits_2")) for t in plan.singles]
-    both = replace(plan, singles=(*plan.singles, *other))
+    other = [replace(part, dataset="digits_2") for part in plan.parts]
+    sweep = plan.sweep.model_copy(update={"datasets": ("digits", "digits_2")})
+    both = replace(plan, parts=(*plan.parts, *other), sweep=sweep)
     results = swept(both)
     assert {path.name for path in (results.home / "source").iterdir()} == {
         "digits",

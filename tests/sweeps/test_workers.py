@@ -24,14 +24,15 @@ from tests.sweeps.tiny_sweep import (
 )
 
 from unseen.atomic import read_json
+from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import build_experiment
 from unseen.sweeps import ray as on_ray
-from unseen.sweeps.jobs import Job, Outcome, Reply, Trainer
+from unseen.sweeps.jobs import Job, Outcome, train_silently
 from unseen.sweeps.ledger import Ledger, Stopped, run_jobs, start_and_collect, stop_pool
 from unseen.sweeps.ray import RayPool, worker_environment
-from unseen.sweeps.resources import (
+from unseen.sweeps.workers import (
     Resources,
     assign_devices,
     changed_environment,
@@ -66,31 +67,32 @@ def test_a_sweep_with_one_bad_method_and_one_killed_worker(
     listener = Listener()
     outcomes = run_jobs(jobs, Resources(on, workers=1), listener)
 
-    assert [o.state for o in outcomes] == ["failed", "finished", "finished", "paused"]
-    assert [o.path for o in outcomes] == [job.folders[0] for job in jobs]
-    assert sorted(listener.outcomes) == sorted(outcomes)
+    paths = [job.folders[0] for job in jobs]
+    assert list(outcomes) == paths
+    assert [o.state for o in outcomes.values()] == ["failed", "finished", "finished", "paused"]
+    assert listener.outcomes == outcomes
     broken = "ArithmeticError: this method is broken"
-    assert outcomes[0].error == f"{broken} (tried 2 times; --retries 2 tries it again)"
-    failure = RunFolder(outcomes[0].path).read_failure()
+    assert outcomes[paths[0]].error == f"{broken} (tried 2 times; --retries 2 tries it again)"
+    failure = RunFolder(paths[0]).read_failure()
     assert failure is not None
-    assert (failure.error, failure.attempts) == (broken, 2)
-    assert failure.traceback.startswith("Traceback")
-    assert f"parts_{on}.py" in failure.traceback
-    assert steps_saved(RunFolder(outcomes[0].path).checkpoint) == 2  # it can be looked at
-    assert steps_saved(RunFolder(outcomes[3].path).checkpoint) == 3
+    assert (failure["error"], failure["attempts"]) == (broken, 2)
+    assert failure["traceback"].startswith("Traceback")
+    assert f"parts_{on}.py" in failure["traceback"]
+    assert steps_saved(RunFolder(paths[0]).checkpoint) == 2  # it can be looked at
+    assert steps_saved(RunFolder(paths[3]).checkpoint) == 3
     assert Path("mark").exists()
     for number in (1, 2):  # the mark is there now: nothing dies in this process
         alone = RunFolder(tmp_path / "alone" / str(number))
         execute(build_experiment(jobs[number].settings[0]), alone, SilentDisplay())
-        assert_same_run(outcomes[number].path, alone.path)
-    command = read_json(RunFolder(outcomes[2].path).environment)["command"]
+        assert_same_run(paths[number], alone.path)
+    command = read_json(RunFolder(paths[2]).environment)["command"]
     assert command == [Path(sys.argv[0]).name, *sys.argv[1:]]  # not a worker's own
     assert signal.getsignal(signal.SIGTERM) is before
     assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
     _again(jobs, outcomes, monkeypatch)
 
 
-def _again(jobs: list[Job], outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def _again(jobs: list[Job], outcomes: dict[Path, Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same call starts no process, says the same, and touches no file."""
     monkeypatch.setattr("unseen.sweeps.workers.Worker", None)
     files = [path for path in Path("runs").rglob("*") if path.is_file()]
@@ -134,7 +136,7 @@ def job(tmp_path: Path) -> Job:
 def test_a_run_that_another_process_trains_is_busy(job: Job) -> None:
     folder = RunFolder(job.folders[0])
     with folder.locked():
-        reply = Trainer(1).train(job)
+        reply = train_silently(job, 1, OpenDatasets())
     assert reply.state == "busy"
     assert "another process is training the run" in reply.error
     assert not folder.failure.exists()
@@ -150,7 +152,9 @@ def test_a_run_that_another_process_trains_is_busy(job: Job) -> None:
 def test_settings_that_do_not_hold_are_a_failure_of_their_run(
     job: Job, changes: dict[str, Any], message: str
 ) -> None:
-    reply = Trainer(1).train(job._replace(settings=({**job.settings[0], **changes},)))
+    reply = train_silently(
+        job._replace(settings=({**job.settings[0], **changes},)), 1, OpenDatasets()
+    )
     assert reply.state == "failed"
     assert message in reply.error
     assert message in read_json(RunFolder(job.folders[0]).failure)["error"]
@@ -161,7 +165,7 @@ def test_a_run_that_finishes_leaves_nothing_of_what_went_wrong_before(job: Job) 
     folder.write_failure("it was the weather", "trace")
     (folder.path / "weights").mkdir()
     (folder.path / "weights" / ".last.safetensors.abc.partial").write_text("cut sho")
-    assert Trainer(1).train(job).state == "done"
+    assert train_silently(job, 1, OpenDatasets()).state == "done"
     assert folder.finished
     assert not folder.failure.exists()
     assert list(folder.path.rglob(".*.partial")) == []
@@ -181,10 +185,10 @@ def test_threads_of_a_job_and_remarks_that_come_back(
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
     monkeypatch.setattr("unseen.training.execute.execute", pretend)
     told: list[str] = []
-    reply = Trainer(threads=3).train(job, told.append)
+    reply = train_silently(job, 3, OpenDatasets(), told.append)
     assert threads == [3]
     assert told == ["decoding images 5/10"]
-    assert reply == Reply("done", remarks=("the tracker does not answer",))
+    assert reply == Outcome("done", remarks=("the tracker does not answer",))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -263,7 +267,7 @@ class Remote:
     def __init__(self) -> None:
         self.options_given: dict[str, Any] = {}
         self.submitted: list[tuple[Any, ...]] = []
-        self.replies: dict[int, Reply | Exception] = {}
+        self.replies: dict[int, Outcome | Exception] = {}
         self.cancelled: list[tuple[int, bool]] = []
 
     def remote(self, *arguments: Any) -> Any:
@@ -279,7 +283,7 @@ class Remote:
     def wait(self, waiting: list[int], num_returns: int, timeout: float) -> tuple[list[int], Any]:
         return [number for number in waiting if number in self.replies][:1], None
 
-    def get(self, number: int) -> Reply:
+    def get(self, number: int) -> Outcome:
         reply = self.replies[number]
         if isinstance(reply, Exception):
             raise reply
@@ -297,7 +301,7 @@ class Remote:
 def pool_of(tmp_path: Path, count: int, resources: Resources) -> tuple[Remote, Ledger, RayPool]:
     remote: Any = Remote()
     jobs = [below(tmp_path, tiny_job(seed=seed)) for seed in range(count)]
-    return remote, Ledger(jobs, resources.retries, lambda o: None), RayPool(remote, resources)
+    return remote, Ledger(jobs, resources.retries, lambda *_: None), RayPool(remote, resources)
 
 
 def test_what_ray_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +341,7 @@ def test_a_lost_worker_is_replaced_as_often_as_asked(tmp_path: Path) -> None:
         start_and_collect(ledger, pool)
         assert len(remote.submitted) == attempt + 1
     assert ledger.jobs_left == 0
-    (outcome,) = ledger.outcomes()
+    (outcome,) = ledger.outcomes().values()
     assert outcome.state == "failed"
     assert outcome.error == "the process that trained it was lost (Lost: The node died.)"
 
@@ -345,7 +349,7 @@ def test_a_lost_worker_is_replaced_as_often_as_asked(tmp_path: Path) -> None:
 def test_stopping_lets_runs_save_and_ends_those_that_do_not(tmp_path: Path) -> None:
     remote, ledger, pool = pool_of(tmp_path, 2, Resources(workers=2))
     start_and_collect(ledger, pool)
-    remote.replies[0] = Reply("stopped")
+    remote.replies[0] = Outcome("stopped")
     stop_pool(ledger, pool, patience=0.0)
     assert remote.cancelled[:2] == [(0, False), (1, False)]
     assert (1, True) in remote.cancelled

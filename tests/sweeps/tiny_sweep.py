@@ -10,6 +10,7 @@ from unseen.results.folder import find_runs, run_name
 from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import load_experiment
 from unseen.sweeps.jobs import Job, Outcome
+from unseen.sweeps.train import PlanDisplay
 from unseen.training.display import Display, SilentDisplay
 
 NOT_COMPARED = {"lock", "timing.json", "environment.json"}
@@ -63,17 +64,17 @@ def below(runs: Path, job: Job) -> Job:
     return job._replace(folders=tuple(runs / path.name for path in job.folders))
 
 
-class Listener:
-    """A watcher that remembers how runs went."""
+class Listener(PlanDisplay):
+    """Shows nothing, and remembers how runs went."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
+        self.outcomes: dict[Path, Outcome] = {}
 
     def begin(self, job: Job) -> Display:
         return SilentDisplay()
 
-    def ended(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+    def ended(self, path: Path, outcome: Outcome) -> None:
+        self.outcomes[path] = outcome
 
     def under_way(self, jobs: Collection[Job], status: str) -> None:
         pass

@@ -13,7 +13,7 @@ from unseen.settings.recipes import parse_overrides
 
 if TYPE_CHECKING:
     from unseen.settings.experiment import Experiment
-    from unseen.sweeps.plan import Outline
+    from unseen.sweeps.plan import Plan
     from unseen.sweeps.sweep_file import Sweep
     from unseen.training.timing import ImageTimes
 
@@ -134,17 +134,17 @@ def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
 def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) -> int:
     """Train what is not finished and print the tables; or only say what that would cost. Mistakes
     in settings are told before torch is loaded."""
-    from unseen.sweeps.plan import outline_sweep
+    from unseen.sweeps.plan import plan_sweep
 
     if chosen.address and chosen.on != "ray":
         raise SettingsError("--address is that of a Ray cluster; add --on ray")
     if chosen.workers == 0 and chosen.on == "ray":
         raise SettingsError("--workers 0 trains in this process; leave it or --on ray out")
-    outline = outline_sweep(sweep, name)
+    plan = plan_sweep(sweep, name, chosen.runs, dry=chosen.dry_run)
     words = ("on", "workers", "cpus", "gpus", "retries", "address")
     options = {word: getattr(chosen, word) for word in words}
     if chosen.dry_run:
-        _show_cost(outline, chosen, options)
+        _show_cost(plan, chosen, options)
         return 0
 
     from unseen.reports.terminal import show_tables
@@ -154,7 +154,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
     quiet = not is_first_process()
     console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
     how = {"together": together, "log": chosen.log, "merge": chosen.merge}
-    results = run_sweep(outline, chosen.runs, options, warnings, **how)
+    results = run_sweep(plan, options, warnings, **how)
     show_tables(results.shown, console)
     if results.chosen:
         rules = ", ".join(results.tables)
@@ -167,23 +167,21 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
     return 1 if results.failed else 0
 
 
-def _show_cost(outline: "Outline", chosen: argparse.Namespace, options: dict[str, Any]) -> None:
+def _show_cost(plan: "Plan", chosen: argparse.Namespace, options: dict[str, Any]) -> None:
     """What would be trained, and how long that would take."""
     from unseen.sweeps import cost
-    from unseen.sweeps.resources import count_workers
     from unseen.sweeps.train import check_mergeable, resources_for
+    from unseen.sweeps.workers import count_workers
     from unseen.training.timing import time_method
 
     console, status = Console(), Console(stderr=True).status("Timing")
-    resources = resources_for(outline.sweep, (p.base.experiment for p in outline.parts), options)
+    resources = resources_for(plan, options)
 
     def measure(experiment: "Experiment", domains: int, classes: int) -> "ImageTimes":
         status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
         return time_method(experiment, domains, classes, resources.threads, resources.gpus > 0)
 
-    plan = None
-    if outline.size <= cost.LARGE and not outline.absent:
-        plan = outline.plan(chosen.runs)
+    if cost.is_listed(plan):
         if chosen.merge:
             check_mergeable(plan)
         if (listed := cost.runs_table(plan)) is not None:
@@ -191,10 +189,10 @@ def _show_cost(outline: "Outline", chosen: argparse.Namespace, options: dict[str
         for remark in plan.remarks:
             say(remark, console)
     with status:
-        rows = cost.estimate(outline, plan, measure)
+        rows = cost.estimate(plan, measure)
     console.print(cost.cost_table(rows))
     summary = cost.cost_summary(rows, max(1, count_workers(resources)))
-    for line in (summary, *cost.absent_summary(outline.absent)):
+    for line in (summary, *cost.absent_summary(plan.absent)):
         say(line, console)
 
 

@@ -125,15 +125,6 @@ class RunBusy(UnseenError):
     """Another process is training the run."""
 
 
-class Failure(NamedTuple):
-    """Why a run could not be finished."""
-
-    error: str
-    attempts: int
-    """How often it was tried, over all commands."""
-    traceback: str
-
-
 class RunFolder:
     """The files of one run."""
 
@@ -250,18 +241,17 @@ class RunFolder:
         except json.JSONDecodeError as error:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
 
-    def read_failure(self) -> Failure | None:
-        """Returns why the last attempt failed; None where none did, or the run has finished
-        since."""
+    def read_failure(self) -> dict[str, Any] | None:
+        """Returns `error`, `attempts` (over all commands) and `traceback` of a run that could not
+        be finished; None where no attempt failed, or the run has finished since."""
         if self.finished or not self.failure.is_file():
             return None
-        return Failure(**read_json(self.failure))
+        return read_json(self.failure)
 
     def write_failure(self, error: str, traceback: str) -> None:
         """Records that one more attempt has failed."""
-        before = self.read_failure()
-        attempts = 1 + (before.attempts if before else 0)
-        write_json(self.failure, Failure(error, attempts, traceback)._asdict())
+        attempts = 1 + (self.read_failure() or {"attempts": 0})["attempts"]
+        write_json(self.failure, {"error": error, "attempts": attempts, "traceback": traceback})
 
 
 def run_name(experiment: Experiment) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from unseen.errors import UnseenError
 from unseen.reports.tracking import Subject, Trackers, choose_trackers
 from unseen.sweeps.merge import Choice
-from unseen.sweeps.plan import Outline, outline_sweep
+from unseen.sweeps.plan import Plan, plan_sweep
 from unseen.sweeps.sweep_file import load_sweep, make_comparison
 from unseen.sweeps.tables import SweepResults, apply_rules
 from unseen.sweeps.train import check_mergeable, merge_plan, resources_for, run_plan
@@ -52,9 +52,8 @@ def compare(
     of the unseen domain, too.
     """
     compared = make_comparison(dataset, methods, seeds, backbone, unseen, overrides, upper_bound)
-    outline = outline_sweep(compared, "")
-    options = {"workers": workers}
-    results = run_sweep(outline, runs, options, console, together=False, log=log, merge=merge)
+    plan, options = plan_sweep(compared, "", runs), {"workers": workers}
+    results = run_sweep(plan, options, console, together=False, log=log, merge=merge)
     if results.failed:
         raise UnseenError(results.failures)
     return results
@@ -79,14 +78,13 @@ def sweep(
     `workers` and `log` are as in `compare`; `merge` adds a row for each method: the draws of a seed
     (without draws: the seeds) merged as `unseen.merge` does (`all` or `greedy`).
     """
-    outline = outline_sweep(load_sweep(source, overrides), str(source))
+    plan = plan_sweep(load_sweep(source, overrides), str(source), runs)
     options = {"workers": workers}
-    return run_sweep(outline, runs, options, console, together=True, log=log, merge=merge)
+    return run_sweep(plan, options, console, together=True, log=log, merge=merge)
 
 
 def run_sweep(
-    outline: Outline,
-    runs: str | Path,
+    plan: Plan,
     options: Mapping[str, Any],
     console: Console | None = None,
     *,
@@ -101,14 +99,13 @@ def run_sweep(
     bit, and each has its own trackers.
     """
     trackers = choose_trackers(log)
-    plan = outline.plan(runs)
     if merge:
         check_mergeable(plan)
     console = console or Console(stderr=True)
     if plan.is_comparison:  # the same command tries again what failed before
         for run in plan.singles:
             run.folder.failure.unlink(missing_ok=True)
-    resources = resources_for(plan.sweep, (run.experiment for run in plan.singles), options)
+    resources = resources_for(plan, options)
     together = together and not trackers
     outcomes = run_plan(plan, resources, console, together=together, log=trackers)
     merged = list(merge_plan(plan, merge, console)) if merge else []

@@ -4,17 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.markup import escape
 from rich.table import Table
 
 from unseen.atomic import read_json
 from unseen.data.downloads import DOWNLOADS
-from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.draws import draws_of
-from unseen.sweeps.plan import Outline, Part, Plan, PlannedRun
+from unseen.sweeps.draws import Part, draws_of
+from unseen.sweeps.plan import Plan, PlannedRun
 from unseen.sweeps.rules import expected_share, state_of
 from unseen.training.checkpoints import steps_saved
 from unseen.training.timing import ImageTimes
@@ -24,14 +23,14 @@ LARGE = 5000
 _MOST_RUNS_SHOWN = 40
 _A_STEP = "a timed step"
 
-Kind = tuple[str, str, str]
-"""Dataset, method, backbone: what has a speed of its own."""
+Measure = Callable[[Experiment, int, int], ImageTimes]
+"""Times a step with these settings and numbers of domains and classes."""
 
 
 class Row(NamedTuple):
-    """All runs of one kind."""
+    """All runs of one kind: a method on a dataset and a backbone, or several methods."""
 
-    kind: Kind
+    kind: tuple[str, str, str]
     planned: int
     states: Mapping[str, int]
     seconds_per_run: float
@@ -40,13 +39,14 @@ class Row(NamedTuple):
     """What the seconds are derived from."""
 
 
-Measure = Callable[[Experiment, int, int], ImageTimes]
-"""Times a step with these settings and numbers of domains and classes."""
+def is_listed(plan: Plan) -> bool:
+    """Whether runs are looked at one by one: not where they are too many, or data are missing."""
+    return plan.count <= LARGE and not plan.absent
 
 
-def estimate(outline: Outline, plan: Plan | None, measure: Measure) -> list[Row]:
-    """One row for each method on a dataset and backbone; without a plan, because it is too large or
-    not all data are at hand, one for each dataset and backbone.
+def estimate(plan: Plan, measure: Measure) -> list[Row]:
+    """Return one row for each method on a dataset and backbone; where runs are not listed, one for
+    each dataset and backbone.
 
     Where a run is finished its time is used; otherwise one step of the method is timed, once on
     each backbone.
@@ -54,89 +54,81 @@ def estimate(outline: Outline, plan: Plan | None, measure: Measure) -> list[Row]
     times: dict[tuple[str, str, int | None], ImageTimes] = {}
 
     def timed(part: Part) -> ImageTimes:
-        experiment, network = part.base.experiment, part.base.experiment.network
+        experiment, network = part.experiment, part.experiment.network
         key = (experiment.method.model_dump_json(), network.name, network.image_size)
         if key not in times:
             domains = max(2, part.size.domains - 1)
             times[key] = measure(experiment, domains, part.size.classes)
         return times[key]
 
-    if plan is None:
-        return _rows_of_parts(outline, timed)
-    kinds: dict[Kind, list[PlannedRun]] = {}
+    if not is_listed(plan):
+        kinds: dict[tuple[str, str], list[Part]] = {}
+        for part in plan.parts:
+            kinds.setdefault((part.dataset, part.experiment.network.name), []).append(part)
+        return [_row_of_parts(plan, parts, timed) for parts in kinds.values()]
+    parts = {part.kind: part for part in plan.parts}
+    runs: dict[tuple[str, str, str], list[PlannedRun]] = {}
     for run in plan.distinct:
-        kinds.setdefault(run.condition[:3], []).append(run)
-    parts = {(p.base.dataset, p.base.row, p.base.experiment.network.name): p for p in outline.parts}
-    return [_row(plan, kind, runs, parts[kind], timed) for kind, runs in kinds.items()]
+        runs.setdefault(run.condition[:3], []).append(run)
+    return [_row_of_runs(plan, parts[kind], planned, timed) for kind, planned in runs.items()]
 
 
-def _row(
-    plan: Plan,
-    kind: Kind,
-    planned: Sequence[PlannedRun],
-    part: Part,
-    timed: Callable[[Part], ImageTimes],
+def _row_of_runs(
+    plan: Plan, part: Part, planned: Sequence[PlannedRun], timed: Callable[[Part], ImageTimes]
 ) -> Row:
-    folders = [run.folder for run in planned]
+    states = [state_of(run.folder) for run in planned]
+    work = [_batch(part, run.changes) * run.steps for run in planned]
     known = [
-        read_json(folder.timing)["seconds"] / _work(run)
-        for run, folder in zip(planned, folders, strict=True)
-        if folder.finished and folder.timing.is_file()
+        read_json(run.folder.timing)["seconds"] / images
+        for run, images, state in zip(planned, work, states, strict=True)
+        if state == "finished" and run.folder.timing.is_file()
     ]
     if known:
         basis = f"{len(known)} finished run{'s' * (len(known) > 1)}"
-        seconds = [fmean(known) * _work(run) for run in planned]
+        seconds = [fmean(known) * images for images in work]
     else:
-        basis = _A_STEP
-        times = timed(part)
-        batches = [run.experiment.images_per_domain for run in planned]
-        seconds = [
-            run_seconds(part, run.steps, batch, times)
-            for run, batch in zip(planned, batches, strict=True)
-        ]
+        basis, times = _A_STEP, timed(part)
+        seconds = [run_seconds(part, r.steps, _batch(part, r.changes), times) for r in planned]
     shares = [expected_share(plan, run) for run in planned]
     left = [
-        each * share * _share_left(run, folder)
-        for each, share, run, folder in zip(seconds, shares, planned, folders, strict=True)
+        each * share * (1 - steps_saved(run.folder.checkpoint) / run.steps)
+        for run, each, share, state in zip(planned, seconds, shares, states, strict=True)
+        if state not in ("finished", "stopped")
     ]
     number = len(planned) if plan.sweep.halving else round(sum(shares))  # in halving, all begin
-    return Row(kind, number, Counter(map(state_of, folders)), fmean(seconds), sum(left), basis)
+    return Row(part.kind, number, Counter(states), fmean(seconds), sum(left), basis)
 
 
-def _work(run: PlannedRun) -> int:
-    """Images that training sees, but for the number of domains, which is the same for all."""
-    return run.steps * run.experiment.images_per_domain
+def _row_of_parts(plan: Plan, parts: Sequence[Part], timed: Callable[[Part], ImageTimes]) -> Row:
+    numbers = [part.count(plan.sweep) for part in parts]
+    work = 0.0
+    for part, number in zip(parts, numbers, strict=True):
+        drawn = draws_of(plan.sweep, part, plan.sweep.seeds[0])
+        batch = fmean(_batch(part, changes) for changes in drawn)
+        work += number * run_seconds(part, _steps(part), batch, timed(part))
+    dataset, row, backbone = parts[0].kind
+    methods = row if len(parts) == 1 else f"{len(parts)} methods"
+    runs = sum(numbers)
+    return Row((dataset, methods, backbone), runs, {}, work / runs, work, _A_STEP)
 
 
-def _share_left(run: PlannedRun, folder: RunFolder) -> float:
-    if state_of(folder) in ("finished", "stopped"):
-        return 0.0
-    return 1 - steps_saved(folder.checkpoint) / run.steps
+def _batch(part: Part, changes: Mapping[str, Any]) -> int:
+    """Return the images of a domain in a batch."""
+    return int(changes.get("images_per_domain", part.experiment.images_per_domain))
 
 
-def _rows_of_parts(outline: Outline, timed: Callable[[Part], ImageTimes]) -> list[Row]:
-    kinds: dict[tuple[str, str], list[Part]] = {}
-    for part in outline.parts:
-        kinds.setdefault((part.base.dataset, part.base.experiment.network.name), []).append(part)
-    rows: list[Row] = []
-    for (dataset, backbone), parts in kinds.items():
-        numbers = [part.count(outline.sweep) for part in parts]
-        work = 0.0
-        for part, number in zip(parts, numbers, strict=True):
-            own = part.base.experiment
-            drawn = draws_of(outline.sweep, part.base, outline.sweep.seeds[0])
-            batch = fmean(each.get("images_per_domain", own.images_per_domain) for each in drawn)
-            work += number * run_seconds(part, part.steps, batch, timed(part))
-        methods = parts[0].base.method if len(parts) == 1 else f"{len(parts)} methods"
-        runs = sum(numbers)
-        rows.append(Row((dataset, methods, backbone), runs, {}, work / runs, work, _A_STEP))
-    return rows
+def _steps(part: Part) -> float:
+    """Return the length of a run, whose number of epochs counts images of the published size."""
+    experiment, size, data = part.experiment, part.size, part.experiment.data
+    share = (1 - data.validation_share - data.test_share) / size.domains
+    per_epoch = size.images * share / experiment.images_per_domain
+    return experiment.steps or (experiment.epochs or 0) * per_epoch
 
 
 def run_seconds(part: Part, steps: float, batch: float, times: ImageTimes) -> float:
-    """Seconds of a run with so many images of a domain in a batch: steps, evaluations on the
-    validation images, and the measurement at the end."""
-    experiment, size = part.base.experiment, part.size
+    """Return the seconds of a run with so many images of a domain in a batch: steps, evaluations on
+    the validation images, and the measurement at the end."""
+    experiment, size = part.experiment, part.size
     training = max(1, size.domains - 1)
     validated = size.images * training / size.domains * experiment.data.validation_share
     evaluations = math.ceil(steps / experiment.evaluate_every)
@@ -148,14 +140,15 @@ def run_seconds(part: Part, steps: float, batch: float, times: ImageTimes) -> fl
 
 
 def on_workers(rows: Sequence[Row], workers: int) -> float:
-    """Seconds by the clock: the work shared out, but no run is done by two."""
+    """Return seconds by the clock: the work shared out, but no run is done by two."""
     left = [row for row in rows if row.seconds_left]
     longest = max((row.seconds_per_run for row in left), default=0.0)
     return max(longest, sum(row.seconds_left for row in left) / workers)
 
 
 def runs_table(plan: Plan) -> Table | None:
-    """Every run with its searched settings and where it stands; None where they are too many."""
+    """Return every run with its searched settings and where it stands; None where they are too
+    many."""
     if len(plan.distinct) > _MOST_RUNS_SHOWN:
         return None
     table = Table(title="Runs", title_justify="left")
@@ -171,7 +164,7 @@ def runs_table(plan: Plan) -> Table | None:
 
 
 def cost_table(rows: Sequence[Row]) -> Table:
-    """Runs by kind, and the time that is left; columns without a number are left out."""
+    """Return runs by kind, and the time that is left; columns without a number are left out."""
     table = Table(title="Cost", title_justify="left")
     table.add_column("runs of", overflow="fold")
     states = ("finished", "to resume", "stopped", "failed")
@@ -189,7 +182,7 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 
 def cost_summary(rows: Sequence[Row], workers: int) -> str:
-    """All runs in a sentence, and how long they take on so many workers and on more."""
+    """Say in a sentence how long all runs take on so many workers and on more."""
     planned = sum(row.planned for row in rows)
     finished = sum(row.states.get("finished", 0) for row in rows)
     work = sum(row.seconds_left for row in rows)
@@ -202,7 +195,7 @@ def cost_summary(rows: Sequence[Row], workers: int) -> str:
 
 
 def absent_summary(absent: Mapping[str, str]) -> Iterator[str]:
-    """Datasets that were counted by their published size, and how to get their files."""
+    """Name datasets that were counted by their published size, and how to get their files."""
     if absent:
         yield f"Not at hand, and counted by their published size: {', '.join(absent)}."
     for name, why in absent.items():
@@ -211,7 +204,7 @@ def absent_summary(absent: Mapping[str, str]) -> Iterator[str]:
 
 
 def clock(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `12 days` or `3 years`."""
+    """Write `40 s`, `12 min`, `3.5 h`, `12 days` or `3 years`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:

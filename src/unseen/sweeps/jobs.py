@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.results.folder import RunBusy, RunFolder
 from unseen.settings.recipes import build_experiment
 
 if TYPE_CHECKING:
-    from unseen.data.dataset import OpenDatasets
     from unseen.training.display import Display
 
 
@@ -39,57 +39,45 @@ class Job(NamedTuple):
         ]
 
 
-class Reply(NamedTuple):
-    """What a worker says about a job; its results are in the records.
+class Outcome(NamedTuple):
+    """How a job ended, or where a run stands once its job has ended.
 
-    `busy`: another process trains the run; `stopped`: a signal arrived, and the state is saved;
-    `lost`: the process ended without a reply.
+    Of a job, `done` says that its records tell how it went; `busy`: another process trains the run;
+    `stopped`: a signal arrived, and the state is saved; `lost`: the process ended without a word.
     """
 
-    state: Literal["done", "failed", "busy", "stopped", "lost"]
+    state: Literal["finished", "paused", "failed", "done", "busy", "stopped", "lost"]
     error: str = ""
     remarks: tuple[str, ...] = ()
 
 
-class Outcome(NamedTuple):
-    """Where one run stands once its job has ended."""
+def train_silently(
+    job: Job,
+    threads: int,
+    datasets: OpenDatasets,
+    on_status: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Train a job in a worker. Errors are kept in the record of their run, and come back;
+    `on_status` gets what takes long before the first step."""
+    import torch
 
-    path: Path
-    state: Literal["finished", "paused", "failed"]
-    error: str = ""
-    remarks: tuple[str, ...] = ()
+    from unseen.training.display import SilentDisplay
+    from unseen.training.interruptions import Interrupted
 
-
-class Trainer:
-    """Trains one job after another; datasets stay open between them."""
-
-    def __init__(self, threads: int) -> None:
-        import torch
-
-        from unseen.data.dataset import OpenDatasets
-
-        torch.set_num_threads(threads)
-        self._datasets = OpenDatasets()
-
-    def train(self, job: Job, on_status: Callable[[str], None] | None = None) -> Reply:
-        """Errors are kept in the record of their run, and come back; `on_status` gets what takes
-        long before the first step."""
-        from unseen.training.display import SilentDisplay
-        from unseen.training.interruptions import Interrupted
-
-        display = SilentDisplay(on_status)
-        try:
-            train_job(job, display, self._datasets)
-            reply = Reply("done")
-        except Interrupted as error:
-            reply = Reply("stopped", str(error))
-        except Exception as error:
-            reply = failed(job, error)
-        return reply._replace(remarks=tuple(display.remarks))
+    torch.set_num_threads(threads)
+    display = SilentDisplay(on_status)
+    try:
+        train_job(job, display, datasets)
+        outcome = Outcome("done")
+    except Interrupted as error:
+        outcome = Outcome("stopped", str(error))
+    except Exception as error:
+        outcome = failed(job, error)
+    return outcome._replace(remarks=tuple(display.remarks))
 
 
-def train_job(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
-    """Trains all runs of a job, to their end or to the step at which they pause."""
+def train_job(job: Job, display: "Display", datasets: OpenDatasets) -> None:
+    """Train all runs of a job, to their end or to the step at which they pause."""
     from unseen.training.execute import execute, train_together
 
     experiments = [build_experiment(settings) for settings in job.settings]
@@ -100,11 +88,11 @@ def train_job(job: Job, display: "Display", datasets: "OpenDatasets") -> None:
         execute(experiments[0], folders[0], display, job.log, job.until, datasets)
 
 
-def failed(job: Job, error: Exception) -> Reply:
-    """To be called while the error is handled: its trace is written beside the run's records."""
+def failed(job: Job, error: Exception) -> Outcome:
+    """Write the error's trace beside the run's records; to be called while it is handled."""
     described = str(error) if isinstance(error, UnseenError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RunBusy):
-        return Reply("busy", described)
+        return Outcome("busy", described)
     if len(job.folders) == 1:  # which of several is at fault shows when they are trained alone
         folder = RunFolder(job.folders[0])
         trace = traceback.format_exc()
@@ -114,5 +102,5 @@ def failed(job: Job, error: Exception) -> Reply:
                     folder.create(build_experiment(job.settings[0]))
                 folder.write_failure(described, trace)
         except RunBusy as busy:
-            return Reply("busy", str(busy))
-    return Reply("failed", described)
+            return Outcome("busy", str(busy))
+    return Outcome("failed", described)

@@ -5,20 +5,23 @@ The state is the records on disk: what to train next and how each run went is re
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
-from unseen.sweeps.jobs import Job, Outcome, Reply
-from unseen.sweeps.resources import Resources
+from unseen.sweeps.jobs import Job, Outcome
+from unseen.sweeps.workers import Resources, ThisProcess, WorkerPool, worker_pool
 from unseen.training.checkpoints import steps_saved
 from unseen.training.interruptions import stop_requests
 
 if TYPE_CHECKING:
-    from unseen.training.display import Display
+    from unseen.sweeps.ray import RayPool
+    from unseen.sweeps.train import PlanDisplay
+
+    Pool = ThisProcess | WorkerPool | RayPool
 
 _BUSY_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
@@ -40,10 +43,11 @@ class Ledger:
     patience = _PATIENCE_SECONDS
 
     def __init__(
-        self, jobs: Sequence[Job], retries: int, report: Callable[[Outcome], None]
+        self, jobs: Sequence[Job], retries: int, on_end: Callable[[Path, Outcome], None]
     ) -> None:
+        """`on_end` is told once of every run for which nothing is left to do."""
         self._retries = retries
-        self._report = report
+        self._on_end = on_end
         self._planned = [folder for job in jobs for folder in job.folders]
         self._outcomes: dict[Path, Outcome] = {}
         self._waiting: deque[Job] = deque()
@@ -66,12 +70,12 @@ class Ledger:
     def under_way(self) -> list[Job]:
         return [job for job, _ in self._under_way.values()]
 
-    def outcomes(self) -> list[Outcome]:
-        """In the order of the plan."""
-        return [self._outcomes[path] for path in self._planned]
+    def outcomes(self) -> dict[Path, Outcome]:
+        """Return how each run went, in the order of the plan."""
+        return {path: self._outcomes[path] for path in self._planned}
 
     def next_job(self) -> Job | None:
-        """What can be started now; it counts as under way until there is a reply."""
+        """Return what can be started now; it counts as under way until there is a reply."""
         for _ in range(len(self._waiting)):
             job = self._waiting.popleft()
             if self._not_before.get(job.folders, 0.0) <= time.monotonic():
@@ -80,75 +84,74 @@ class Ledger:
             self._waiting.append(job)
         return None
 
-    def reply(self, job: Job, reply: Reply) -> None:
-        """A job has ended, one way or another."""
+    def reply(self, job: Job, outcome: Outcome) -> None:
+        """Take note that a job has ended, one way or another."""
         _, attempts = self._under_way.pop(job.folders)
-        if reply.state in ("lost", "stopped"):
-            self._lost(job, reply)
-        elif reply.state == "busy":
+        if outcome.state in ("lost", "stopped"):
+            self._lost(job, outcome)
+        elif outcome.state == "busy":
             self._not_before[job.folders] = time.monotonic() + _BUSY_SECONDS
             self._waiting.append(job)
-        elif reply.state == "failed" and len(job.folders) > 1:
+        elif outcome.state == "failed" and len(job.folders) > 1:
             self._split(job)
         else:
-            self._wait_for_record(job, reply, attempts)
-            self._add(job, reply.remarks)
+            self._wait_for_record(job, outcome, attempts)
+            self._add(job, outcome.remarks)
 
-    def _lost(self, job: Job, reply: Reply) -> None:
+    def _lost(self, job: Job, outcome: Outcome) -> None:
         self._losses[job.folders] += 1
         if self._losses[job.folders] <= self._retries:
             self._waiting.append(job)
-        elif len(job.folders) > 1:
-            self._split(job)
-        else:
+        elif len(job.folders) == 1:
             path = job.folders[0]
-            known = self._known(path, job.until)
-            self._settle(known or Outcome(path, "failed", reply.error))
+            self._settle(path, self._known(path, job.until) or Outcome("failed", outcome.error))
+        else:
+            self._split(job)
 
     def _add(self, job: Job, remarks: tuple[str, ...] = ()) -> None:
         """Settle what the records know already; the rest is to be trained."""
         known = {path: self._known(path, job.until) for path in job.folders}
-        for outcome in known.values():
+        for path, outcome in known.items():
             if outcome is not None:
-                self._settle(outcome._replace(remarks=remarks))
+                self._settle(path, outcome._replace(remarks=remarks))
         if all(known.values()):
             return
-        several = len(job.folders) > 1
-        failed_before = any(RunFolder(path).read_failure() for path in job.folders)
-        if several and (failed_before or job.until is not None):
-            self._split(job)
-        else:
+        together = len(job.folders) > 1 and job.until is None and not _attempts(job)
+        if together or len(job.folders) == 1:
             self._waiting.append(job)
+        else:
+            self._split(job)
 
     def _split(self, job: Job) -> None:
         for single in job.one_by_one:
             self._add(single)
 
     def _known(self, path: Path, until: int | None) -> Outcome | None:
-        """How the run stands, unless there is something left to do."""
+        """Return how the run stands, unless there is something left to do."""
         folder = RunFolder(path)
         if folder.finished:
             folder.failure.unlink(missing_ok=True)
-            return Outcome(path, "finished")
+            return Outcome("finished")
         if until is not None and steps_saved(folder.checkpoint) >= until:
-            return Outcome(path, "paused")
+            return Outcome("paused")
         failure = folder.read_failure()
-        if failure is not None and failure.attempts > self._retries:
-            tried = "once" if failure.attempts == 1 else f"{failure.attempts} times"
-            again = f"(tried {tried}; --retries {failure.attempts} tries it again)"
-            return Outcome(path, "failed", f"{failure.error} {again}")
+        if failure is not None and failure["attempts"] > self._retries:
+            attempts = failure["attempts"]
+            tried = "once" if attempts == 1 else f"{attempts} times"
+            again = f"(tried {tried}; --retries {attempts} tries it again)"
+            return Outcome("failed", f"{failure['error']} {again}")
         return None
 
-    def _settle(self, outcome: Outcome) -> None:
-        if outcome.path not in self._outcomes:
-            self._outcomes[outcome.path] = outcome
-            self._report(outcome)
+    def _settle(self, path: Path, outcome: Outcome) -> None:
+        if path not in self._outcomes:
+            self._outcomes[path] = outcome
+            self._on_end(path, outcome)
 
-    def _wait_for_record(self, job: Job, reply: Reply, attempts: int) -> None:
+    def _wait_for_record(self, job: Job, outcome: Outcome, attempts: int) -> None:
         """What a worker says it did has to be in the folder that this process looks at."""
         deadline = time.monotonic() + self.patience
         while not (
-            (reply.state == "failed" and _attempts(job) > attempts)
+            (outcome.state == "failed" and _attempts(job) > attempts)
             or all(self._known(path, job.until) for path in job.folders)
         ):
             if time.monotonic() > deadline:
@@ -163,7 +166,7 @@ class Ledger:
 
 def _attempts(job: Job) -> int:
     failures = [RunFolder(path).read_failure() for path in job.folders]
-    return sum(failure.attempts for failure in failures if failure is not None)
+    return sum(failure["attempts"] for failure in failures if failure is not None)
 
 
 class Stopped(UnseenError):
@@ -176,88 +179,53 @@ class Stopped(UnseenError):
         self.exit_code = 128 + signal_number
 
 
-class Watcher(Protocol):
-    """Is told how the jobs get on."""
-
-    def begin(self, job: Job) -> "Display":
-        """A job begins in this process, and shows its steps there."""
-        ...
-
-    def ended(self, outcome: Outcome) -> None:
-        """It is known how a run went."""
-
-    def under_way(self, jobs: Collection[Job], status: str) -> None:
-        """These have been started; called again and again."""
-
-
-class Pool(Protocol):
-    """Processes that train jobs; the ledger decides which."""
-
-    @property
-    def has_room(self) -> bool: ...
-
-    def start(self, job: Job) -> None: ...
-
-    def wait(self) -> list[tuple[Job, Reply]]:
-        """Jobs that have ended; waits a moment if there are none."""
-        ...
-
-    @property
-    def status(self) -> str:
-        """What keeps a job from its first step, such as images that are prepared."""
-        ...
-
-    def ask_to_stop(self, force: bool) -> None:
-        """Every job that is under way saves its state."""
-
-
-def run_jobs(jobs: Sequence[Job], resources: Resources, watcher: Watcher) -> list[Outcome]:
+def run_jobs(
+    jobs: Sequence[Job], resources: Resources, display: "PlanDisplay"
+) -> dict[Path, Outcome]:
     """Train jobs; finished runs are skipped, unfinished ones resumed.
 
     May be killed at any moment, as may any worker: the records are the state, and the same call
     continues from them. How often a failed run is tried again is described at `Ledger`.
     """
-    ledger = Ledger(jobs, resources.retries, watcher.ended)
+    ledger = Ledger(jobs, resources.retries, display.ended)
     if ledger.jobs_left:
-        with _open_pool(resources, watcher) as pool, stop_requests() as stop:
+        with _open_pool(resources, display) as pool, stop_requests() as stop:
             while ledger.jobs_left and not stop.signal_number:
                 start_and_collect(ledger, pool)
-                watcher.under_way(ledger.under_way, pool.status)
+                display.under_way(ledger.under_way, pool.status)
             if ledger.jobs_left:
                 stop_pool(ledger, pool)
                 raise Stopped(stop.signal_number, ledger.runs_left)
     return ledger.outcomes()
 
 
-def _open_pool(resources: Resources, watcher: Watcher) -> AbstractContextManager[Pool]:
+def _open_pool(resources: Resources, display: "PlanDisplay") -> "AbstractContextManager[Pool]":
     if resources.on == "ray":
         from unseen.sweeps.ray import ray_pool
 
         return ray_pool(resources)
-    from unseen.sweeps.workers import ThisProcess, worker_pool
-
     if resources.workers == 0:
-        return nullcontext(ThisProcess(watcher.begin))
+        return nullcontext(ThisProcess(display.begin))
     return worker_pool(resources)
 
 
-def start_and_collect(ledger: Ledger, pool: Pool) -> None:
+def start_and_collect(ledger: Ledger, pool: "Pool") -> None:
     """Give the pool as many jobs as it has room for, and the ledger the replies that are there."""
     while pool.has_room and (job := ledger.next_job()) is not None:
         pool.start(job)
-    for job, reply in pool.wait():
-        ledger.reply(job, reply)
+    for job, outcome in pool.wait():
+        ledger.reply(job, outcome)
 
 
-def stop_pool(ledger: Ledger, pool: Pool, patience: float = _SECONDS_TO_SAVE) -> None:
-    """Every run that is under way saves its state; one at its last step still finishes."""
+def stop_pool(ledger: Ledger, pool: "Pool", patience: float = _SECONDS_TO_SAVE) -> None:
+    """Let every run that is under way save its state; one at its last step still finishes."""
     pool.ask_to_stop(force=False)
     deadline = time.monotonic() + patience
     under_way = len(ledger.under_way)
     while under_way:
         if time.monotonic() > deadline:
             pool.ask_to_stop(force=True)
-        for job, reply in pool.wait():
+        for job, outcome in pool.wait():
             under_way -= 1
-            if reply.state == "done":
-                ledger.reply(job, reply)
+            if outcome.state == "done":
+                ledger.reply(job, outcome)

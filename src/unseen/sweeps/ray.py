@@ -14,10 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.optional import require
-from unseen.sweeps.jobs import Job, Reply, Trainer
-from unseen.sweeps.resources import (
+from unseen.sweeps.jobs import Job, Outcome, train_silently
+from unseen.sweeps.workers import (
     Resources,
     changed_environment,
     count_workers,
@@ -75,21 +76,21 @@ class RayPool:
         place = (str(Path.cwd()), tuple(sys.argv))
         self._under_way[self._remote.remote(*place, absolute, self._threads)] = job
 
-    def wait(self) -> list[tuple[Job, Reply]]:
+    def wait(self) -> list[tuple[Job, Outcome]]:
         """Jobs that have ended, by a reply or by the loss of their process."""
         if not self._under_way:
             time.sleep(_SECONDS)
             return []
         ready, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=_SECONDS)
-        return [(self._under_way.pop(reference), self._reply(reference)) for reference in ready]
+        return [(self._under_way.pop(reference), self._outcome(reference)) for reference in ready]
 
-    def _reply(self, reference: Any) -> Reply:
+    def _outcome(self, reference: Any) -> Outcome:
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             how = f"{type(error).__name__}: {lines[0]}"
-            return Reply("lost", f"the process that trained it was lost ({how})")
+            return Outcome("lost", f"the process that trained it was lost ({how})")
 
     def ask_to_stop(self, force: bool) -> None:
         """Ray does in each process what Ctrl-C would. One that does not react, as while it loads
@@ -98,13 +99,13 @@ class RayPool:
             self._ray.cancel(reference, force=force)
 
 
-def train_there(folder: str, command: Sequence[str], job: Job, threads: int) -> Reply:
+def train_there(folder: str, command: Sequence[str], job: Job, threads: int) -> Outcome:
     """One job, in a process of Ray's, which then stands where the command was given: relative paths
     and the recorded command are those of the command."""
     if Path(folder).is_dir():
         os.chdir(folder)
     sys.argv = list(command)
-    return Trainer(threads).train(job)
+    return train_silently(job, threads, OpenDatasets())
 
 
 def worker_environment(resources: Resources) -> dict[str, str]:

@@ -3,11 +3,19 @@
 A comparison is a sweep of one draw. No torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from unseen.errors import SettingsError
 from unseen.results.result import UPPER_BOUND
@@ -47,38 +55,33 @@ def _as_values(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-class RangeSettings(Settings):
-    """One of three kinds of range, with its numbers."""
-
-    log_uniform: tuple[float, float] | None = None
-    """Every order of magnitude between the two is as likely."""
-    uniform: tuple[float, float] | None = None
-    """Every value between the two is as likely."""
-    choice: tuple[Any, ...] | None = None
-    """One of these values."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "RangeSettings":
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError("a range is one of log_uniform, uniform, choice")
-        try:
-            self.range(whole=False)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    def range(self, whole: bool) -> Range:
-        """The range itself; whole numbers where the setting takes no others."""
-        if self.choice is not None:
-            return Choice(self.choice)
-        if self.uniform is not None:
-            return Uniform(*self.uniform, whole=whole)
-        assert self.log_uniform is not None
-        return LogUniform(*self.log_uniform, whole=whole)
+_KINDS: dict[str, Callable[..., Range]] = {
+    "log_uniform": LogUniform,
+    "uniform": Uniform,
+    "choice": lambda *values: Choice(values),
+}
 
 
-Ranges = dict[str, RangeSettings]
+def _as_range(value: Any) -> Range:
+    """Read `{log_uniform: [1e-4, 1e-2]}`, `{uniform: [0, 1]}` or `{choice: [a, b]}`."""
+    if not isinstance(value, Mapping) or len(value) != 1 or not value.keys() <= _KINDS.keys():
+        given = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
+        raise ValueError(f"a range is one of {', '.join(_KINDS)}, got {given}")
+    ((kind, values),) = value.items()
+    try:
+        return _KINDS[kind](*(values if kind == "choice" else map(float, values)))
+    except (SettingsError, TypeError, ValueError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _as_settings(known: Range) -> dict[str, Any]:
+    if isinstance(known, Choice):
+        return {"choice": known.values}
+    kind = "log_uniform" if isinstance(known, LogUniform) else "uniform"
+    return {kind: (known.low, known.high)}
+
+
+Ranges = dict[str, Annotated[Range, PlainValidator(_as_range), PlainSerializer(_as_settings)]]
 Grid = dict[str, Annotated[tuple[Any, ...], BeforeValidator(_as_values), Field(min_length=1)]]
 
 

@@ -11,22 +11,11 @@ from unseen.reports.formats import write_table, write_tables
 from unseen.reports.tables import Table, build_tables, summarize
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunList, safe_name, write_run_list
-from unseen.results.result import RunResult
+from unseen.results.result import RuleResult, RunResult
 from unseen.results.rules import DRAW_RULES, meaning, rule_note
 from unseen.sweeps.jobs import Outcome
-from unseen.sweeps.plan import Condition, Plan, PlannedRun
-from unseen.sweeps.rules import Candidate, Draw, choose_draw, paired_draws, state_of, winners
-from unseen.sweeps.train import MergedRow
-
-
-class Chosen(NamedTuple):
-    """The draw that a rule prefers under one condition."""
-
-    rule: str
-    run: PlannedRun
-    candidate: Candidate
-    compared: tuple[int, ...]
-    """The draws that it was chosen from."""
+from unseen.sweeps.plan import Plan, PlannedRun
+from unseen.sweeps.rules import Chosen, best_draw, state_of
 
 
 class Missing(NamedTuple):
@@ -44,7 +33,7 @@ class SweepResults:
     plan: Plan
     chosen: list[Chosen]
     missing: list[Missing]
-    merged: list[MergedRow]
+    merged: Sequence[PlannedRun]
     by_dataset: dict[str, dict[str, list[Table]]]
     """The tables of each rule and dataset."""
     summaries: dict[str, Table]
@@ -72,12 +61,12 @@ class SweepResults:
     @property
     def results(self) -> list[RunResult]:
         """The results behind the sweep's own tables."""
-        return [each.run.result for each in self._finished(self.plan.rule)]
+        return [each.run.result for each in _finished(self.chosen, self.plan.rule)]
 
     @property
     def folders(self) -> list[Path]:
         """The run folders of these results."""
-        return [each.run.path for each in self._finished(self.plan.rule)]
+        return [each.run.path for each in _finished(self.chosen, self.plan.rule)]
 
     @property
     def failed(self) -> list[Missing]:
@@ -99,21 +88,16 @@ class SweepResults:
             "the others:\n  " + "\n  ".join(lines)
         )
 
-    def _finished(self, rule: str) -> Iterator[Chosen]:
-        """The choices of a rule whose runs are finished: with pairs, a winner may not be yet."""
-        found = (each for each in self.chosen if each.rule == rule)
-        return (each for each in found if each.run.folder.finished)
-
     def write(self) -> None:
-        """Tables, the lists of their runs, and `chosen.json`, below `RUNS/tables`."""
-        for rule in self.plan.rules:
+        """Write tables, the lists of their runs, and `chosen.json`, below `RUNS/tables`."""
+        for rule, by_dataset in self.by_dataset.items():
             folder = self.home / rule
-            listed = [(each.run.path, each.run.condition.method) for each in self._finished(rule)]
-            rows = [row for row in self.merged if rule in row.result.rules]
-            listed += [(row.folder.path, row.result.method) for row in rows]
-            paths, names = zip(*dict(listed).items(), strict=True) if listed else ((), ())
-            write_run_list(folder, RunList(paths, _note(self.plan, rule), names))
-            for dataset, tables in self.by_dataset[rule].items():
+            rows = [each.run for each in _finished(self.chosen, rule)]
+            rows += [row for row in self.merged if rule in row.result.rules]
+            listed = {row.path: row.condition.method for row in rows}
+            rows_of_runs = tuple(listed.values())
+            write_run_list(folder, RunList(tuple(listed), _note(self.plan, rule), rows_of_runs))
+            for dataset, tables in by_dataset.items():
                 several = len(_datasets(self.plan)) > 1
                 write_tables(tables, folder / safe_name(dataset) if several else folder)
             if rule in self.summaries:
@@ -122,16 +106,18 @@ class SweepResults:
 
 
 def apply_rules(
-    plan: Plan, outcomes: Sequence[Outcome] = (), merged: Sequence[MergedRow] = ()
+    plan: Plan,
+    outcomes: Mapping[Path, Outcome] | None = None,
+    merged: Sequence[PlannedRun] = (),
 ) -> SweepResults:
     """Choose among the draws by every rule, and put the results into tables. Merged models stand in
     those of the rules that their weights were chosen by."""
-    missing = list(_missing(plan, outcomes))
+    missing = list(_missing(plan, outcomes or {}))
     everything: list[Chosen] = []
     tables: dict[str, dict[str, list[Table]]] = {}
     summaries: dict[str, Table] = {}
     for rule in plan.rules:
-        chosen = [found for each in plan.draws if (found := _choose(plan, each, rule))]
+        chosen = [found for each in plan.draws if (found := best_draw(plan, each, rule))]
         everything += chosen
         rows = [row for row in merged if rule in row.result.rules]
         results = {dataset: _results(dataset, rule, chosen, rows) for dataset in _datasets(plan)}
@@ -142,74 +128,72 @@ def apply_rules(
         }
         if len(results) > 1 and tables[rule]:
             summaries[rule] = _summary(plan, rule, results, missing)
-    return SweepResults(plan, everything, missing, list(merged), tables, summaries)
+    return SweepResults(plan, everything, missing, merged, tables, summaries)
+
+
+def _finished(chosen: Sequence[Chosen], rule: str) -> Iterator[Chosen]:
+    """Yield the choices of a rule whose runs are finished: with pairs, a winner may not be yet."""
+    return (each for each in chosen if each.rule == rule and each.run.folder.finished)
 
 
 def _datasets(plan: Plan) -> list[str]:
     return list(dict.fromkeys(condition.dataset for condition in plan.draws))
 
 
-def _missing(plan: Plan, outcomes: Sequence[Outcome]) -> Iterator[Missing]:
-    """Runs without a result. With nested pairs, draws that did not win are not missing.
+def _missing(plan: Plan, outcomes: Mapping[Path, Outcome]) -> Iterator[Missing]:
+    """Yield runs without a result; with nested pairs, a draw that was not chosen is not missing.
 
     A run whose process died left no word itself: the outcomes have it.
     """
-    errors = {outcome.path: outcome.error for outcome in outcomes}
-    singles = winners(plan) if plan.sweep.pairs == "nested" else plan.singles
-    for run in (*plan.pairs, *singles):
-        folder = run.folder
-        if not folder.finished:
-            failure = folder.read_failure()
-            error = errors.get(run.path) or (failure.error if failure else "")
-            state = state_of(folder)
+    needed: Sequence[PlannedRun] = plan.distinct
+    if plan.sweep.pairs == "nested":
+        best = (best_draw(plan, each, "leave-one-domain-out") for each in plan.draws)
+        needed = [*plan.pairs, *(each.run for each in best if each)]
+    for run in needed:
+        if not run.folder.finished:
+            failure, outcome = run.folder.read_failure(), outcomes.get(run.path)
+            error = (outcome and outcome.error) or (failure["error"] if failure else "")
+            state = state_of(run.folder)
             yield Missing(run, "failed" if error and state != "stopped" else state, error)
 
 
-def _choose(plan: Plan, condition: Condition, rule: str) -> Chosen | None:
-    """Among the draws whose runs are finished; nothing where there are none."""
-    if rule == "leave-one-domain-out":
-        draws = paired_draws(plan, condition)
-    else:
-        folders = [(run.draw, run.folder) for run in plan.draws[condition]]
-        draws = [Draw(number, folder) for number, folder in folders if folder.finished]
-    if not draws:
-        return None
-    candidate = choose_draw(rule, draws)
-    run = plan.draws[condition][candidate.draw]
-    return Chosen(rule, run, candidate, tuple(draw.number for draw in draws))
-
-
 def _results(
-    dataset: str, rule: str, chosen: Sequence[Chosen], merged: Sequence[MergedRow]
+    dataset: str, rule: str, chosen: Sequence[Chosen], merged: Sequence[PlannedRun]
 ) -> list[RunResult]:
-    """The results of the chosen draws on a dataset, each with the one checkpoint that counts;
-    merged models follow where a draw was chosen."""
+    """Return the results of the chosen draws on a dataset, each with the one checkpoint that
+    counts; merged models follow where a draw was chosen."""
     found: list[RunResult] = []
-    for each in chosen:
-        if each.run.condition.dataset == dataset and each.run.folder.finished:
-            result, recorded = each.run.result, each.candidate.recorded
-            name = "oracle" if rule == "oracle" else recorded
-            found.append(result.model_copy(update={"rules": {name: result.under(recorded)}}))
+    for each in _finished(chosen, rule):
+        if each.run.condition.dataset == dataset:
+            kept = {"oracle" if rule == "oracle" else each.recorded: _checkpoint(each)}
+            found.append(each.run.result.model_copy(update={"rules": kept}))
     beside = [row.result for row in merged if row.condition.dataset == dataset]
     return [*found, *beside] if found else []
+
+
+def _checkpoint(chosen: Chosen) -> RuleResult:
+    return chosen.run.result.under(chosen.recorded)
 
 
 def _tables(
     plan: Plan, dataset: str, rule: str, results: Sequence[RunResult], missing: Sequence[Missing]
 ) -> list[Table]:
-    """The three tables of a dataset. Where draws were compared, rule and number of draws belong to
-    every number; one draw is as the runs themselves."""
+    """Return the three tables of a dataset. Where draws were compared, rule and number of draws
+    belong to every number; one draw is as the runs themselves."""
     recorded = next(iter(results[0].rules))
-    built = build_tables(results, recorded, plan.expected(dataset))
     gaps = [each for each in missing if each.run.condition.dataset == dataset]
-    tables = []
-    for table in built:
-        own = rule_note(recorded, table.metric)
-        about = _about(plan, rule, gaps)
-        notes = (*about, *(note for note in table.notes if _is_one_draw(plan, rule) or note != own))
-        title = _title(table, plan, rule)
-        tables.append(replace(table, title=title, rule=rule, notes=notes))
-    return tables
+    tables = build_tables(results, recorded, plan.expected(dataset))
+    about, titled = _about(plan, rule, gaps), _title(plan, rule)
+    own = rule_note(recorded, tables[0].metric) if titled else ""
+    return [
+        replace(
+            table,
+            title=f"{table.title}{titled}",
+            rule=rule,
+            notes=(*about, *(note for note in table.notes if note != own)),
+        )
+        for table in tables
+    ]
 
 
 def _summary(
@@ -219,7 +203,7 @@ def _summary(
     missing: Sequence[Missing],
 ) -> Table:
     """Columns are called by the datasets themselves, unless recipes of several are of one."""
-    names = {run.condition.dataset: run.experiment.data.name for run in plan.singles}
+    names = {part.dataset: part.experiment.data.name for part in plan.parts}
     if len(set(names.values())) < len(names):
         names = {family: family for family in names}
     table = summarize(
@@ -228,24 +212,23 @@ def _summary(
         rule,
         _about(plan, rule, missing),
     )
-    return replace(table, title=_title(table, plan, rule))
+    return replace(table, title=f"{table.title}{_title(plan, rule)}")
 
 
-def _is_one_draw(plan: Plan, rule: str) -> bool:
-    """Whether a rule only chooses the step of each run."""
-    return rule != "leave-one-domain-out" and len(plan.draws) == len(plan.singles)
+def _compares(plan: Plan, rule: str) -> bool:
+    """Whether a rule chooses among draws, and not only the step of each run."""
+    return rule == "leave-one-domain-out" or len(plan.draws) < len(plan.singles)
 
 
-def _title(table: Table, plan: Plan, rule: str) -> str:
-    if _is_one_draw(plan, rule):
-        return table.title
-    return f"{table.title}, {_best_of(plan).lower()} by rule {rule}"
+def _title(plan: Plan, rule: str) -> str:
+    return f", {_best_of(plan).lower()} by rule {rule}" if _compares(plan, rule) else ""
 
 
 def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
-    about = []
-    if not _is_one_draw(plan, rule):
-        about = [f"{_best_of(plan)} for each column and seed; rule {rule}: {_meaning(plan, rule)}."]
+    about: list[str] = []
+    if _compares(plan, rule):
+        what = f"rule {rule}: {meaning(rule, plan.metric, DRAW_RULES)}"
+        about.append(f"{_best_of(plan)} for each column and seed; {what}.")
     states = Counter(each.state for each in missing)
     if states:
         parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -254,14 +237,10 @@ def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
 
 
 def _note(plan: Plan, rule: str) -> str:
-    """What a report on the chosen runs has to say of the choice."""
-    if _is_one_draw(plan, rule):
+    """Return what a report on the chosen runs has to say of the choice."""
+    if not _compares(plan, rule):
         return ""
-    return f"{_best_of(plan)}, chosen by rule {rule}: {_meaning(plan, rule)}."
-
-
-def _meaning(plan: Plan, rule: str) -> str:
-    return meaning(rule, plan.metric, DRAW_RULES)
+    return f"{_best_of(plan)}, chosen by rule {rule}: {meaning(rule, plan.metric, DRAW_RULES)}."
 
 
 def _best_of(plan: Plan) -> str:
@@ -270,37 +249,33 @@ def _best_of(plan: Plan) -> str:
 
 
 def _describe(results: SweepResults) -> dict[str, Any]:
-    """The content of `chosen.json`."""
+    """Return the content of `chosen.json`."""
     plan = results.plan
     return {
         "format": FORMAT,
-        "sweep": plan.name,
+        "sweep": Path(plan.name).stem,
         "settings": plan.sweep.model_dump(mode="json"),
-        "rules": {rule: _meaning(plan, rule) for rule in plan.rules},
-        "chosen": [_describe_choice(plan, each) for each in results.chosen],
+        "rules": {rule: meaning(rule, plan.metric, DRAW_RULES) for rule in plan.rules},
+        "chosen": [
+            {
+                "rule": each.rule,
+                **_describe_run(each.run),
+                "score": each.score,
+                "step": _checkpoint(each).step if each.run.folder.finished else None,
+                "compared": len(each.compared),
+                "left_out": [
+                    run.draw
+                    for run in plan.draws[each.run.condition]
+                    if run.draw not in each.compared
+                ],
+            }
+            for each in results.chosen
+        ],
         "missing": [
             {**_describe_run(each.run), "state": each.state, "error": each.error}
             for each in results.missing
         ],
-        "merged": [
-            {**row.condition._asdict(), "row": row.result.method, "run": row.folder.path.name}
-            for row in results.merged
-        ],
-    }
-
-
-def _describe_choice(plan: Plan, each: Chosen) -> dict[str, Any]:
-    step = None
-    if each.run.folder.finished:
-        step = each.run.result.under(each.candidate.recorded).step
-    everyone = [run.draw for run in plan.draws[each.run.condition]]
-    return {
-        "rule": each.rule,
-        **_describe_run(each.run),
-        "score": each.candidate.score,
-        "step": step,
-        "compared": len(each.compared),
-        "left_out": [draw for draw in everyone if draw not in each.compared],
+        "merged": [{**row.condition._asdict(), "run": row.path.name} for row in results.merged],
     }
 
 

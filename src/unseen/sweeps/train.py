@@ -4,43 +4,42 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder, find_merged
-from unseen.results.result import VIEWS, RunResult
-from unseen.settings.experiment import METRICS, Experiment, complete_settings
+from unseen.results.result import VIEWS
+from unseen.settings.experiment import METRICS, complete_settings
 from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.ledger import run_jobs
 from unseen.sweeps.merge import Choice, merge_runs, problems_of
-from unseen.sweeps.plan import Condition, Plan, PlannedRun, named_result
-from unseen.sweeps.resources import Resources, visible_devices
+from unseen.sweeps.plan import Condition, Plan, PlannedRun
 from unseen.sweeps.rules import expected_share, rounds, state_of
-from unseen.sweeps.sweep_file import Sweep
+from unseen.sweeps.workers import Resources, visible_devices
 from unseen.training.devices import is_launched
 from unseen.training.display import Display
+from unseen.training.groups import stackable_groups
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_NAMES = 3
 _LINE_BYTES = 4096
 
-Executor = Callable[[Sequence[Job]], list[Outcome]]
+Executor = Callable[[Sequence[Job]], Mapping[Path, Outcome]]
 """Trains jobs and says how each run went, failures included: `run_jobs` with its resources."""
 
 
-def resources_for(
-    sweep: Sweep, experiments: Iterable[Experiment], options: Mapping[str, Any]
-) -> Resources:
-    """What was asked for. Otherwise a run has a GPU where this machine has any, and is tried again
-    as often as the sweep says; runs on several devices are driven from this process."""
+def resources_for(plan: Plan, options: Mapping[str, Any]) -> Resources:
+    """Return what was asked for. Otherwise a run has a GPU where this machine has any, and is tried
+    again as often as the sweep says; runs on several devices are driven from this process."""
     chosen = {name: value for name, value in options.items() if value is not None}
-    defaults = {"gpus": float(bool(visible_devices())), "retries": sweep.retries}
+    defaults = {"gpus": float(bool(visible_devices())), "retries": plan.sweep.retries}
     resources = Resources(**defaults | chosen)
-    several = any(experiment.devices.number > 1 for experiment in experiments)
+    several = any(part.experiment.devices.number > 1 for part in plan.parts)
     if is_launched() or (several and resources.workers is None and resources.on == "here"):
         return resources._replace(on="here", workers=0)
     return resources
@@ -53,45 +52,38 @@ def run_plan(
     *,
     together: bool,
     log: tuple[str, ...] = (),
-) -> list[Outcome]:
+) -> dict[Path, Outcome]:
     """Train what is not finished, and show how far it is."""
     with PlanDisplay(console, plan) as display:
-        executor = partial(run_jobs, resources=resources, watcher=display)
+        executor = partial(run_jobs, resources=resources, display=display)
         return train_plan(plan, executor, together=together, log=log)
 
 
 def train_plan(
     plan: Plan, executor: Executor, *, together: bool, log: tuple[str, ...] = ()
-) -> list[Outcome]:
-    """All rounds; finished runs are not trained again.
+) -> dict[Path, Outcome]:
+    """Train all rounds; finished runs are not trained again.
 
     `together`: runs from stored features that differ in numbers alone are trained in one process.
     """
     outcomes: dict[Path, Outcome] = {}
     for planned in rounds(plan):
-        for outcome in executor(list(_jobs(planned, together, log))):
-            outcomes[outcome.path] = outcome
-    return list(outcomes.values())
+        outcomes |= executor(list(_jobs(planned, together, log)))
+    return outcomes
 
 
 def _jobs(planned: Iterable[PlannedRun], together: bool, log: tuple[str, ...]) -> Iterator[Job]:
-    """Every run once; those that can be trained together in one job."""
+    """Yield every run once; those that can be trained together in one job."""
     by_step: dict[int | None, dict[Path, PlannedRun]] = {}
     for run in planned:
         by_step.setdefault(run.until, {}).setdefault(run.path, run)
     for until, runs in by_step.items():
-        paths = {id(run.experiment): path for path, run in runs.items()}
-        for group in _groups([run.experiment for run in runs.values()], together and until is None):
-            settings = tuple(complete_settings(experiment) for experiment in group)
+        experiments = [run.experiment for run in runs.values()]
+        paths = dict(zip(map(id, experiments), runs, strict=True))
+        alone = not together or until is not None
+        for group in [(e,) for e in experiments] if alone else stackable_groups(experiments):
+            settings = tuple(map(complete_settings, group))
             yield Job(settings, tuple(paths[id(each)] for each in group), until, log)
-
-
-def _groups(experiments: Sequence[Experiment], together: bool) -> Iterable[Sequence[Experiment]]:
-    if not together:
-        return [(experiment,) for experiment in experiments]
-    from unseen.training.groups import stackable_groups
-
-    return stackable_groups(experiments)
 
 
 class PlanDisplay(Display):
@@ -125,16 +117,16 @@ class PlanDisplay(Display):
         self.begin_run(f"{len(self._ended) + 1}/{self._runs} {label}", self._behind)
         return self
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, path: Path, outcome: Outcome) -> None:
         """A run is finished, has failed for good, or pauses for a decision."""
         for remark in outcome.remarks:
-            self.line(f"{self._labels[outcome.path]}: {remark}")
-        if outcome.state == "paused" or outcome.path in self._ended:
+            self.line(f"{self._labels[path]}: {remark}")
+        if outcome.state == "paused" or path in self._ended:
             return
-        self._ended.add(outcome.path)
+        self._ended.add(path)
         self._failed += outcome.state == "failed"
-        how = f"failed: {outcome.error}" if outcome.state == "failed" else _means(outcome.path)
-        self.line(f"{len(self._ended)}/{self._runs} {self._labels[outcome.path]}: {how}")
+        how = f"failed: {outcome.error}" if outcome.state == "failed" else _means(path)
+        self.line(f"{len(self._ended)}/{self._runs} {self._labels[path]}: {how}")
         self._show_runs()
 
     def _show_runs(self) -> None:
@@ -178,15 +170,6 @@ def _last_step(path: Path) -> int:
         return 0
 
 
-class MergedRow(NamedTuple):
-    """One merged model, and the condition of the runs that it was made from."""
-
-    condition: Condition
-    folder: RunFolder
-    result: RunResult
-    """Under the name of its row."""
-
-
 def check_mergeable(plan: Plan) -> None:
     """Raise before anything trains where the runs of a plan could not be merged."""
     problems = dict.fromkeys(_why_not_merged(plan))
@@ -208,9 +191,10 @@ def _why_not_merged(plan: Plan) -> Iterator[str]:
         yield from (f"{each} ({method})" for each in problems_of(run.experiment for run in group))
 
 
-def merge_plan(plan: Plan, choose: Choice, console: Console) -> Iterator[MergedRow]:
+def merge_plan(plan: Plan, choose: Choice, console: Console) -> Iterator[PlannedRun]:
     """Merge the runs of each method and domain: draws of one seed, or, where there is one draw,
-    seeds. Those of which a run failed have to wait until the same command has trained it."""
+    seeds. Each merged model is a row of its own. Those of which a run failed have to wait until the
+    same command has trained it."""
     for group in _merged_groups(plan):
         states = [state_of(run.folder) for run in group]
         finished = [r for r, state in zip(group, states, strict=True) if state == "finished"]
@@ -221,9 +205,8 @@ def merge_plan(plan: Plan, choose: Choice, console: Console) -> Iterator[MergedR
         output = find_merged(plan.runs, first.experiment, choose, identities).path
         with Display(console, 1, output.name) as display:
             folder = merge_runs([run.path for run in finished], output, choose, display)
-        result = named_result(folder, first.condition.method)
-        named = result.model_copy(update={"method": result.label, "recipe": result.label})
-        yield MergedRow(first.condition, folder, named)
+        merged = replace(first, path=folder.path)
+        yield replace(merged, condition=first.condition._replace(method=merged.result.label))
 
 
 def _merged_groups(plan: Plan) -> list[list[PlannedRun]]:

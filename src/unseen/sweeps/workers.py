@@ -1,4 +1,5 @@
-"""Jobs on this machine: in worker processes, or in this process, one after the other."""
+"""Jobs on this machine: in worker processes, or in this process, one after the other; and with what
+they are trained, here or on Ray."""
 
 import ctypes
 import multiprocessing
@@ -11,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from unseen.data.dataset import OpenDatasets
-from unseen.sweeps.jobs import Job, Reply, Trainer, failed, train_job
-from unseen.sweeps.resources import Resources, changed_environment, worker_environments
+from unseen.errors import SettingsError
+from unseen.sweeps.jobs import Job, Outcome, failed, train_job, train_silently
 from unseen.training.display import Display
 from unseen.training.interruptions import Interrupted
 
@@ -27,8 +28,103 @@ _SECONDS = 0.2
 """How long the end of a job is waited for before the command looks around."""
 
 
+class Resources(NamedTuple):
+    """Where jobs are trained, with what, and how often a failed one is tried again."""
+
+    on: Literal["here", "ray"] = "here"
+    workers: int | None = None
+    """Jobs at once on this machine; empty: as many as the cores allow; 0: in this process."""
+    cpus: float = 1
+    """Cores of a job, and its threads: results depend on their number in the last bit."""
+    gpus: float = 0
+    """GPUs of a job; half of one is shared by two jobs. 0: it computes on the CPU."""
+    retries: int = 1
+    """How often a run that failed is tried again."""
+    address: str | None = None
+    """The address of a running Ray cluster; empty: Ray on this machine."""
+
+    @property
+    def threads(self) -> int:
+        """The threads of one job. The same everywhere, so that results are the same."""
+        return max(1, int(self.cpus))
+
+
+def count_workers(resources: Resources) -> int:
+    """As many as were asked for, or as the cores and GPUs of this machine allow."""
+    if resources.workers is not None:
+        return resources.workers
+    room = _cores() / resources.cpus
+    if resources.gpus:
+        room = min(room, _jobs_on_devices(len(visible_devices()), resources.gpus))
+    return max(1, int(room))
+
+
+def worker_environments(resources: Resources) -> list[dict[str, str]]:
+    """The environment variables of each worker: its number of threads, and its GPUs."""
+    number = count_workers(resources)
+    shared = {"OMP_NUM_THREADS": str(resources.threads)}
+    devices = [""] * number
+    if resources.gpus:
+        devices = assign_devices(number, resources.gpus, visible_devices())
+    return [shared | {"CUDA_VISIBLE_DEVICES": visible} for visible in devices]
+
+
+def assign_devices(workers: int, gpus: float, visible: Sequence[str]) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each worker: GPUs of its own, or a share of one."""
+    room = _jobs_on_devices(len(visible), gpus)
+    if workers > room:
+        raise SettingsError(
+            f"{workers} jobs at once with {gpus:g} GPUs each need more than the {len(visible)} "
+            f"GPUs there are, which have room for {room}; ask for fewer jobs or smaller shares"
+        )
+    if gpus < 1:
+        return [visible[worker % len(visible)] for worker in range(workers)]
+    each = int(gpus)
+    return [",".join(visible[each * worker : each * (worker + 1)]) for worker in range(workers)]
+
+
+def _jobs_on_devices(devices: int, gpus: float) -> int:
+    """How many jobs fit at a time."""
+    if gpus > 1 and gpus != int(gpus):
+        raise SettingsError(
+            f"a job gets whole GPUs or a share of one, not {gpus:g}; try {int(gpus)} or 0.5"
+        )
+    return int(devices // gpus) if gpus >= 1 else devices * int(1 / gpus + 1e-9)
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    import torch
+
+    number = torch.cuda.device_count()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = chosen.split(",") if chosen is not None else [str(i) for i in range(number)]
+    return [name.strip() for name in names[:number]]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Processes that are started in this context inherit the changes."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 class Worker:
-    """The command's side: sends a job, gets the reply, notices when the process dies."""
+    """The command's side: sends a job, gets its outcome, notices when the process dies."""
 
     def __init__(self, environment: Mapping[str, str], threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
@@ -42,7 +138,7 @@ class Worker:
 
     @property
     def wait_handles(self) -> tuple[Connection, int]:
-        """What to wait for: a reply, and the end of the process."""
+        """What to wait for: an outcome, and the end of the process."""
         return self._connection, self._process.sentinel
 
     @property
@@ -54,13 +150,13 @@ class Worker:
         with suppress(OSError):  # it has just died, which `alive` tells
             self._connection.send(job)
 
-    def reply(self) -> Reply | None:
+    def outcome(self) -> Outcome | None:
         """What it has said about its job, if anything; how far it is, is kept."""
         try:
             while self._connection.poll():
                 received = self._connection.recv()
                 self.status = received if isinstance(received, str) else ""
-                if isinstance(received, Reply):
+                if isinstance(received, Outcome):
                     return received
             return None
         except (EOFError, OSError):
@@ -95,10 +191,10 @@ def serve(connection: Connection, threads: int) -> None:
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        trainer, reply = Trainer(threads), None
-        while reply is None or reply.state != "stopped":
-            reply = trainer.train(connection.recv(), on_status=connection.send)
-            connection.send(reply)
+        datasets, outcome = OpenDatasets(), None
+        while outcome is None or outcome.state != "stopped":
+            outcome = train_silently(connection.recv(), threads, datasets, connection.send)
+            connection.send(outcome)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -169,19 +265,19 @@ class WorkerPool:
             self._workers[place] = Worker(self._environments[place], self._threads)
         self._workers[place].start(job)
 
-    def wait(self) -> list[tuple[Job, Reply]]:
-        """Jobs that have ended, by a reply or by the death of their worker."""
+    def wait(self) -> list[tuple[Job, Outcome]]:
+        """Jobs that have ended, by an outcome or by the death of their worker."""
         handles = [each for worker in self._workers.values() for each in worker.wait_handles]
         wait(handles, _SECONDS)
         ended = []
         for place, worker in list(self._workers.items()):
-            reply, job = worker.reply(), worker.job
-            if reply is None and not worker.alive:
-                reply = Reply("lost", worker.how_it_died())
+            outcome, job = worker.outcome(), worker.job
+            if outcome is None and not worker.alive:
+                outcome = Outcome("lost", worker.how_it_died())
                 self._dismiss(place)
-            if reply is not None and job is not None:
+            if outcome is not None and job is not None:
                 worker.job = None
-                ended.append((job, reply))
+                ended.append((job, outcome))
         return ended
 
     @property
@@ -209,7 +305,7 @@ class ThisProcess:
     def __init__(self, begin: Callable[[Job], Display]) -> None:
         self._begin = begin
         self._datasets = OpenDatasets()
-        self._ended: list[tuple[Job, Reply]] = []
+        self._ended: list[tuple[Job, Outcome]] = []
 
     @property
     def has_room(self) -> bool:
@@ -218,7 +314,7 @@ class ThisProcess:
     def start(self, job: Job) -> None:
         try:
             train_job(job, self._begin(job), self._datasets)
-            reply = Reply("done")
+            outcome = Outcome("done")
         except Interrupted:  # the state is saved, and it says how to continue
             raise
         except Exception as error:
@@ -226,10 +322,10 @@ class ThisProcess:
 
             if is_launched():  # one of several processes: the others would wait for this one
                 raise
-            reply = failed(job, error)
-        self._ended.append((job, reply))
+            outcome = failed(job, error)
+        self._ended.append((job, outcome))
 
-    def wait(self) -> list[tuple[Job, Reply]]:
+    def wait(self) -> list[tuple[Job, Outcome]]:
         if not self._ended:
             time.sleep(_SECONDS)
         ended, self._ended = self._ended, []

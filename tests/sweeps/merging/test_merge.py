@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
 from unseen.serve.evaluate import evaluate
 from unseen.serve.model import Model
-from unseen.sweeps.merge import Average, Choice
+from unseen.sweeps.merge import Choice, average
 
 QUIET = Console(quiet=True)
 
@@ -42,7 +42,7 @@ def test_tensors_are_averaged_as_by_hand(tmp_path: Path) -> None:
         write(tmp_path / f"{n}.safetensors", **each)
         for n, each in enumerate([first, second, third])
     ]
-    found = Average.of(*files).tensors()
+    found = average(files)
     assert found["w"].tolist() == [2.0, 3.0]
     assert found["w"].dtype == torch.float32
     assert found[counter].item() == 9
@@ -53,7 +53,7 @@ def test_what_is_the_same_everywhere_stays_so_to_the_last_bit(tmp_path: Path) ->
     torch.manual_seed(0)
     same = torch.randn(1000) * 1e-3
     files = [write(tmp_path / f"{n}.safetensors", w=same) for n in range(7)]
-    assert torch.equal(Average.of(*files).tensors()["w"], same)
+    assert torch.equal(average(files)["w"], same)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_tensors_that_mean_something_else_are_refused(
         first["chosen"] = torch.tensor([False])
     files = [write(tmp_path / "a.safetensors", **first), write(tmp_path / "b.safetensors", **other)]
     with pytest.raises(UnseenError, match=said):
-        Average.of(*files)
+        average(files)
 
 
 @pytest.mark.parametrize("recipe", ["digits/aggregate", "digits/dmg", "digits/multihead"])

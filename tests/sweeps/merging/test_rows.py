@@ -128,7 +128,7 @@ def test_a_sweep_merges_the_draws_of_each_seed(settings: dict[str, Any], tmp_pat
         assert merged.cells[0].estimate.n == merged.cells[0].planned == 2
     assert [each.name for each in found.tables["oracle"][0].rows] == ["aggregate"]
     about = json.loads((found.home / "chosen.json").read_text())["merged"]
-    assert [(each["seed"], each["row"]) for each in about] == [(0, name), (1, name)]
+    assert [(each["seed"], each["method"]) for each in about] == [(0, name), (1, name)]
 
 
 @pytest.mark.parametrize(
