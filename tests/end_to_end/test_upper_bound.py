@@ -142,7 +142,7 @@ def test_bounds_are_trained_together_as_they_are_one_by_one(tmp_path: Path) -> N
         plan = plan_sweep(sweep, "both", tmp_path / str(together))
         resources = Resources(workers=0, gpus=0, retries=0)
         outcomes = run_plan(plan, resources, Console(quiet=True), together=together)
-        assert {outcome.state for outcome in outcomes} == {"finished"}
+        assert {outcome.state for outcome in outcomes.values()} == {"finished"}
         found.append({run.path.name: run.result for run in plan.singles})
     for name, stacked in found[0].items():
         alone = found[1][name]

@@ -152,18 +152,18 @@ def test_validation_images_are_answered_once(in_domain: list[int]) -> None:
     both = measure_checkpoint(evaluator(2), asked.predict, roles(in_domain), uses_domain=False)
     again = [5, 6] if in_domain == [5, 6] else []
     assert sorted(asked.rows) == sorted([*range(7), *again])
-    for gap, found in zip((4, 8), both, strict=True):
-        assert found.temperature == pytest.approx(gap / math.log(3), rel=1e-5)
-        seen = found.views["in_domain"]["photo"]
+    for gap, (views, temperature) in zip((4, 8), both, strict=True):
+        assert temperature == pytest.approx(gap / math.log(3), rel=1e-5)
+        seen = views["in_domain"]["photo"]
         if not again:
             assert seen.calibrated_error == pytest.approx(0, abs=1e-5)
             assert seen.calibration_error > 0.2
-        assert found.views["out_of_domain"]["sketch"].calibrated is not None
+        assert views["out_of_domain"]["sketch"].calibrated is not None
 
 
 def test_of_a_large_domain_some_images_fit_the_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MOST_VALIDATION_IMAGES", 2)
     asked, whole = Asked(), roles([0, 5, 6, 1])
-    found = measure_checkpoint(evaluator(2), asked.predict, whole, uses_domain=False)[0]
+    views, _ = measure_checkpoint(evaluator(2), asked.predict, whole, uses_domain=False)[0]
     assert asked.rows[:2] == [0, 1]
-    assert found.views["in_domain"]["photo"].images == 4
+    assert views["in_domain"]["photo"].images == 4

@@ -12,7 +12,6 @@ from unseen.results.statistics import (
     COLDEST,
     HOTTEST,
     Estimate,
-    Observed,
     above_zero,
     density_ratio,
     estimate,
@@ -187,8 +186,8 @@ def test_all_of_them_at_once_and_higher_is_better() -> None:
     labels = random.integers(0, 3, 60)
     places = np.eye(3)[labels]
     features = places + 0.1 * random.normal(size=(60, 3))
-    good = Observed(5 * places, features)
-    bad = Observed(0.1 * random.normal(size=(60, 3)), features)
+    good = (5 * places, features)
+    bad = (0.1 * random.normal(size=(60, 3)), features)
     better, worse = judge(good, good, labels), judge(bad, bad, labels)
     assert list(better) == ["infomax", "snd", "bnm", "dev"]
     for rule in ("infomax", "bnm", "dev"):

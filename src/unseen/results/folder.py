@@ -125,25 +125,36 @@ class RunBusy(UnseenError):
     """Another process is training the run."""
 
 
+class _File:
+    """A file of a run folder. Its path is made when it is asked for: a plan may have 100,000."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", owner: type["RunFolder"]) -> Path:
+        return folder.path / self._name
+
+
 class RunFolder:
     """The files of one run."""
 
+    settings = _File("settings.json")
+    environment = _File("environment.json")
+    data = _File("data.json")
+    metrics = _File("metrics.jsonl")
+    timing = _File("timing.json")
+    dataset_pass = _File("dataset_pass.safetensors")
+    head = _File("head.safetensors")
+    arrays = _File("arrays.npz")
+    pictures = _File("pictures.npz")
+    profile = _File("profile.npz")
+    result = _File("result.json")
+    checkpoint = _File("checkpoint.safetensors")
+    failure = _File("failure.json")
+    card = _File("README.md")
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.settings = path / "settings.json"
-        self.environment = path / "environment.json"
-        self.data = path / "data.json"
-        self.metrics = path / "metrics.jsonl"
-        self.timing = path / "timing.json"
-        self.dataset_pass = path / "dataset_pass.safetensors"
-        self.head = path / "head.safetensors"
-        self.arrays = path / "arrays.npz"
-        self.pictures = path / "pictures.npz"
-        self.profile = path / "profile.npz"
-        self.result = path / "result.json"
-        self.checkpoint = path / "checkpoint.safetensors"
-        self.failure = path / "failure.json"
-        self.card = path / "README.md"
 
     def weights(self, rule: str) -> Path:
         """Returns the file of the weights that a selection rule chose."""

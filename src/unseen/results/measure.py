@@ -245,19 +245,12 @@ MOST_VALIDATION_IMAGES = 5_000
 """So many of a domain the temperature is fitted on; more would only cost memory."""
 
 
-class Measurement(NamedTuple):
-    """What is measured of one model."""
-
-    views: Views
-    temperature: float
-    """Fitted on the validation images; 1 where it could not be fitted."""
-
-
 def measure_checkpoint(
     evaluator: Evaluator, predict: Predict, roles: Roles, uses_domain: bool
-) -> list[Measurement]:
-    """Measures each model. Validation images are answered first, and only once: where they also
-    measure the in-domain view, these answers count."""
+) -> list[tuple[Views, float]]:
+    """Measures each model. Beside its views is the temperature that was fitted on the validation
+    images; 1 where it could not be fitted. These images are answered first, and only once: where
+    they also measure the in-domain view, these answers count."""
     few = {
         domain: evenly(rows, MOST_VALIDATION_IMAGES) for domain, rows in roles.validation.items()
     }
@@ -271,6 +264,4 @@ def measure_checkpoint(
         evaluator, predict, uses_domain, roles.out_of_domain, roles.in_domain,
         temperatures, validation,
     )  # fmt: skip
-    return [
-        Measurement(own, temperature) for own, temperature in zip(views, temperatures, strict=True)
-    ]
+    return list(zip(views, temperatures, strict=True))

@@ -195,23 +195,20 @@ def density_ratio(source: Array, target: Array, at: Array) -> Array:
     return odds * len(source) / len(target)
 
 
-class Observed(NamedTuple):
-    """The outputs of a model for some images."""
-
-    scores: Array
-    """Raw class scores, `[images, classes]`."""
-    features: Array
-    """What its classifier sees, `[images, width]`."""
+Observed = tuple[Array, Array]
+"""A model's raw class scores for some images, `[images, classes]`, and what its classifier sees of
+them, `[images, width]`."""
 
 
 def judge(target: Observed, source: Observed, labels: Array) -> dict[str, float]:
     """Returns a value for each selection rule, the higher the better. `source` are validation
     images, which alone have labels."""
-    probs = np.exp(log_softmax(target.scores))
-    losses = -log_softmax(source.scores)[np.arange(len(labels)), labels]
+    (target_scores, target_features), (source_scores, source_features) = target, source
+    probs = np.exp(log_softmax(target_scores))
+    losses = -log_softmax(source_scores)[np.arange(len(labels)), labels]
     return {
         "infomax": information_maximisation(probs),
         "snd": neighbourhood_density(probs),
         "bnm": nuclear_norm(probs),
-        "dev": -validation_risk(source.features, losses, target.features),
+        "dev": -validation_risk(source_features, losses, target_features),
     }

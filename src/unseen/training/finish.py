@@ -7,14 +7,17 @@ from unseen.data.roles import warnings_about_images
 from unseen.methods.base import DomainAware, Method
 from unseen.reports.card import write_card
 from unseen.results.files import write_arrays
-from unseen.results.measure import Measurement, measure_checkpoint
-from unseen.results.result import Merged, RuleResult, RunResult
+from unseen.results.measure import measure_checkpoint
+from unseen.results.result import Merged, RuleResult, RunResult, Views
 from unseen.results.rules import choose
 from unseen.settings.experiment import complete_settings, identity
 from unseen.training.pictures import draw
 from unseen.training.profile import make_profile
 from unseen.training.run import Run, rules_of
 from unseen.training.session import Session
+
+Measured = tuple[Views, float]
+"""Views, and the temperature of the weights."""
 
 
 def finish(session: Session) -> None:
@@ -39,10 +42,10 @@ def finish(session: Session) -> None:
 
 def measure_rules(
     session: Session, made_of: Mapping[str, Hashable]
-) -> dict[str, dict[int, Measurement]]:
+) -> dict[str, dict[int, Measured]]:
     """Measures the weights that each rule prefers, by rule and run; rules whose weights are made of
     the same are measured once."""
-    found: dict[Hashable, dict[int, Measurement]] = {}
+    found: dict[Hashable, dict[int, Measured]] = {}
     for rule, what in made_of.items():
         if what not in found:
             session.learner.use(rule)
@@ -50,9 +53,9 @@ def measure_rules(
     return {rule: found[what] for rule, what in made_of.items()}
 
 
-def _measure(session: Session) -> dict[int, Measurement]:
+def _measure(session: Session) -> dict[int, Measured]:
     uses_domain = isinstance(session.learner.method, DomainAware)
-    found: dict[int, Measurement] = {}
+    found: dict[int, Measured] = {}
     with session.answering():
         for cohort in session.cohorts():
             measured = measure_checkpoint(
@@ -62,8 +65,9 @@ def _measure(session: Session) -> dict[int, Measurement]:
     return found
 
 
-def rule_result(step: int, measured: Measurement) -> RuleResult:
-    return RuleResult(step=step, views=measured.views, temperature=measured.temperature)
+def rule_result(step: int, measured: Measured) -> RuleResult:
+    views, temperature = measured
+    return RuleResult(step=step, views=views, temperature=temperature)
 
 
 def write_files(

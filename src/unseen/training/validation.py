@@ -161,7 +161,7 @@ def _observe(session: Session, rows: np.ndarray) -> Observed:
             parts.append(scores_and_features(session.learner.method, images))
     found = (torch.cat(each).float() for each in zip(*parts, strict=True))
     scores, features = (_together(session, own, share, len(rows)) for own in found)
-    return Observed(scores, project(features))
+    return scores, project(features)
 
 
 def _share(process: Process, number: int) -> slice:
