@@ -114,7 +114,7 @@ def test_pairs_hold_out_every_target_with_every_other_domain() -> None:
     }
     for condition, draws in plan.draws.items():
         for run in draws:
-            partners = plan.partners[condition, run.draw]
+            partners = plan.partners[condition][run.draw]
             assert set(partners) == set(DOMAINS) - set(condition.unseen)
             assert all(pair.values == run.values for pair in partners.values())
     only = small_plan(pairs="nested", draws=2, unseen="plain")

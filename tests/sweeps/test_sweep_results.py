@@ -211,7 +211,7 @@ def test_a_draw_that_lacks_a_pair_is_left_out(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, pairs="nested", unseen="plain")
     pretender = Pretender(rate, paired)
     best = max(plan.singles, key=lambda t: paired(t.experiment, ""))
-    lost = plan.partners[best.condition, best.draw]["outlines"]
+    lost = plan.partners[best.condition][best.draw]["outlines"]
     pretender.broken = {run_name(lost.experiment)}
     results = swept(plan, pretender)
     (chosen,) = results.chosen

@@ -200,13 +200,13 @@ class Plan:
         return found
 
     @cached_property
-    def partners(self) -> dict[tuple[Condition, int], dict[str, PlannedRun]]:
-        """For a condition and a draw: runs that hold out another domain, by its name, as well."""
-        found: dict[tuple[Condition, int], dict[str, PlannedRun]] = {}
+    def partners(self) -> dict[Condition, dict[int, dict[str, PlannedRun]]]:
+        """For a condition, by draw: runs that hold out another domain, by its name, as well."""
+        found: dict[Condition, dict[int, dict[str, PlannedRun]]] = {}
         for run in self.pairs:
             for target, other in (run.condition.unseen, run.condition.unseen[::-1]):
-                condition = run.condition._replace(unseen=(target,))
-                found.setdefault((condition, run.draw), {})[other] = run
+                by_draw = found.setdefault(run.condition._replace(unseen=(target,)), {})
+                by_draw.setdefault(run.draw, {})[other] = run
         return found
 
     @cached_property

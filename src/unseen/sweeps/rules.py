@@ -1,17 +1,16 @@
 """Which runs are trained when, and which draw a rule chooses. Both are read from the records."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
 from unseen.atomic import read_json, write_json
-from unseen.errors import SettingsError, UnseenError, unknown_name
+from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.results.result import RunResult
 from unseen.results.rules import (
-    DRAW_RULES,
     WITHOUT_LABELS,
     Evaluation,
     choose,
@@ -19,9 +18,10 @@ from unseen.results.rules import (
     recorded_validation,
 )
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.plan import Condition, Plan, PlannedRun
+from unseen.sweeps.plan import Plan, PlannedRun
 from unseen.sweeps.sweep_file import Halving
 
+_BY_PAIRS = "leave-one-domain-out"
 _IN_EACH_RUN = "source"
 """The run's own rule that chooses the step under leave-one-domain-out."""
 STOPPED = "stopped.json"
@@ -43,51 +43,59 @@ class Chosen(NamedTuple):
     """The draws that it was chosen from."""
 
 
-def choose_draw(
-    rule: str, draws: Sequence[PlannedRun], partners: Mapping[int, Partners] | None = None
-) -> Chosen:
-    """Return the finished draw with the highest score; of equal ones that with the lowest
-    validation loss, or else the first. `partners` are given by the number of the draw."""
-    if rule not in DRAW_RULES:
-        raise SettingsError(unknown_name("selection rule", rule, DRAW_RULES))
-    seen = [
-        each for run in draws for each in _candidates(rule, run, (partners or {}).get(run.draw, {}))
-    ]
-    if not seen:
-        raise UnseenError("there is no finished draw to choose from")
-    best = min(seen, key=lambda each: (*rank(each.score, each.loss), each.run.draw))
-    return best._replace(compared=tuple(run.draw for run in draws))
+def best_draws(
+    rules: Sequence[str],
+    draws: Iterable[PlannedRun],
+    partners: Mapping[int, Partners] | None = None,
+) -> dict[str, Chosen]:
+    """Return the draw that each rule chooses among those whose runs are finished: the one with the
+    highest score; of equal ones that with the lowest validation loss, or else the first. `partners`
+    are given by the number of the draw. The records of a run are read once, for all rules."""
+    seen: dict[str, list[Chosen]] = {}
+    for run in draws:
+        for each in _candidates(rules, run, (partners or {}).get(run.draw, {})):
+            seen.setdefault(each.rule, []).append(each)
+    return {rule: _best(found) for rule, found in seen.items()}
 
 
-def _candidates(rule: str, run: PlannedRun, partners: Partners) -> Iterator[Chosen]:
-    """Yield what a rule sees of a draw: only the oracle reads a result on the unseen domain."""
-    if rule == "leave-one-domain-out":
-        if not partners:
-            raise UnseenError(
-                "leave-one-domain-out needs runs with two domains held out; set pairs=all"
-            )
+def _best(found: Sequence[Chosen]) -> Chosen:
+    best = min(found, key=lambda each: (*rank(each.score, each.loss), each.run.draw))
+    return best._replace(compared=tuple(dict.fromkeys(each.run.draw for each in found)))
+
+
+def _candidates(rules: Sequence[str], run: PlannedRun, partners: Partners) -> Iterator[Chosen]:
+    """Yield what rules see of a draw: only the oracle reads a result on the unseen domain."""
+    if _BY_PAIRS in rules and partners and all(p.folder.finished for p in partners.values()):
         found = [_measured(each.folder, _IN_EACH_RUN, [other]) for other, each in partners.items()]
         scores, losses = zip(*found, strict=True)
-        yield Chosen(rule, run, fmean(scores), _IN_EACH_RUN, fmean(losses))
-    elif rule == "oracle":  # every checkpoint that was measured
-        for recorded in run.folder.read_result().rules:
-            score, loss = _measured(run.folder, recorded)
-            yield Chosen(rule, run, score, recorded, loss)
-    else:
-        score, loss = validation_score(source_evaluations(run.folder), rule)
-        yield Chosen(rule, run, score, rule, loss)
+        yield Chosen(_BY_PAIRS, run, fmean(scores), _IN_EACH_RUN, fmean(losses))
+    alone = [rule for rule in rules if rule != _BY_PAIRS]
+    if not alone or not run.folder.finished:
+        return
+    evaluations = source_evaluations(run.folder)
+    for rule in alone:
+        if rule == "oracle":  # every checkpoint that was measured
+            result = run.folder.read_result()
+            for recorded in result.rules:
+                score, loss = _score(result, evaluations, recorded, result.unseen_domains)
+                yield Chosen(rule, run, score, recorded, loss)
+        else:
+            score, loss = validation_score(evaluations, rule)
+            yield Chosen(rule, run, score, rule, loss)
 
 
-def _measured(
-    folder: RunFolder, recorded: str, domains: Sequence[str] | None = None
+def _measured(folder: RunFolder, recorded: str, domains: Sequence[str]) -> tuple[float, float]:
+    return _score(folder.read_result(), source_evaluations(folder), recorded, domains)
+
+
+def _score(
+    result: RunResult, evaluations: Sequence[Evaluation], recorded: str, domains: Sequence[str]
 ) -> tuple[float, float]:
-    """Return the mean over some held-out domains (none given: all) under one of the run's rules,
-    and the validation loss at its step; infinite where there are no validation images."""
-    result: RunResult = folder.read_result()
-    found, step = result.view(recorded, "out_of_domain"), result.under(recorded).step
-    named = result.unseen_domains if domains is None else domains
-    losses = (each.loss for each in source_evaluations(folder) if each.step == step)
-    return fmean(found[name].measures[result.metric] for name in named), next(losses, math.inf)
+    """Return the mean over held-out domains under one of the run's rules, and the validation loss
+    at its step; infinite where there are no validation images."""
+    measured, step = result.view(recorded, "out_of_domain"), result.under(recorded).step
+    score = fmean(measured[domain].measures[result.metric] for domain in domains)
+    return score, next((each.loss for each in evaluations if each.step == step), math.inf)
 
 
 def source_evaluations(folder: RunFolder) -> list[Evaluation]:
@@ -123,24 +131,18 @@ def rounds(plan: Plan) -> Iterator[list[PlannedRun]]:
         yield from _halving(plan, plan.sweep.halving)
     elif plan.sweep.pairs == "nested":
         yield list(plan.pairs)
-        chosen = (best_draw(plan, condition, "leave-one-domain-out") for condition in plan.draws)
-        yield [each.run for each in chosen if each]
+        yield nested_winners(plan)
     else:
         yield list(plan.listed)
 
 
-def best_draw(plan: Plan, condition: Condition, rule: str) -> Chosen | None:
-    """Return the draw that a rule chooses among those whose runs are finished; with pairs, these
-    are the runs that hold out two domains."""
-    draws, paired = plan.draws[condition], rule == "leave-one-domain-out"
-    partners = {run.draw: plan.partners.get((condition, run.draw), {}) for run in draws}
-
-    def is_finished(run: PlannedRun) -> bool:
-        needed = [each.folder for each in partners[run.draw].values()] if paired else [run.folder]
-        return bool(needed) and all(folder.finished for folder in needed)
-
-    finished = list(filter(is_finished, draws))
-    return choose_draw(rule, finished, partners) if finished else None
+def nested_winners(plan: Plan) -> list[PlannedRun]:
+    """Return the draws that finished pairs choose: those worth a run with one domain held out."""
+    partners = plan.partners
+    chosen = [
+        best_draws([_BY_PAIRS], runs, partners.get(each)) for each, runs in plan.draws.items()
+    ]
+    return [found[_BY_PAIRS].run for found in chosen if found]
 
 
 def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:

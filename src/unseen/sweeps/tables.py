@@ -15,7 +15,7 @@ from unseen.results.result import RuleResult, RunResult
 from unseen.results.rules import DRAW_RULES, meaning, rule_note
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.plan import Plan, PlannedRun
-from unseen.sweeps.rules import Chosen, best_draw, state_of
+from unseen.sweeps.rules import Chosen, best_draws, nested_winners, state_of
 
 
 class Missing(NamedTuple):
@@ -113,11 +113,12 @@ def apply_rules(
     """Choose among the draws by every rule, and put the results into tables. Merged models stand in
     those of the rules that their weights were chosen by."""
     missing = list(_missing(plan, outcomes or {}))
+    best = [best_draws(plan.rules, each, plan.partners.get(c)) for c, each in plan.draws.items()]
     everything: list[Chosen] = []
     tables: dict[str, dict[str, list[Table]]] = {}
     summaries: dict[str, Table] = {}
     for rule in plan.rules:
-        chosen = [found for each in plan.draws if (found := best_draw(plan, each, rule))]
+        chosen = [found[rule] for found in best if rule in found]
         everything += chosen
         rows = [row for row in merged if rule in row.result.rules]
         results = {dataset: _results(dataset, rule, chosen, rows) for dataset in _datasets(plan)}
@@ -147,8 +148,7 @@ def _missing(plan: Plan, outcomes: Mapping[Path, Outcome]) -> Iterator[Missing]:
     """
     needed: Sequence[PlannedRun] = plan.distinct
     if plan.sweep.pairs == "nested":
-        best = (best_draw(plan, each, "leave-one-domain-out") for each in plan.draws)
-        needed = [*plan.pairs, *(each.run for each in best if each)]
+        needed = [*plan.pairs, *nested_winners(plan)]
     for run in needed:
         if not run.folder.finished:
             failure, outcome = run.folder.read_failure(), outcomes.get(run.path)
