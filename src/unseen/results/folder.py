@@ -242,13 +242,15 @@ class RunFolder:
             self.path, file, "put it back, or remove the run's folder and train it again"
         )
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Returns all records up to now; a line that a crash cut short is left out."""
+    def read_metrics(self, with_key: str = "") -> list[dict[str, Any]]:
+        """Returns all records up to now, or those with a key; a line that a crash cut short is left
+        out."""
         if not self.metrics.is_file():
             return []
         lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")
         try:
-            return [json.loads(line) for line in lines[:-1]]
+            records = [json.loads(line) for line in lines[:-1] if with_key in line]
+            return [record for record in records if not with_key or with_key in record]
         except json.JSONDecodeError as error:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
 

@@ -108,8 +108,8 @@ def source_evaluations(folder: RunFolder) -> list[Evaluation]:
             validation_loss=record.get("validation_loss"),
             without_labels=record.get("without_labels"),
         )
-        for record in folder.read_metrics()
-        if "validation" in record and record.get("candidate", True)
+        for record in folder.read_metrics("validation")
+        if record.get("candidate", True)
     ]
 
 
@@ -196,7 +196,7 @@ def survivors(reached: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[i
     scores: dict[int, tuple[float, float]] = {}
     arrived: list[int] = []
     for number, (folder, step) in reached.items():
-        if any(r["step"] == step and "validation" in r for r in folder.read_metrics()):
+        if any(record["step"] == step for record in folder.read_metrics("validation")):
             arrived.append(number)
             until = [each for each in source_evaluations(folder) if each.step <= step]
             if until:
