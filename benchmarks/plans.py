@@ -63,8 +63,7 @@ def write_records(plan: "Plan") -> None:
         outside, inside = {domain: 0.5}, dict.fromkeys(others, 0.9)
         seed, network = run.condition.seed, run.condition.backbone
         about = {"dataset": "digits", "backbone": network, "steps": 300}
-        folder.write_result(made_result("aggregate", outside, inside, seed, **about))
-        folder.write_digests()
+        folder.finish(made_result("aggregate", outside, inside, seed, **about))
 
 
 def work(step: str, number: int, runs: Path) -> Callable[[], object]:

@@ -144,6 +144,35 @@ def test_two_processes_do_not_train_one_run_at_once(tmp_path: Path) -> None:
         assert (tmp_path / "run").is_dir()
 
 
+def test_a_finished_run_has_its_digests_and_an_unfinished_one_needs_none(tmp_path: Path) -> None:
+    """A process that is killed between the two files leaves a run that can go on."""
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", _killed_at("result.json", Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            folder.finish(made_result("dmg", {"sketch": 0.5}))
+    assert (tmp_path / "digests.json").is_file()
+    assert not folder.finished
+    folder.metrics.write_text('{"step": 1}\n{"step": 2}\n')
+    assert len(folder.read_metrics()) == 2, "it has gone on since"
+    folder.finish(made_result("dmg", {"sketch": 0.5}))
+    assert len(folder.read_metrics()) == 2
+    assert not list(tmp_path.glob(".*"))
+    folder.metrics.write_text('{"step": 1}\n')
+    with pytest.raises(UnseenError, match=r"metrics\.jsonl is damaged"):
+        folder.read_metrics()
+
+
+def _killed_at(name: str, replace: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == name:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    return killed
+
+
 def test_the_environment_names_versions_and_hardware() -> None:
     environment = describe_environment()
     assert environment["packages"]["torch"]

@@ -214,7 +214,7 @@ def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(
 ) -> None:
     plan = plan_sweep(load_sweep(small), "small")
     part = next(each for each in plan.parts if each.name == "folder/aggregate")
-    assert part.size == (3, 2, 72)
+    assert part.size[1:] == (3, 2, 72)
     # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
     seconds = run_seconds(part, 4, 4, everything(None, 2, 2))
     assert seconds == pytest.approx(64 + 19.2 + 67.2)

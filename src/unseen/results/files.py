@@ -96,9 +96,10 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def write_digests(folder: Path, files: Iterable[Path]) -> None:
-    """Writes what the files of a folder hold, once all of them are written."""
-    digests = {file.relative_to(folder).as_posix(): digest_of(file) for file in sorted(files)}
+def write_digests(folder: Path, files: Mapping[Path, Path]) -> None:
+    """Writes what the files of a folder hold, or will hold: by file the one that has its content."""
+    contents = sorted(files.items())
+    digests = {f.relative_to(folder).as_posix(): digest_of(content) for f, content in contents}
     write_json(folder / DIGESTS, digests)
 
 

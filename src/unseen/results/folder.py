@@ -228,19 +228,22 @@ class RunFolder:
         """Writes the result, which marks a run as finished."""
         write_result(self.result, result)
 
-    def write_digests(self) -> None:
-        """Write what the files of a finished run hold, but for those that may change or go, and
-        those that differ when the run is repeated."""
+    def finish(self, result: RunResult) -> None:
+        """Writes the digests of all files, and then the result. Files that may change or go have
+        none, nor have those that differ when the run is repeated."""
+        written = self.path / f".{self.result.name}.partial"
+        write_result(written, result)
         others = {self.card, self.checkpoint, self.failure, self.environment, self.timing}
         others |= {self.path / "lock", self.path / DIGESTS}
-        files = {file for file in self.path.rglob("[!.]*") if file.is_file()}
-        write_digests(self.path, files - others)
+        files = {file for file in self.path.rglob("[!.]*") if file.is_file()} - others
+        write_digests(self.path, {file: file for file in files} | {self.result: written})
+        written.replace(self.result)
 
     def checked(self, file: Path) -> Path:
-        """Return a file of the run; raise where it does not hold what was written at its end."""
-        return checked(
-            self.path, file, "put it back, or remove the run's folder and train it again"
-        )
+        """Return a file of a finished run; raise where it does not hold what was written at its
+        end."""
+        remedy = "put it back, or remove the run's folder and train it again"
+        return checked(self.path, file, remedy) if self.finished else file
 
     def read_metrics(self, with_key: str = "") -> list[dict[str, Any]]:
         """Returns all records up to now, or those with a key; a line that a crash cut short is left

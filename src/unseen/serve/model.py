@@ -129,7 +129,7 @@ class Model(Predictor, ModelHubMixin):
         else:
             self.profile.write(save_directory / PROFILE)
         written = (save_directory / name for name in (CONFIG, WEIGHTS, PROFILE))
-        write_digests(save_directory, [file for file in written if file.is_file()])
+        write_digests(save_directory, {file: file for file in written if file.is_file()})
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, device: str = "auto", **download: Any) -> "Model":

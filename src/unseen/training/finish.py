@@ -91,8 +91,7 @@ def write_files(
         write_arrays(folder.arrays, arrays)
     result = _result(run, method, session.steps, results, merged)
     write_card(folder, complete_settings(run.experiment), result)
-    folder.write_result(result)
-    folder.write_digests()
+    folder.finish(result)
 
 
 def _result(
