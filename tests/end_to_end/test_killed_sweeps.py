@@ -60,7 +60,7 @@ def test_stopped_and_killed(tmp_path: Path) -> None:
     assert len(_results(runs)) < 4
 
     mark = tmp_path / "worker killed"
-    moments = (r"SIGKILL 2 rename.*checkpoint worker", r"SIGKILL 2 rename.*result\.json")
+    moments = (r"SIGKILL 2 rename.*checkpoint worker", r"SIGKILL 2 rename.*/result\.json")
     killed = start(words, *moments, STOPPED=str(mark))
     _, said = killed.communicate()  # ends when the workers have ended, too
     assert killed.returncode == -signal.SIGKILL, said

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +97,7 @@ def digest_of(file: Path) -> str:
 
 
 def write_digests(folder: Path, files: Mapping[Path, Path]) -> None:
-    """Writes what the files of a folder hold, or will hold: by file the one that has its content."""
+    """Writes what files of a folder hold, or will hold: for each the one that has its content."""
     contents = sorted(files.items())
     digests = {f.relative_to(folder).as_posix(): digest_of(content) for f, content in contents}
     write_json(folder / DIGESTS, digests)

@@ -390,7 +390,7 @@ def complete_settings(experiment: Experiment) -> dict[str, Any]:
 def deciding(settings: BaseModel) -> dict[str, Any]:
     """Returns the settings that decide the result; a path as the place that it leads to, however it
     is spelled."""
-    plain = settings.model_dump(mode="json")
+    plain = settings.model_dump(mode="json", serialize_as_any=True)
     _only_deciding(settings, plain)
     return plain
 
