@@ -197,7 +197,7 @@
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       const link = document.querySelector(`nav a[href="#${target.id}"]`);
-      link.toggleAttribute("aria-current", isIntersecting);
+      link.setAttribute("aria-current", isIntersecting);
       const list = link.closest("ul");
       if (isIntersecting) list.scrollTo({ left: link.offsetLeft - list.offsetLeft - 20 });
     }
