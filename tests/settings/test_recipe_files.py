@@ -245,7 +245,8 @@ def test_a_base_may_be_shipped_or_lie_beside(tmp_path: Path) -> None:
     (tmp_path / "second.yaml").write_text("base: first.yaml\nepochs: 2\n")
     settings = read_recipe(tmp_path / "second.yaml")
     assert settings["seed"] == 5
-    assert settings["method"] == {"name": "dmg", "start_kept": 0.95, "mask_lr": 0.5}
+    expected = {"name": "dmg", "start_kept": 0.95, "overlap_weight": 0.01}
+    assert settings["method"] == expected | {"mask_lr": 0.5}
     assert settings["epochs"] == 2
     assert "steps" not in settings
     assert "base" not in settings
