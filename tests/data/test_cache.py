@@ -19,11 +19,11 @@ from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import prepare
 
 class Held(Folder):
-    def read(self, position):
+    def decode(self, content, position, side=None):
         if position == 5:
             print("half of the images are read", flush=True)
             sys.stdin.readline()
-        return super().read(position)
+        return super().decode(content, position, side)
 
 dataset = Held(Held.Config(name="folder"), Path(sys.argv[1]))
 print(prepare(dataset, 8).batch(__import__("numpy").arange(12)).sum().item())
@@ -95,7 +95,7 @@ def test_a_failing_build_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "read", interrupt)
+        patch.setattr(Folder, "content", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepared(tree)
     assert list((cache / "images").iterdir()) == []

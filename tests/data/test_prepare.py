@@ -7,12 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
+from unseen.data import contents
 from unseen.data import prepare as preparing
 from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.digits import Digits
-from unseen.data.datasets.folder import Folder
+from unseen.data.datasets.folder import Folder, Manifest
 from unseen.data.datasets.official_lists import PACS
 from unseen.data.images import to_square
+from unseen.data.index import Index
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
 from unseen.settings.experiment import DataSettings
@@ -23,9 +25,9 @@ class CountingFolder(Folder):
 
     decoded = 0
 
-    def read(self, position: int) -> Image.Image:
+    def decode(self, content: bytes, position: int, side: int | None = None) -> Image.Image:
         type(self).decoded += 1
-        return super().read(position)
+        return super().decode(content, position, side)
 
 
 @pytest.fixture(autouse=True)
@@ -177,12 +179,7 @@ def test_a_file_that_vanished_after_indexing_is_named(tree: Path) -> None:
 def test_progress_reaches_the_end(tree: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     prepare(folder(tree), 8, lambda *step: seen.append(step))
-    assert seen == [
-        ("checking", 0, 12),
-        ("checking", 12, 12),
-        ("decoding", 0, 12),
-        ("decoding", 12, 12),
-    ]
+    assert seen == [("decoding", 0, 12), ("decoding", 12, 12)]
 
 
 def test_no_room_on_the_disk(tree: Path) -> None:
@@ -229,3 +226,135 @@ def test_open_dataset_needs_no_root_for_digits_and_takes_own_settings(tree: Path
         {"name": "folder", "root": tree, "classes": {"dog": "hound"}}
     )
     assert open_dataset(config).index().classes == ("cat", "hound")
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of files as they are read."""
+    seen: list[int] = []
+    content = Folder.content
+
+    def counted(self: Folder, position: int) -> bytes:
+        seen.append(position)
+        return content(self, position)
+
+    monkeypatch.setattr(Folder, "content", counted)
+    return seen
+
+
+def test_a_cold_cache_reads_every_file_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = reads(monkeypatch)
+    prepare(folder(tree), 8)
+    assert sorted(seen) == list(range(12))
+
+
+@pytest.mark.parametrize("form", ["decoded", "encoded"])
+def test_what_did_not_change_is_neither_read_nor_decoded_again(
+    tree: Path, form: str, write_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = prepare(folder(tree, cache=form), 8)
+    write_image(tree / "photo/dog/1.png", 77)
+    write_image(tree / "photo/dog/00.png", 78)
+    (tree / "paint/cat/0.png").unlink()
+    seen = reads(monkeypatch)
+    after = prepare(folder(tree, cache=form), 8)
+    assert {after.index.names[row] for row in seen} == {"photo/dog/1.png", "photo/dog/00.png"}
+    assert CountingFolder.decoded == 12 + 2
+    old = {name: before.batch(np.array([row])) for row, name in enumerate(before.index.names)}
+    for row, name in enumerate(after.index.names):
+        same = name in old and torch.equal(after.batch(np.array([row])), old[name])
+        assert same == (name not in ("photo/dog/1.png", "photo/dog/00.png"))
+
+
+@pytest.fixture
+def settled(tree: Path) -> Path:
+    """As if nobody had touched the folders for a while."""
+    for path in [tree, *tree.rglob("*")]:
+        os.utime(path, (10**9, 10**9))
+    return tree
+
+
+def test_of_many_images_only_folders_are_looked_at(
+    settled: Path, write_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "FEW", 11)
+    first = prepare(folder(settled), 8)
+
+    def never(*_: object) -> None:
+        pytest.fail("was looked at")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "find", never)
+        patch.setattr(Folder, "signature", never)
+        again = prepare(folder(settled), 8)
+    assert again.content == first.content
+    assert again.index.names == first.index.names
+    assert again.index.splits.tolist() == first.index.splits.tolist()
+    assert folder(settled).path(0) == settled / first.index.names[0]
+    write_image(settled / "photo/dog/new.png", 50)
+    os.utime(settled / "photo/dog", (10**9, 10**9 + 1))
+    more = prepare(folder(settled), 8)
+    assert len(more.index) == 13
+    write_image(settled / "photo/dog/new.png", 51)  # in place: the folder stays as it was
+    assert prepare(folder(settled), 8).content == more.content
+    assert prepare(folder(settled), 8, every_file=True).content != more.content
+
+
+@pytest.mark.parametrize("change", ["a new list", "a new class folder", "another setting"])
+def test_an_index_is_made_anew_when_something_changed(settled: Path, change: str) -> None:
+    lines = [f"{c}/{n}.png,{c},photo" for c in ("cat", "dog") for n in range(3)]
+    listed = settled / "photo" / "list.csv"
+    listed.write_text("\n".join(["path,class,domain", *lines]))
+    os.utime(listed, (10**9, 10**9))
+    os.utime(settled / "photo", (10**9, 10**9))
+
+    def index(**values: object) -> Index:
+        config = {"name": "manifest", "root": listed, **values}
+        return open_dataset(Manifest.Config.model_validate(config)).index()
+
+    before = index()
+    assert index().names == before.names
+    if change == "another setting":
+        assert index(classes={"dog": None}).classes == ("cat",)
+    elif change == "a new list":
+        listed.write_text("\n".join(["path,class,domain", *lines[:-1]]))
+        assert len(index()) == 5
+    else:
+        whole = folder(settled).index()
+        (settled / "photo" / "empty").mkdir()
+        assert len(folder(settled).index().remarks) == len(whole.remarks) + 1
+    (settled / "photo/cat/0.png").unlink()
+    with pytest.raises(DataError, match="no file"):
+        index()
+
+
+def test_a_folder_that_changed_just_now_may_change_again_unnoticed(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes within one tick of the file system's clock leave the same time."""
+    folder(tree).index()
+    time = (tree / "photo/dog").stat().st_mtime_ns
+    (tree / "photo/dog/3.png").touch()
+    os.utime(tree / "photo/dog", ns=(time, time))
+    assert len(folder(tree).index()) == 13
+
+
+def test_large_photographs_are_decoded_scaled(tmp_path: Path) -> None:
+    """Next to what resizing the whole photograph gives; smaller ones are not touched."""
+    y, x = np.mgrid[:600, :800]
+    waves = [127 + 120 * np.sin(x / a + y / b) for a, b in ((17, 40), (31, -23), (90, 11))]
+    for domain in "ab":
+        for side, name in ((600, "large"), (150, "small")):
+            file = tmp_path / domain / "waves" / f"{name}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            picture = Image.fromarray(np.stack(waves, axis=2).astype(np.uint8))
+            picture.resize((side * 4 // 3, side)).save(file, quality=95)
+    dataset = folder(tmp_path, validation_share=0, test_share=0)
+    found = prepare(dataset, 64).batch(np.arange(4)).permute(0, 2, 3, 1).numpy().astype(int)
+    for row in range(4):
+        whole = to_square(dataset.read(row), 64).astype(int)
+        difference = np.abs(found[row] - whole)
+        if "small" in dataset.index().names[row]:
+            assert difference.max() == 0
+        else:
+            assert dataset.decode(dataset.content(row), row, 64).size == (200, 150)
+            assert 0 < difference.mean() < 1

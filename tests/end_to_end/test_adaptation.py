@@ -46,13 +46,9 @@ class ShuffledTargets(Digits):
 class OtherTargets(Digits):
     """The digits, with other pictures in one domain."""
 
-    def read(self, position: int):
-        image = super().read(position)
-        name = self.index().names[position]
-        return image.rotate(90) if name.startswith("outlines") else image
-
-    def content(self, position: int) -> bytes:
-        return self.read(position).tobytes()
+    def pixels(self, position: int):
+        turned = self.index().names[position].startswith("outlines")
+        return np.rot90(super().pixels(position), int(turned))
 
 
 def run(method: str, dataset: str, path: Path) -> RunFolder:

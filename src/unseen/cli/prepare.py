@@ -67,7 +67,7 @@ def run_prepare(chosen: argparse.Namespace) -> None:
     random_weights = experiment.network.model_copy(update={"pretrained": False})
     size = chosen.size or build_network(random_weights, classes).image_size
     with _bars(MofNCompleteColumn()) as report:
-        prepared = prepare(dataset, size, report)
+        prepared = prepare(dataset, size, report, every_file=True)
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
     _print(prepared, _remarks(experiment, prepared))

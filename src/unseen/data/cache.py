@@ -14,7 +14,7 @@ from typing import Any
 from unseen.atomic import read_json, write_json
 from unseen.errors import DataError, UnseenError
 
-PREPARATION_VERSION = 2
+PREPARATION_VERSION = 3
 """Raised whenever the same image would be prepared to other pixels; old caches are then unused."""
 MANIFEST = "manifest.json"
 BUILDING = ".building-"
@@ -36,14 +36,13 @@ def read_if_whole(file: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def building(folder: Path) -> Generator[Path]:
-    """A folder to write to, which becomes this one when everything is in it."""
+def building(parent: Path) -> Generator[Path]:
+    """A folder to write to, which `install` gives its name when everything is in it."""
     mark = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    temporary = folder.parent / f"{BUILDING}{mark}"
+    temporary = parent / f"{BUILDING}{mark}"
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        _install(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -65,7 +64,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return about if whole else {}
 
 
-def _install(temporary: Path, folder: Path) -> None:
+def install(temporary: Path, folder: Path) -> None:
     """Take the final name, unless another process was faster; a damaged folder is removed."""
     while not read_manifest(folder):
         try:

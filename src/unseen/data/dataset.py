@@ -1,8 +1,10 @@
 """What a dataset is: an index of its images, a way to read each of them, and where it lies."""
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from unseen.atomic import write_json
+from unseen.data import known
 from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.images import Window, file_state, open_image, read_bytes
 from unseen.data.index import Index, LabelledImage, Split, held_out
@@ -32,12 +35,20 @@ class Dataset(ABC):
         self.config = config
         self.root = root
 
+    unchanged_since: str | None = None
+    """The last look at all folders of the dataset, where none has changed since then; with None,
+    every image has to be looked at to know whether it has changed."""
+
     def index(self) -> Index:
-        """Return all images with labels, domains and splits; built when first asked for."""
+        """Return all images with labels, domains and splits; made when first asked for."""
         return self._index
 
     @cached_property
     def _index(self) -> Index:
+        return self.new_index()
+
+    def new_index(self) -> Index:
+        """Make the index anew."""
         index = self.build_index()
         if self.config.official_splits:
             return index
@@ -81,9 +92,14 @@ class Dataset(ABC):
     def build_index(self) -> Index:
         """Index the images in a fixed order. Raises DataError saying what is missing or wrong."""
 
-    @abstractmethod
     def read(self, position: int) -> Image.Image:
         """Return one image as RGB, 8 bits, upright. Raises DataError naming the image."""
+        return self.decode(self.content(position), position)
+
+    @abstractmethod
+    def decode(self, content: bytes, position: int, side: int | None = None) -> Image.Image:
+        """Return the image that these bytes are. Where no more than `side` pixels are needed, a
+        much larger one may come smaller."""
 
     @abstractmethod
     def signature(self, position: int) -> str:
@@ -92,7 +108,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def content(self, position: int) -> bytes:
-        """Return the bytes that decide what `read` gives, to be hashed."""
+        """Return the bytes that decide what an image looks like: those of its file, say."""
 
     window: Window | None = None
     """The values that become black and white in images of more than 8 bits; None: by their type."""
@@ -106,26 +122,50 @@ class FileDataset(Dataset):
         """Return the index, and the folder that the images' names are relative to."""
 
     @cached_property
-    def _index_and_folder(self) -> tuple[Index, Path]:
-        return self.find()
+    def _index(self) -> Index:
+        key = self._key()
+        if key and (kept := known.read_index(key)):
+            index, self._folder, looked_at = kept
+            self.unchanged_since = str(looked_at)
+            return index
+        looked_at = time.time_ns()
+        index = self.new_index()
+        watched = known.watch(self.root, self._folder, index.names) if key and self.root else {}
+        if watched and len(index):
+            with suppress(OSError):  # without room for it, it is made anew the next time
+                known.write_index(key, index, self._folder, watched, looked_at)
+                self.unchanged_since = str(looked_at)
+        return index
+
+    def _key(self) -> str:
+        """Return what the index depends on, but for the files; empty where that is not known."""
+        code = known.code_state(type(self))
+        config = self.config.model_dump_json(exclude=_MAKES_NO_DIFFERENCE | {"bad_images", "cache"})
+        texts = [text for text in dict(self.config).values() if isinstance(text, str)]
+        files = [file for text in texts if (file := Path(text).expanduser()).is_file()]
+        states = [f"{file} {file_state(file)}" for file in files]
+        return known.digest([code, str(self.root), config, *states]) if code else ""
 
     def build_index(self) -> Index:
-        return self._index_and_folder[0]
+        index, self._folder = self.find()
+        return index
 
     def path(self, position: int) -> Path:
         """Return where an image lies."""
-        return self._index_and_folder[1] / self.index().names[position]
+        return Path(self._place(position))
 
-    def read(self, position: int) -> Image.Image:
-        name = self.index().names[position]
-        return open_image(self.content(position), name, window=self.window)
+    def _place(self, position: int) -> str:
+        name = self.index().names[position]  # first: it finds the folder
+        return os.path.join(self._folder, name)  # noqa: PTH118, half of the time
+
+    def decode(self, content: bytes, position: int, side: int | None = None) -> Image.Image:
+        return open_image(content, self.index().names[position], window=self.window, side=side)
 
     def signature(self, position: int) -> str:
-        index, folder = self._index_and_folder
-        return file_state(os.path.join(folder, index.names[position]))  # noqa: PTH118, half of the time
+        return file_state(self._place(position))
 
     def content(self, position: int) -> bytes:
-        return read_bytes(self.path(position), self.index().names[position])
+        return read_bytes(self._place(position), self.index().names[position])
 
 
 class Part(NamedTuple):
@@ -178,8 +218,10 @@ class PartsDataset(Dataset):
         part, row = self.place(position)
         return part.read(row)
 
-    def read(self, position: int) -> Image.Image:
-        return Image.fromarray(np.ascontiguousarray(self.pixels(position))).convert("RGB")
+    def decode(self, content: bytes, position: int, side: int | None = None) -> Image.Image:
+        header, _, data = content.partition(b") ")
+        shape = [int(length) for length in header[1:].split(b",")]
+        return Image.fromarray(np.frombuffer(data, np.uint8).reshape(shape)).convert("RGB")
 
     def signature(self, position: int) -> str:
         return self.place(position)[0].state

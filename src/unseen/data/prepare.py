@@ -1,11 +1,11 @@
 """Images are decoded and resized once; training then reads prepared pixels."""
 
-import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,29 +13,35 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unseen.atomic import atomic_file, write_json
+from unseen.atomic import atomic_file
 from unseen.data.cache import (
+    MANIFEST,
     PREPARATION_VERSION,
     building,
     cache_folder,
     complete,
+    install,
     read_if_whole,
     read_manifest,
     remove_leftovers,
     writing_to,
 )
+from unseen.data.contents import Contents
 from unseen.data.dataset import Dataset
 from unseen.data.images import to_square
 from unseen.data.index import Index
+from unseen.data.known import digest
 from unseen.errors import DataError
 
 ProgressCallback = Callable[[str, int, int], None]
 """Gets what is being done, how many images are done, and how many there are."""
 Form = Literal["decoded", "encoded"]
 
-CHUNK = 256
 IMAGES = "images.bin"
 OFFSETS = "offsets.npy"
+DIGESTS = "digests.npy"
+TOGETHER = 16
+"""Images that a thread takes at once."""
 
 Result = TypeVar("Result")
 
@@ -75,31 +81,57 @@ class PreparedImages:
 
 
 def prepare(
-    dataset: Dataset, size: int, progress: ProgressCallback | None = None
+    dataset: Dataset,
+    size: int,
+    progress: ProgressCallback | None = None,
+    every_file: bool = False,
 ) -> PreparedImages:
-    """Return the dataset's prepared images, from the cache or made now."""
+    """Return the dataset's prepared images, from the cache or made now.
+
+    Of a large dataset whose folders have not changed no file is looked at, but with `every_file`.
+    """
     report = progress or _report_nothing
     index = dataset.index()
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
-    content = _content_digest(dataset, index, report)
-    if dataset.window is not None:
-        content = _digest([content, f"window {dataset.window}"])
     form = dataset.config.cache
     if form == "auto":
         form = "decoded" if len(index) * size * size * 3 <= _memory() / 2 else "encoded"
-    key = _digest([content, str(size), form, str(PREPARATION_VERSION)])
-    folder = cache_folder() / "images" / key[:32]
-    if folder.parent.is_dir():
-        remove_leftovers(folder.parent)
-    about = read_manifest(folder)
-    if not about:
-        _build(dataset, index, folder, form, size, report)
-        about = read_manifest(folder)
-    if not about:
+    parent = cache_folder() / "images"
+    if parent.is_dir():
+        remove_leftovers(parent)
+    window = str(dataset.window)
+    about = {"form": form, "size": size, "window": window, "outline": digest(index.names)}
+    contents = Contents(dataset)
+    content = None if every_file else contents.trusted()
+    if content is None:
+        contents.look_at_files()
+        missing = contents.unknown()
+        if len(missing) < len(index) or _seen_before(parent, about):
+            for _ in _in_threads(contents.digest_one, missing, "checking", report):
+                pass
+            content = contents.digest()
+    folder = _folder(parent, content, about)
+    if content is None or not read_manifest(folder):
+        content = _build(contents, parent, about, report)
+        folder = _folder(parent, content, about)
+    whole = read_manifest(folder)
+    if not whole:
         raise DataError(f"the cache {folder} changed while it was read; try again")
-    _check_left_out(dataset, about["left_out"])
-    return PreparedImages(index, content, folder, about)
+    contents.remember(content)
+    _check_left_out(dataset, whole["left_out"])
+    return PreparedImages(index, content, folder, whole)
+
+
+def _folder(parent: Path, content: str | None, about: dict[str, Any]) -> Path:
+    form, size = about["form"], about["size"]
+    return parent / digest([str(content), str(size), form, str(PREPARATION_VERSION)])[:32]
+
+
+def _seen_before(parent: Path, about: dict[str, Any]) -> bool:
+    """Say whether images of these names were prepared like this: they may be the same ones."""
+    found = parent.iterdir() if parent.is_dir() else ()
+    return any(about.items() <= read_if_whole(each / MANIFEST).items() for each in found)
 
 
 def _report_nothing(doing: str, done: int, number: int) -> None:
@@ -114,70 +146,73 @@ def _memory() -> int:
         return 8 * 2**30
 
 
-def _content_digest(dataset: Dataset, index: Index, report: ProgressCallback) -> str:
-    """Digest all names and contents. Unchanged files are recognised without reading them."""
-
-    def signature(position: int) -> str:
-        try:
-            return dataset.signature(position)
-        except DataError as error:
-            return str(error)
-
-    def content(position: int) -> str:
-        try:
-            return hashlib.sha256(dataset.content(position)).hexdigest()
-        except DataError:
-            return "unreadable"
-
-    kind = type(dataset)
-    root = dataset.root.resolve() if dataset.root else ""
-    signatures = map(signature, range(len(index)))
-    origin = f"{kind.__module__}:{kind.__qualname__} {root}"
-    quick = _digest(chain([origin], *zip(index.names, signatures, strict=True)))
-    remembered = cache_folder() / "content" / f"{quick[:32]}.json"
-    known = read_if_whole(remembered).get("content")
-    if isinstance(known, str):
-        return known
-    hashed = list(_in_threads(content, len(index), "checking", report))
-    digest = _digest(chain(*zip(index.names, hashed, strict=True)))
-    if "unreadable" not in hashed:
-        write_json(remembered, {"content": digest})
-    return digest
-
-
 def _build(
-    dataset: Dataset, index: Index, folder: Path, form: Form, size: int, report: ProgressCallback
-) -> None:
-    """Decode, resize and store every image; bad ones are left out, or stop it if so set."""
+    contents: Contents, parent: Path, about: dict[str, Any], report: ProgressCallback
+) -> str:
+    """Read, digest, decode, resize and store every image, and return the digest of all of them; bad
+    ones are left out, or stop it if so set. What an older cache has is taken from there."""
+    dataset, index = contents.dataset, contents.index
+    form, size = about["form"], about["size"]
+    stored = _stored(_folder(parent, contents.last(), about), about)
 
-    def make(position: int) -> bytes | str:
+    def make(position: int) -> tuple[bytes, bytes | str]:
+        known = contents.digests[position].tobytes()
+        if image := stored(known):
+            return known, image
+        found, data = contents.read(position)
+        if isinstance(data, str):
+            return found, data
         try:
-            return encode(to_square(dataset.read(position), size), form)
+            return found, encode(to_square(dataset.decode(data, position, size), size), form)
         except DataError as error:
-            return str(error)
+            return found, str(error)
 
     bytes_each = size**2 * 3 if form == "decoded" else size**2 // 4
     left_out: dict[str, str] = {}
     ends = [0]
-    with writing_to(folder.parent, len(index) * bytes_each), building(folder) as temporary:
+    with writing_to(parent, len(index) * bytes_each), building(parent) as temporary:
         with (temporary / IMAGES).open("wb") as stream:
-            made = _in_threads(make, len(index), "decoding", report)
-            for name, image in zip(index.names, made, strict=True):
+            made = _in_threads(make, np.arange(len(index)), "decoding", report)
+            for position, (found, image) in enumerate(made):
+                contents.digests[position] = np.frombuffer(found, np.uint8)
                 if isinstance(image, bytes):
                     stream.write(image)
                     ends.append(ends[-1] + len(image))
                 else:
-                    left_out[name] = image
+                    left_out[index.names[position]] = image
             _check_left_out(dataset, left_out)
             if len(left_out) == len(index):
                 first = next(iter(left_out.values()))
                 raise DataError(f"not one of {len(index)} images is readable; the first: {first}")
             stream.flush()
             os.fsync(stream.fileno())
+        kept = [name not in left_out for name in index.names]
+        arrays: dict[str, np.ndarray] = {DIGESTS: contents.digests[kept]}
         if form == "encoded":
-            with atomic_file(temporary / OFFSETS) as file, file.open("wb") as stream:
-                np.save(stream, np.array(ends, dtype=np.int64))
-        complete(temporary, {"form": form, "size": size, "left_out": left_out})
+            arrays[OFFSETS] = np.array(ends, dtype=np.int64)
+        for name, array in arrays.items():
+            with atomic_file(temporary / name) as file, file.open("wb") as stream:
+                np.save(stream, array)
+        complete(temporary, about | {"left_out": left_out})
+        content = contents.digest()
+        install(temporary, _folder(parent, content, about))
+    return content
+
+
+def _stored(folder: Path, about: dict[str, Any]) -> Callable[[bytes], bytes | None]:
+    """Return what gives the stored form of the image with a digest, from an older cache."""
+    if read_manifest(folder).get("window") != about["window"]:
+        return lambda known: None
+    digests, data = np.load(folder / DIGESTS), np.memmap(folder / IMAGES, np.uint8, "r")
+    rows = {bytes(digests[row]): row for row in range(len(digests))}
+    encoded, each = about["form"] == "encoded", about["size"] ** 2 * 3
+    ends = np.load(folder / OFFSETS) if encoded else np.arange(len(digests) + 1) * each
+
+    def stored(known: bytes) -> bytes | None:
+        row = rows.get(known)
+        return None if row is None else data[ends[row] : ends[row + 1]].tobytes()
+
+    return stored
 
 
 def encode(pixels: np.ndarray, form: Form) -> bytes:
@@ -200,20 +235,23 @@ def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
 
 
 def _in_threads(
-    work: Callable[[int], Result], number: int, doing: str, report: ProgressCallback
+    work: Callable[[int], Result], positions: np.ndarray, doing: str, report: ProgressCallback
 ) -> Iterator[Result]:
-    """Yield work(0), work(1), ... in order; a bounded number of results waits in memory."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, number, CHUNK):
-            report(doing, start, number)
-            yield from pool.map(work, range(start, min(start + CHUNK, number)))
-    report(doing, number, number)
+    """Yield the work of each position in order; a bounded number of results waits in memory."""
+    number, cores = len(positions), os.cpu_count() or 1
 
+    def do(start: int) -> list[Result]:
+        return [work(int(position)) for position in positions[start : start + TOGETHER]]
 
-def _digest(texts: Iterable[str]) -> str:
-    """Return the sha256 of a list of texts, each kept apart from the next."""
-    total = hashlib.sha256()
-    for text in texts:
-        data = text.encode(errors="surrogateescape")
-        total.update(len(data).to_bytes(8, "big") + data)
-    return total.hexdigest()
+    waiting: deque[Future[list[Result]]] = deque()
+    report(doing, 0, number)
+    with ThreadPoolExecutor(cores) as pool:
+        starts = iter(range(0, number, TOGETHER))
+        waiting.extend(pool.submit(do, start) for start in islice(starts, 4 * cores))
+        done = 0
+        while waiting:
+            finished = waiting.popleft().result()
+            waiting.extend(pool.submit(do, start) for start in islice(starts, 1))
+            yield from finished
+            done += len(finished)
+            report(doing, done, number)

@@ -247,8 +247,8 @@ class Hub(Dataset):
         index = self.index_of([LabelledImage(*row) for row in rows], classes)
         return replace(index, remarks=tuple(index.missing_classes()))
 
-    def read(self, position: int) -> Image.Image:
-        return open_image(self.content(position), self.index().names[position])
+    def decode(self, content: bytes, position: int, side: int | None = None) -> Image.Image:
+        return open_image(content, self.index().names[position], side=side)
 
     def signature(self, position: int) -> str:
         shard = self._shards[place_in_parts(self._ends, position)[0]]
