@@ -1,0 +1,120 @@
+"""How preparing, starting and stepping grow with the number of images.
+
+python -m benchmarks.growth [10000 100000 1000000]: makes so many tiny JPEG files (hard links to 200
+different pictures) as domain/class/*, and a manifest of them, in a temporary folder that is removed
+afterwards; a number is left out when it would take longer than --minutes. Every row is a process of
+its own; memory is its peak beyond that of a process that imports the same.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+DOMAINS, CLASSES, PICTURES, SIDE = 4, 50, 200, 32
+MEASURE = """
+import json, resource, sys, time
+from pathlib import Path
+import numpy as np, torch, PIL.JpegImagePlugin
+from unseen.data.datasets.folder import Folder, Manifest
+from unseen.data.prepare import prepare
+from unseen.data.roles import choose_roles
+from unseen.data.sampling import Sampler
+
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+
+kind, root, every_file = sys.argv[1], sys.argv[2], sys.argv[3] == "prepare"
+before = peak()
+torch.arange(10)
+start = time.monotonic()
+kind = {"folder": Folder, "manifest": Manifest}[kind]
+config = kind.Config(name="growth", root=root, unseen_domain=("d0",), cache="encoded")
+dataset = kind(config, Path(root))
+prepared = prepare(dataset, 32, every_file=every_file)
+seconds, memory = time.monotonic() - start, peak() - before
+roles = choose_roles(prepared.index, dataset.config)
+sampler = Sampler(list(roles.train.values()), 16, "balanced", 0)
+sampler.positions(0)
+started = time.monotonic() - start
+begin = time.monotonic()
+for step in range(1, 101):
+    prepared.batch(sampler.positions(step)[0])
+step = (time.monotonic() - begin) / 100
+print(json.dumps({"images": len(prepared.index), "seconds": seconds, "until a step": started,
+                  "MB": memory, "ms a step": 1000 * step}))
+"""
+
+
+def make(root: Path, number: int) -> None:
+    """Make the files; a link to a picture is as good as a file, and takes no room."""
+    pictures = []
+    for each in range(PICTURES):
+        pixels = np.random.default_rng(each).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        file = root / "pictures" / f"{each}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).resize((SIDE, SIDE)).save(file, quality=90)
+        pictures.append(os.fspath(file))
+    lines = ["path,class,domain"]
+    for place in range(DOMAINS * CLASSES):
+        domain, name = f"d{place % DOMAINS}", f"c{place // DOMAINS:02d}"
+        folder = root / "folder" / domain / name
+        folder.mkdir(parents=True)
+        for each in range(place, number, DOMAINS * CLASSES):
+            source = pictures[each % PICTURES]
+            copy = f"{source}.{each // 50_000}"  # a file has at most 65,000 names
+            if not os.path.exists(copy):  # noqa: PTH110
+                shutil.copyfile(source, copy)
+            os.link(copy, f"{folder}/{each:07d}.jpg")
+            lines.append(f"folder/{domain}/{name}/{each:07d}.jpg,{name},{domain}")
+    (root / "list.csv").write_text("\n".join(lines) + "\n")
+
+
+def measured(kind: str, root: Path, what: str, cache: Path) -> dict[str, float]:
+    """Run one start in a process of its own."""
+    command = [sys.executable, "-c", MEASURE, kind, os.fspath(root), what]
+    environment = os.environ | {"UNSEEN_CACHE": os.fspath(cache)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("numbers", nargs="*", type=int, default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--minutes", type=float, default=20, help="stop before it takes longer")
+    chosen = parser.parse_args()
+    begin, last = time.monotonic(), 0.0
+    print("| images | from | prepare s | MB | prepare again s | start s | MB | step ms |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    for number in chosen.numbers:
+        if time.monotonic() - begin + 10 * last > 60 * chosen.minutes:
+            print(f"left out: {number:,} images would take longer than {chosen.minutes:g} minutes")
+            break
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="unseen-growth-") as temporary:
+            root = Path(temporary)
+            make(root, number)
+            time.sleep(3)  # folders that have just changed are not trusted
+            for kind, place in (("folder", root / "folder"), ("manifest", root / "list.csv")):
+                runs = [measured(kind, place, w, root / "cache") for w in ("prepare",) * 2]
+                start = [measured(kind, place, "start", root / "cache") for _ in range(2)][1]
+                cells = [number, kind, runs[0]["seconds"], runs[0]["MB"], runs[1]["seconds"]]
+                cells += [start["until a step"], start["MB"], start["ms a step"]]
+                row = [
+                    f"{c:,}" if isinstance(c, int) else c if isinstance(c, str) else f"{c:,.2f}"
+                    for c in cells
+                ]
+                print(f"| {' | '.join(row)} |", flush=True)
+        last = time.monotonic() - started
+
+
+if __name__ == "__main__":
+    main()
