@@ -93,6 +93,8 @@ class Model(Predictor, ModelHubMixin):
     def from_folder(cls, folder: Path, device: str = "auto") -> "Model":
         """Open a folder that `save_pretrained` made, checked, since it may come from anywhere."""
         path, card, profile = folder / CONFIG, folder / CARD, folder / PROFILE
+        for file in (path, folder / WEIGHTS, profile):
+            checked(folder, file, "put it back, or save the model again")
         found = read_json(path)
         if not isinstance(found, dict) or found.get("library") != "unseen":
             raise UnseenError(
@@ -101,8 +103,6 @@ class Model(Predictor, ModelHubMixin):
             )
         remedy = "save a run of this version, or open it with the one that wrote it"
         check_format(found, path, remedy)
-        for file in (path, folder / WEIGHTS, profile):
-            checked(folder, file, "put it back, or save the model again")
         config = validated(Config, found, path)
         experiment = open_experiment(config.settings, path)
         method = trained_method(experiment, config.classes, config.domains, folder / WEIGHTS)
