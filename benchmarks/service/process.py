@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.workload import CLASSES, DOMAINS, settings
 from unseen.data.batch import Task
+from unseen.forecast.profile import STATISTICS, Profile
 from unseen.serve.export import export
 from unseen.serve.model import Model
 from unseen.training.build import build_method
@@ -55,6 +58,23 @@ def running(model: Path, *options: str) -> Iterator[Running]:
         process.stderr.close()
 
 
+def _profile(images: int) -> Profile:
+    """Made-up outputs for validation images: with them, every answer has an outlier score."""
+    draws = np.random.default_rng(0)
+    rows = np.arange(images)
+    return Profile(
+        tuple(CLASSES),
+        tuple(DOMAINS),
+        domain=rows % len(DOMAINS),
+        label=rows % len(CLASSES),
+        scores=draws.normal(size=(images, len(CLASSES))).astype(np.float32),
+        disagreement=draws.uniform(0, 0.2, images).astype(np.float32),
+        described=rows,
+        statistics=draws.normal(size=(images, len(STATISTICS))).astype(np.float32),
+        features=None,
+    )
+
+
 class ServedModels(NamedTuple):
     """The same weights as a folder for torch and as a file for onnxruntime."""
 
@@ -66,6 +86,7 @@ def make_models(home: Path) -> ServedModels:
     """Random weights: how long an answer takes does not depend on them."""
     experiment = settings({"name": "digits"}, "dmg", "small_cnn", SIZE)
     model = Model(build_method(experiment, Task(CLASSES, DOMAINS)), experiment, "", "cpu")
+    model.profile = _profile(600)
     folder = home / "saved"
     model.save_pretrained(folder)
     return ServedModels(folder, export(model, "onnx", home / "model.onnx").path)
