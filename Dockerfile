@@ -2,12 +2,9 @@
 FROM python:3.12-slim AS build
 WORKDIR /source
 RUN python -m venv /opt/unseen
-# torch without CUDA is a tenth of the size
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN /opt/unseen/bin/pip install --no-cache-dir --index-url "$TORCH_INDEX" torch torchvision
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN /opt/unseen/bin/pip install --no-cache-dir '.[serve,onnx]'
+RUN /opt/unseen/bin/pip install --no-cache-dir '.[serve]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --no-create-home unseen

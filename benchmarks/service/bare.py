@@ -1,5 +1,5 @@
-"""python -m benchmarks.service.bare MODEL.onnx: the file that one would write oneself to serve a model,
-with FastAPI and onnxruntime and nothing else. The service is compared with it."""
+"""python -m benchmarks.service.bare MODEL.onnx: the file that one would write oneself to serve a
+model, with FastAPI and onnxruntime and nothing else. The service is compared with it."""
 
 import socket
 import sys

@@ -55,7 +55,10 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import unseen` is quick."""
     if name not in _HOME:
         raise AttributeError(f"module 'unseen' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    from unseen.optional import training_packages
+
+    with training_packages():
+        return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import unseen
 from unseen.cli.main import main
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_runs
-from unseen.serve.forecast import find_candidates, read_references
+from unseen.serve.references import find_candidates, read_references
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from unseen.cli.shared import say
 from unseen.errors import UnseenError, unknown_name
+from unseen.optional import training_packages
 
 COMMANDS = {
     "list": ("show", "what there is: methods, datasets, backbones, recipes, sweeps"),
@@ -93,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _find_own_modules(chosen)
         _name_other_formats(chosen)
-        sys.exit(chosen.run_command(chosen) or 0)
+        with training_packages():
+            sys.exit(chosen.run_command(chosen) or 0)
     except UnseenError as error:
         say(f"unseen: {error}", Console(stderr=True))
         sys.exit(getattr(error, "exit_code", 2))

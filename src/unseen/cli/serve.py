@@ -21,10 +21,9 @@ _NUMBERS: dict[str, tuple[float, str]] = {
     "--max-pixels": (25_000_000, "of one image"),
     "--max-images": (64, "in one request"),
     "--max-batch": (32, "images that the model answers at a time"),
-    "--max-wait": (0.005, "seconds that an image waits for others of its batch"),
     "--queue": (256, "images accepted and not yet answered; then 503"),
     "--read-seconds": (30.0, "time for a client to send a request"),
-    "--window": (500, "last images that are compared with validation images"),
+    "--window": (500, "last images that are compared with validation images; 0: none"),
 }
 
 
@@ -56,7 +55,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[float, str]]) -> None:
     for option, (default, about) in numbers.items():
-        kind = whole(1) if isinstance(default, int) else float
+        least = 0 if option == "--window" else 1
+        kind = whole(least) if isinstance(default, int) else float
         text = f"{about} ({default})"
         parser.add_argument(option, type=kind, default=default, metavar="N", help=text)
 
@@ -108,7 +108,6 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
         chosen.max_images,
         chosen.queue,
         chosen.max_batch,
-        chosen.max_wait,
         chosen.read_seconds,
     )
     keeper = None
@@ -116,7 +115,7 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
         keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
     references = []
     if chosen.reference is not None:
-        from unseen.serve.forecast import read_references
+        from unseen.serve.references import read_references
 
         say = Console(stderr=True).print
         references = read_references(chosen.reference, model, say, chosen.device)

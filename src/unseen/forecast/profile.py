@@ -82,8 +82,10 @@ def _middle(image: Image.Image) -> Image.Image:
 
 def _planes(image: Image.Image) -> np.ndarray:
     """float32 `[3, height, width]` from 0 to 1: numpy is quick on whole planes of a colour."""
-    planes = np.stack([np.asarray(band) for band in image.convert("RGB").split()])
-    return planes.astype(np.float32) / 255
+    bands = image.convert("RGB").split()
+    planes = np.stack([np.asarray(band) for band in bands]).astype(np.float32)
+    planes /= 255
+    return planes
 
 
 def _luminance(planes: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -64,13 +64,14 @@ def build_app(service: Service, token: str | None = None, local: bool = True) ->
         return JSONResponse(_facts(service))
 
     async def drift(_: Request) -> Response:
-        return JSONResponse(await service.in_thread(service.watch.report))
+        return JSONResponse(await asyncio.to_thread(service.watch.report))
 
     async def metrics(_: Request) -> Response:
-        return Response(await service.metrics_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        text = await asyncio.to_thread(generate_latest, service.metrics)
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    routes = [Route(f"/{each.__name__}", each) for each in (health, model, drift, metrics)]
-    routes.append(Route("/predict", service.predict, methods=["POST"]))
+    routes = [Route("/predict", service.predict, methods=["POST"])]
+    routes += [Route(f"/{each.__name__}", each) for each in (health, model, drift, metrics)]
     routes += [Route(path, _page(name)) for path, name in PAGES.items()]
     problems = {HTTPException: _refused, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=problems, lifespan=lifespan)
@@ -145,11 +146,11 @@ class Guard:
         """Returns the answer to a request that may not be answered as it asks."""
         if path in OPEN_PATHS and self._token is not None:
             return None
-        if headers.get(b"sec-fetch-site") == b"cross-site" and path not in OPEN_PATHS:
+        host = headers.get(b"host", b"localhost").decode("latin-1").lower()
+        if path not in OPEN_PATHS and self._from_elsewhere(host, headers):
             return _problem(403, "pages of other sites may not use this service")
         if self._token is None:
             # a page elsewhere could give its own name this machine's address, and read answers
-            host = headers.get(b"host", b"localhost").decode("latin-1").lower()
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if not self._local or name in LOOPBACK:
                 return None
@@ -160,6 +161,16 @@ class Guard:
             return None
         text = "this service asks for its token: send 'Authorization: Bearer TOKEN'"
         return _problem(401, text, {"www-authenticate": "Bearer"})
+
+    def _from_elsewhere(self, host: str, headers: dict[bytes, bytes]) -> bool:
+        """Returns whether a browser asks for a page of another site or port. With a token, which no
+        browser sends by itself, a proxy may have given the service another name."""
+        if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
+            return True
+        origin = headers.get(b"origin")
+        if origin is None or self._token is not None:
+            return False
+        return origin.decode("latin-1").lower().partition("://")[2] != host
 
 
 def _problem(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:

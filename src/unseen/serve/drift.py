@@ -37,6 +37,7 @@ _WITHOUT_PROFILE = (
     "this model carries no profile of its validation images, so there is nothing to compare with; "
     "export or save it again from its run folder"
 )
+_OFF = "the drift watch is off: the service was started with --window 0"
 _WITHOUT_REFERENCES = "Without --reference, this is a wide guess."
 
 
@@ -194,15 +195,22 @@ class DriftWatch:
     def __init__(
         self, predictor: Predictor, window: int = WINDOW, references: Sequence[Reference] = ()
     ) -> None:
-        """`references` are runs that show how far forecasts are off."""
+        """`references` are runs that show how far forecasts are off. With a window of 0 nothing is
+        watched, and images are not measured."""
         self._predictor, self._runs = predictor, references
-        profile = predictor.profile
+        self._off = window == 0
+        profile = None if self._off else predictor.profile
         self._validation = {} if profile is None else validation_sets(profile)
         self.outlier_scale = OutlierScale.of(profile)
         self._lock = threading.Lock()
         self._window: deque[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = deque(maxlen=window)
         self._total = 0
         self._forecast: tuple[int, dict[str, Any]] | None = None
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is anything to compare an image's statistics with."""
+        return bool(self._validation)
 
     def add(
         self, probabilities: np.ndarray, opinions: np.ndarray | None, statistics: np.ndarray
@@ -218,7 +226,7 @@ class DriftWatch:
             rows, total = list(self._window), self._total
         found: dict[str, Any] = {"level": TOO_FEW, "images": len(rows), "total": total}
         if not self._validation:
-            return found | {"note": _WITHOUT_PROFILE}
+            return found | {"note": _OFF if self._off else _WITHOUT_PROFILE}
         if not rows:
             return found
         now = self._outputs(rows)

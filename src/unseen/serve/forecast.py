@@ -1,43 +1,24 @@
-"""Makes a forecast from a model and image files: opens the model, finds references among runs."""
+"""Makes a forecast from a model and image files. Only runs, as models or references, need torch."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from scipy.special import softmax
 
-from unseen.data.cache import cache_folder
-from unseen.data.dataset import OpenDatasets
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, UnseenError
-from unseen.forecast.estimate import Reference, gaps
+from unseen.forecast.estimate import Reference
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier, forecast
-from unseen.forecast.profile import (
-    VERSION,
-    ModelOutputs,
-    Profile,
-    image_statistics,
-)
-from unseen.results.files import digest_of, read_arrays_if_whole, write_arrays
-from unseen.results.folder import RunFolder, find_runs
-from unseen.results.result import RunResult
+from unseen.forecast.profile import ModelOutputs, image_statistics
 from unseen.results.statistics import evenly
-from unseen.serve.model import Model
 from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch
-from unseen.training.build import build_images
-from unseen.training.devices import fabric_on
-from unseen.training.profile import observe
-from unseen.training.session import Session, open_trained
 
 _BATCH = 64
 MOST_IMAGES = 5000
 """Images that a forecast looks at, evenly spaced; more would not make it steadier."""
-LOOKED_AT = 500
-"""Images of a domain that a reference left out, evenly spaced."""
 OUTLIERS = 20
 _SIDE = 96
-_DATASETS = OpenDatasets()
 OnStatus = Callable[[str], None]
 OnImages = Callable[[int], None]
 """Gets how many more images are done."""
@@ -62,6 +43,8 @@ def forecast_files(
         )
     references: list[Reference] = []
     if reference is not None:
+        from unseen.serve.references import read_references
+
         references = read_references(reference, model, on_status, device)
     chosen = evenly(np.array(files, dtype=object), MOST_IMAGES)
     outputs, kept, problems = read_files(model, chosen.tolist(), on_images)
@@ -127,92 +110,3 @@ def _outliers(
             continue
         best, distance = int(probs.argmax()), float(made.differences.distance[row])
         yield Outlier(files[row], model.classes[best], float(probs[best]), distance, thumbnail)
-
-
-def read_references(
-    runs: Path, model: Predictor, on_status: OnStatus, device: str = "auto"
-) -> list[Reference]:
-    """Reads all references among the runs below a folder; raises where there is none."""
-    if not runs.is_dir():
-        raise UnseenError(f"there is no folder {runs}; --reference names a folder of runs")
-    finished = [(each, each.read_result()) for each in find_runs(runs) if each.finished]
-    candidates = list(find_candidates(finished, model))
-    if not candidates:
-        kinds = sorted({f"{each.method} on {each.backbone}" for _, each in finished})
-        leaking = sum(not set(each.training_domains) <= set(model.domains) for _, each in finished)
-        raise UnseenError(
-            f"no run in {runs} can serve as a reference: it takes finished runs of "
-            f"{' on '.join(model.kind)} that were trained on some of {', '.join(model.domains)} "
-            f"and tested on another of these. Found {len(finished)} finished runs"
-            + (f" ({', '.join(kinds[:4])})" if kinds else "")
-            + (f", {leaking} of them trained on other domains" if leaking else "")
-            + ". Train the model's recipe with data.training_domains restricted to "
-            f"{','.join(model.domains)}, each of them left out in turn"
-        )
-    found: list[Reference] = []
-    for number, (folder, domains) in enumerate(candidates, start=1):
-        on_status(f"reference {number} of {len(candidates)}: {folder.path.name}")
-        found += read_reference(folder, domains, device)
-    return found
-
-
-def find_candidates(
-    finished: Iterable[tuple[RunFolder, RunResult]], model: Predictor
-) -> Iterator[tuple[RunFolder, list[str]]]:
-    """Yields runs of the same kind of model that were trained on some of its training domains, and
-    those of these domains that they left out.
-
-    A run that was trained on anything else, or a domain that the model was not trained on, is none:
-    it may know labels of the very images that are asked about.
-    """
-    kind = (*model.kind, tuple(model.classes))
-    for folder, result in finished:
-        alike = (result.method, result.backbone, result.classes) == kind
-        knows_more = not set(result.training_domains) <= set(model.domains)
-        if not alike or knows_more or result.merged or result.setting != "generalization":
-            continue
-        measured = result.view(result.selection, "out_of_domain")
-        domains = [d for d in result.unseen_domains if d in model.domains and d in measured]
-        if domains:
-            yield folder, domains
-
-
-def read_reference(
-    folder: RunFolder, domains: Sequence[str], device: str = "auto"
-) -> Iterator[Reference]:
-    """Yields what each estimate says of domains that a run left out, and the truth: the accuracy
-    that the run recorded, so that no label is looked at. What the model makes of their images is
-    kept in the cache."""
-    result, profile = folder.read_result(), Profile.read(folder.checked(folder.profile))
-    weights = digest_of(folder.weights(result.selection))
-    session: Session | None = None
-    for domain in domains:
-        about = f"{VERSION} {domain} with features {LOOKED_AT} {weights} {result.data}"
-        name = hashlib.sha256(about.encode()).hexdigest()[:32]
-        cached = cache_folder() / "forecast" / f"{name}.npz"
-        found = read_arrays_if_whole(cached)
-        if "scores" not in found:
-            session = session or _open(folder, result, device)
-            method, images = session.learner.method, session.runs[0].images
-            rows = evenly(images.roles.out_of_domain[domain], LOOKED_AT)
-            outputs = observe(method, session.feed, rows, rows, session.fabric.autocast)
-            found = {key: value for key, value in outputs._asdict().items() if value is not None}
-            write_arrays(cached, found)
-        truth = result.view(result.selection, "out_of_domain")[domain].accuracy
-        apart = gaps(profile, ModelOutputs(**found))
-        yield Reference(folder.path.name, domain, profile.accuracy, truth, apart)
-
-
-def _open(folder: RunFolder, result: RunResult, device: str) -> Session:
-    """Opens the run with its images, which have to be those it was trained on."""
-    model = Model.from_run(folder, device)
-    experiment = model.experiment
-    images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)
-    if images.prepared.content != result.data:
-        raise DataError(
-            f"the images have changed since the run in {folder.path} was trained; put them back, "
-            "or train it again"
-        )
-    return open_trained(
-        fabric_on(model.device, experiment), experiment, model.method, images, folder
-    )

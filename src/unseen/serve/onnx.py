@@ -76,6 +76,8 @@ class OnnxModel(Predictor):
         runtime = require("onnxruntime", "onnx")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
+        # threads that wait for work leave the processor to those that decode images
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers, content = _providers(runtime, device), path.read_bytes()
         try:
             self._session = runtime.InferenceSession(content, options, providers)

@@ -15,6 +15,7 @@ from scipy.special import softmax
 from unseen.data.images import Window, open_image, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.forecast.profile import ModelOutputs, Profile, disagreement
+from unseen.optional import training_packages
 from unseen.results.folder import RunFolder, find_runs
 
 ImageLike = str | Path | Image.Image | np.ndarray
@@ -221,7 +222,8 @@ def load(path: str | Path, device: str = "auto") -> Predictor:
     """
     path = Path(path)
     if path.is_dir():
-        from unseen.serve.model import Model
+        with training_packages():
+            from unseen.serve.model import Model
 
         if RunFolder(path).settings.is_file():
             return Model.from_run(RunFolder(path), device)

@@ -6,6 +6,8 @@ import base64
 import binascii
 import io
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import numpy as np
 from PIL import Image
 from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from unseen.data.images import Window, open_image, to_square
 from unseen.errors import DataError, SettingsError
@@ -24,6 +26,16 @@ from unseen.forecast.profile import image_statistics
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Some of what Pillow reads; other formats start programs or are rarely tested."""
 LONGEST_NAME = 200
+_LEAST_PATIENCE = 0.05
+"""The share of its time that a sender has when there is no memory left."""
+_MOST_EFFORT = 400_000_000
+"""Pixels that a decoder may go over, in all its passes: a few seconds of a core."""
+_PYTHON = 2000
+"""Times that a decoder in Python takes as long as one in C."""
+_STRUCTURE = tuple(bytes([sign]) for sign in b'[]{}:,"')
+"""Signs that make JSON large in memory; base64 has none of them."""
+_OTHER_SIGNS = 1000
+"""Signs of structure for whatever else a client sends beside its images."""
 _LONGEST_HEAD = 16_384
 """The most bytes before a file in a form: its name and type."""
 _TYPES = "send images as multipart/form-data, or as application/json with base64"
@@ -43,8 +55,6 @@ class Limits:
     """The most images accepted and not yet predicted."""
     batch: int = 32
     """The most images that the model predicts at a time."""
-    wait: float = 0.005
-    """Seconds that an image waits for others of its batch."""
     read_seconds: float = 30.0
     """The time for a client to send a request, and to take its answer."""
 
@@ -54,8 +64,8 @@ class Limits:
                 raise SettingsError(
                     f"the limit of {name} should be 1 or more, got {getattr(self, name)}"
                 )
-        if not self.wait >= 0 or not self.read_seconds > 0:
-            raise SettingsError("waiting times should be 0 or more, and time to read above 0")
+        if not self.read_seconds > 0:
+            raise SettingsError("the time to read a request should be above 0")
         if self.images > self.queue:
             raise SettingsError(
                 f"a request may have {self.images} images (--max-images), but the queue takes "
@@ -70,6 +80,7 @@ class Allowance:
         """`full` says what is the matter when nothing is left."""
         self.total, self.full = total, full
         self.taken = 0
+        self._lock = threading.Lock()
 
     def check(self, amount: int = 1) -> None:
         """Refuse where so much is not left."""
@@ -84,14 +95,16 @@ class Allowance:
 
         def take(amount: int) -> None:
             nonlocal mine
-            self.check(amount)
-            self.taken += amount
+            with self._lock:
+                self.check(amount)
+                self.taken += amount
             mine += amount
 
         try:
             yield take
         finally:
-            self.taken -= mine
+            with self._lock:
+                self.taken -= mine
 
 
 @dataclass
@@ -108,42 +121,59 @@ class SentImage:
     statistics: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     opinions: np.ndarray | None = None
+    disagreement: float = 0.0
     problem: str | None = None
     status: int = 200
 
-    def decode(self, size: int, limits: Limits, window: Window | None) -> None:
-        """Prepare the pixels exactly as those of training images."""
+    def decode(self, size: int, limits: Limits, window: Window | None, measure: bool) -> None:
+        """Prepare the pixels exactly as those of training images; `measure` their statistics."""
         try:
             with Image.open(io.BytesIO(self.data), formats=FORMATS) as header:
-                (width, height), kind = header.size, header.format
-            too_large = width * height > limits.pixels
+                pixels, kind = header.width * header.height, header.format
+                effort = _effort(header, self.data)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            too_large, kind = True, None
+            pixels, kind, effort = limits.pixels + 1, None, 0
         except Exception:  # decoders raise nearly anything when bytes are damaged
             known = ", ".join(FORMATS)
             self.refuse(415, f"{self.name} is not an image of a known format ({known})")
             return
-        if too_large:
+        if pixels > limits.pixels:
             self.refuse(
                 413,
                 f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
                 "service with a larger --max-pixels",
             )
             return
+        if effort > _MOST_EFFORT:
+            self.refuse(413, f"{self.name} takes too long to decode; save it as PNG or plain JPEG")
+            return
         try:
             image = open_image(self.data, self.name, FORMATS, window)
         except DataError as error:
             self.refuse(422, str(error))
             return
-        self.statistics = image_statistics(image, len(self.data))
+        self.statistics = image_statistics(image, len(self.data)) if measure else None
         self.pixels, self.kind = to_square(image, size), kind
 
     def refuse(self, status: int, problem: str) -> None:
         self.status, self.problem = status, problem
 
 
-async def read_body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
-    """Read all of the body. Bytes are counted as they come, whatever the head claims."""
+def _effort(header: Image.Image, data: bytes) -> int:
+    """The work of decoding an image, in pixels: each scan of a JPEG goes over all of them, and
+    there may be thousands in a small file; Pillow decodes run-length BMP and plain PPM in Python,
+    byte by byte."""
+    pixels = header.width * header.height
+    if any(tile.codec_name in Image.DECODERS for tile in header.tile):
+        return _PYTHON * max(pixels, len(data) // 4)
+    return pixels * data.count(b"\xff\xda") if header.format == "JPEG" else pixels
+
+
+async def read_body(
+    request: Request, limits: Limits, memory: Allowance, take: Callable[[int], None]
+) -> bytes:
+    """Read all of the body. Bytes are counted as they come, whatever the head claims; the less
+    memory is left for others, the less time a sender has."""
     too_large = HTTPException(
         413,
         f"the request is larger than {limits.bytes} bytes; send fewer or smaller images, or start "
@@ -152,17 +182,24 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], None
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.bytes:
         raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.read_seconds):
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > limits.bytes:
-                    raise too_large
-                take(len(chunk))
-                body += chunk
-    except TimeoutError as error:
-        late = f"the request did not arrive within {limits.read_seconds:g} seconds"
-        raise HTTPException(408, late) from error
+    body, more, start = bytearray(), True, time.monotonic()
+    while more:
+        patience = limits.read_seconds * max(_LEAST_PATIENCE, 1 - memory.taken / memory.total)
+        left = start + patience - time.monotonic()
+        if left <= 0:
+            raise HTTPException(408, f"the request did not arrive within {patience:.3g} seconds")
+        try:
+            async with asyncio.timeout(min(left, 1.0)):
+                message = await request.receive()
+        except TimeoutError:
+            continue
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) + len(chunk) > limits.bytes:
+            raise too_large
+        take(len(chunk))
+        body += chunk
     return bytes(body)
 
 
@@ -182,7 +219,11 @@ def check_type(content_type: str) -> bytes | None:
 
 def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[SentImage]:
     """The images of a body, in order."""
-    found = _from_json(body) if boundary is None else _from_form(boundary, body, limits.images)
+    found = (
+        _from_json(body, limits.images)
+        if boundary is None
+        else _from_form(boundary, body, limits.images)
+    )
     if len(found) > limits.images:
         raise HTTPException(
             413,
@@ -194,7 +235,10 @@ def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[Sen
     return found
 
 
-def _from_json(body: bytes) -> list[SentImage]:
+def _from_json(body: bytes, most: int) -> list[SentImage]:
+    """The images of a JSON body; its structure is counted before it is parsed."""
+    if sum(map(body.count, _STRUCTURE)) > 4 * most + _OTHER_SIGNS:
+        raise HTTPException(413, f"the body has far more values than {most} images need; {_TYPES}")
     try:
         content: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

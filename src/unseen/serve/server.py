@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -26,28 +27,52 @@ _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
-_M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class Connection(H11Protocol):
     """A connection with time limits.
 
     uvicorn waits as long as it takes for the head of a request, and for a client to take its
-    answer; here, both have a time limit, and there is a number of connections at most.
+    answer; here, both have a time limit. The body of a request has its own, where it is read.
 
-    The body of a request has its own limit, where it is read."""
+    There is a number of connections at most. One more takes the place of the one that has let the
+    service wait longest, of the address that has most of those: slow senders hold no place that
+    others need."""
 
     def __init__(self, seconds: float, **options: Any) -> None:
         super().__init__(**options)
         self._seconds = seconds
         self._deadline: asyncio.TimerHandle | None = None
+        self._since = self.loop.time()
+        self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MOST_CONNECTIONS and not self._take_place():
             transport.write(_BUSY)
             transport.close()
         self._wait()
+
+    def _take_place(self) -> bool:
+        """Close a connection that lets the service wait; False where there is none."""
+        others = [each for each in self.connections if isinstance(each, Connection)]
+        senders = [each for each in others if each is not self and each._is_sending()]
+        if not senders:
+            return False
+        held = Counter(each._address for each in senders)
+        slowest = max(senders, key=lambda each: (held[each._address], -each._since))
+        slowest.transport.abort()
+        return True
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def _is_sending(self) -> bool:
+        """Whether a request is still to come, or the rest of one."""
+        incomplete = not self._in_work() or self.cycle.more_body
+        return incomplete and not self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -61,9 +86,17 @@ class Connection(H11Protocol):
         elif self._deadline is None:
             self._wait()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A client that sends no more still gets the answer to what it sent."""
+        self._half_closed = self._in_work() and not self.cycle.more_body
+        return self._half_closed
+
     def on_response_complete(self) -> None:
+        self._since = self.loop.time()
         self._wait()
         super().on_response_complete()
+        if self._half_closed and not self._in_work():
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -110,9 +143,11 @@ def run_server(guard: Guard, listening: socket.socket, on_start: Callable[[], No
     cut them off."""
     # glibc raises the size from which freed blocks go back to the system whenever one is freed:
     # after some large images, a service would keep the memory of all its threads. Fixed, it stays
-    # flat.
+    # flat; some megabytes of small blocks stay, so that they are not asked for with every image.
     with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, 512 * 1024)
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, 2**20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**24)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     seconds = guard.limits.read_seconds
     config = uvicorn.Config(

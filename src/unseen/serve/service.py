@@ -7,13 +7,14 @@ import json
 import logging
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import prometheus_client
@@ -42,7 +43,6 @@ _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _NAME = re.compile(r"\d{8}T\d{12}Z-\d{6}")
 _ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
 _logger = logging.getLogger("unseen.service")
-Result = TypeVar("Result")
 
 
 class Service:
@@ -60,12 +60,12 @@ class Service:
         self.predictor, self.limits, self.name, self.card = predictor, limits, name, card
         self.keeper, self.watch = keeper, watch or DriftWatch(predictor)
         self.answered = 0
-        self._queue = Allowance(limits.queue, f"{limits.queue} images are waiting")
-        self._memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
-        self._threads = ThreadPoolExecutor(os.cpu_count(), "images")
+        self._places = Allowance(limits.queue, f"{limits.queue} images are waiting")
+        self.memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
+        self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 1, "images")
         self._keeper_thread = ThreadPoolExecutor(1, "keeper")
         self._add_metrics()
-        self.batcher = Batcher(predictor, limits, self._batches.observe)
+        self.batcher = Batcher(self._predict, limits.batch)
 
     def _add_metrics(self) -> None:
         prometheus_client.disable_created_metrics()
@@ -90,19 +90,15 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        work = asyncio.create_task(self.batcher.run())
         try:
             yield
         finally:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-            for pool in (self.batcher.model_thread, self._threads, self._keeper_thread):
-                pool.shutdown()
+            self._threads.shutdown()
+            self._keeper_thread.shutdown()
 
     @property
     def waiting(self) -> int:
-        return self._queue.taken
+        return self._places.taken
 
     def calibration(self) -> dict[str, Any]:
         fitted = self.predictor.fitted_temperature is not None
@@ -112,19 +108,13 @@ class Service:
         """One or many images to one answer; a bad image stops no other."""
         start = time.perf_counter()
         boundary = check_type(request.headers.get("content-type", ""))
-        self._queue.check()
+        self._places.check()
         try:
-            with self._memory.share() as take_memory, self._queue.share() as take_places:
-                with self.batcher.expecting():
-                    body = await read_body(request, self.limits, take_memory)
-                    images = await self.in_thread(find_images, boundary, body, self.limits)
-                    take_places(len(images))
-                    how = self.predictor.image_size, self.limits, self.predictor.window
-                    await asyncio.gather(*(self.in_thread(each.decode, *how) for each in images))
-                    readable = [each for each in images if each.pixels is not None]
-                    waiting = [self.batcher.put(each) for each in readable]
-                await asyncio.gather(*waiting)
-                entries, answer = await self.in_thread(self._answer, images)
+            with self.memory.share() as take_memory, self._places.share() as take_places:
+                body = await read_body(request, self.limits, self.memory, take_memory)
+                work: Work = Future()
+                self._threads.submit(self._begin, work, boundary, body, take_places)
+                images, entries, answer = await asyncio.wrap_future(work)
                 if self.keeper is not None:  # before the answer: images wait in memory no longer
                     await self._keep(self.keeper, images, entries)
         except ClientDisconnect:
@@ -134,6 +124,52 @@ class Service:
         statuses = {image.status for image in images}
         common = statuses.pop() if len(statuses) == 1 else 422
         return Response(answer, 200 if 200 in statuses else common, media_type="application/json")
+
+    def _begin(
+        self, work: "Work", boundary: bytes | None, body: bytes, take: Callable[[int], None]
+    ) -> None:
+        """Find the images of a request and decode them; the thread that is done last queues them
+        for the model, and the one that predicts the last of them makes the answer."""
+        how = self.predictor.image_size, self.limits, self.predictor.window, self.watch.measures
+
+        def finish() -> None:
+            with _failing(work):
+                work.set_result((images, *self._answer(images)))
+
+        def decode(image: SentImage) -> None:
+            with _failing(work):
+                image.decode(*how)
+                if next(left) == 0:
+                    readable = [each for each in images if each.pixels is not None]
+                    self.batcher.add(readable, finish)
+
+        with _failing(work):
+            images = find_images(boundary, body, self.limits)
+            take(len(images))
+            left = itertools.count(len(images) - 1, -1)
+            for image in images[1:]:
+                self._threads.submit(decode, image)
+            decode(images[0])
+
+    def _predict(self, images: Sequence[SentImage]) -> None:
+        """Give images to the model, and keep what the answer says about each of them."""
+        self._batches.observe(len(images))
+        try:
+            found = self.predictor.predict_pixels(_stacked(images))
+            finite, opinions = found.finite(), found.opinions
+        except Exception:
+            _logger.exception("the model failed")
+            for image in images:
+                image.refuse(500, "the service failed; its log says why")
+            return
+        apart = None if opinions is None else disagreement(opinions)
+        for number, image in enumerate(images):
+            if not finite[number]:
+                image.refuse(500, f"{image.name}: {NOT_FINITE}")
+                continue
+            image.probabilities = found.probabilities[number]
+            if opinions is not None and apart is not None:
+                image.opinions, image.disagreement = opinions[number], abs(float(apart[number]))
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Returns the entries of the answer, and all of it as JSON."""
@@ -160,7 +196,7 @@ class Service:
         entry["probabilities"] = shares
         if opinions is not None:
             entry["opinions"] = dict(zip(predictor.domains, map(by_class, opinions), strict=True))
-            entry["disagreement"] = round(abs(float(disagreement(opinions))), DIGITS)
+            entry["disagreement"] = round(image.disagreement, DIGITS)
         if self.watch.outlier_scale is not None and image.statistics is not None:
             score, closest, most_unusual = self.watch.outlier_scale(image.statistics)
             entry["outlier_score"] = round(score, DIGITS)
@@ -178,97 +214,63 @@ class Service:
 
     def _count(self, images: Sequence[SentImage]) -> None:
         for image in images:
-            if image.probabilities is None or image.statistics is None:
+            if image.probabilities is None:
                 self._images.labels("refused").inc()
                 continue
             self.answered += 1
             self._images.labels("answered").inc()
             self._predicted.labels(self.predictor.classes[image.probabilities.argmax()]).inc()
-            self.watch.add(image.probabilities, image.opinions, image.statistics)
+            if image.statistics is not None:
+                self.watch.add(image.probabilities, image.opinions, image.statistics)
 
-    async def metrics_text(self) -> bytes:
-        """Returns all metrics in the text format of Prometheus."""
-        return await self.in_thread(prometheus_client.generate_latest, self.metrics)
 
-    async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, *arguments)
+def _stacked(images: Sequence[SentImage]) -> np.ndarray:
+    return np.stack([each.pixels for each in images if each.pixels is not None])
+
+
+Work = Future[tuple[Sequence[SentImage], list[dict[str, Any]], bytes]]
+"""A request on its way through the threads: its images, their entries, and the answer."""
+
+
+@contextlib.contextmanager
+def _failing(work: Work) -> Iterator[None]:
+    """Whatever goes wrong in a thread is the request's answer."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(InvalidStateError):  # another thread has failed before
+            work.set_exception(error)
 
 
 class Batcher:
-    """Gathers images of many requests into batches, which one thread gives to the model.
+    """Gathers images of many requests into batches for the model.
 
-    An image waits for others only while there are any on their way, and never longer than
-    `limits.wait`; while the model is busy, the next batch gathers by itself."""
+    No thread waits for another: the one that finds the model free predicts all that has gathered
+    while it was busy, and a lonely image is predicted at once."""
 
-    def __init__(
-        self, predictor: Predictor, limits: Limits, on_batch: Callable[[int], None]
-    ) -> None:
-        """`on_batch` gets the number of images in each batch."""
-        self._predictor, self._limits, self._on_batch = predictor, limits, on_batch
-        self._queue: asyncio.Queue[tuple[SentImage, float, asyncio.Future[None]]] = asyncio.Queue()
-        self._on_their_way = 0
-        self.model_thread = ThreadPoolExecutor(1, "model")
+    def __init__(self, predict: Callable[[Sequence[SentImage]], None], most: int) -> None:
+        """`most` are the images in a batch."""
+        self._predict, self._most = predict, most
+        self.gathered: deque[tuple[SentImage, Callable[[], None] | None]] = deque()
+        """Images that wait for the model; the last one of a request says what comes next."""
+        self._model = threading.Lock()
 
-    @contextlib.contextmanager
-    def expecting(self) -> Iterator[None]:
-        """While a request is read and its images are decoded."""
-        self._on_their_way += 1
-        try:
-            yield
-        finally:
-            self._on_their_way -= 1
-
-    def put(self, image: SentImage) -> "asyncio.Future[None]":
-        """Queue an image; it has its probabilities when the future is done."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._queue.put_nowait((image, loop.time(), done))
-        return done
-
-    async def run(self) -> None:
-        """Predict until it is cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            batch = await self._gather()
-            self._on_batch(len(batch))
-            work = loop.run_in_executor(
-                self.model_thread, self._predict, [each[0] for each in batch]
-            )
-            [failure] = await asyncio.gather(work, return_exceptions=True)
-            for _, _, done in batch:
-                if done.done():  # the request was given up
-                    continue
-                if failure is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(failure)
-
-    def _predict(self, images: Sequence[SentImage]) -> None:
-        pixels = np.stack([each.pixels for each in images if each.pixels is not None])
-        found = self._predictor.predict_pixels(pixels)
-        for number, (image, finite) in enumerate(zip(images, found.finite(), strict=True)):
-            if not finite:
-                image.problem, image.status = f"{image.name}: {NOT_FINITE}", 500
-                continue
-            image.probabilities = found.probabilities[number]
-            image.opinions = None if found.opinions is None else found.opinions[number]
-
-    async def _gather(self) -> list[tuple[SentImage, float, "asyncio.Future[None]"]]:
-        batch = [await self._queue.get()]
-        until = batch[0][1] + self._limits.wait
-        while len(batch) < self._limits.batch:
-            if not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-                continue
-            if self._on_their_way == 0:
-                break
+    def add(self, images: Sequence[SentImage], finish: Callable[[], None]) -> None:
+        """Have images predicted, in this thread or another; then it calls `finish`."""
+        if not images:
+            finish()
+        self.gathered.extend((each, finish if each is images[-1] else None) for each in images)
+        while self.gathered and self._model.acquire(blocking=False):
             try:
-                async with asyncio.timeout_at(until):
-                    batch.append(await self._queue.get())
-            except TimeoutError:
-                break
-        return batch
+                most = min(self._most, len(self.gathered))
+                batch = [self.gathered.popleft() for _ in range(most)]
+                if batch:
+                    self._predict([image for image, _ in batch])
+            finally:
+                self._model.release()
+            for _, then in batch:
+                if then is not None:
+                    then()
 
 
 class Keeper:
@@ -284,6 +286,9 @@ class Keeper:
         self._bytes = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in folder.glob(".*.partial"):  # of a service that was killed
+                if _NAME.match(path.name.removeprefix(".")):
+                    path.unlink(missing_ok=True)
             before = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.stem))
             for _, files in itertools.groupby(before, key=lambda path: path.stem):
                 self._remember(*files)

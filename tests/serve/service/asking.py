@@ -1,5 +1,6 @@
 """Asks the service in this process, without a network."""
 
+import asyncio
 import io
 import json
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from unseen.serve.server import Guard
 BOUNDARY = "line"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
 JSON = {"content-type": "application/json"}
+STALL = b"this client sends nothing more, and stays"
 
 
 class Reply(NamedTuple):
@@ -46,6 +48,8 @@ async def ask(
 
     async def receive() -> dict[str, Any]:
         chunk = sent.pop(0) if sent else b""
+        if chunk is STALL:
+            await asyncio.sleep(3600)
         if chunk is None:
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": chunk, "more_body": chunk != b""}

@@ -37,11 +37,11 @@ def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
         first = send(guard, picture(grays[0]))
         await until(model.asked.is_set)
         others = [send(guard, picture(gray)) for gray in grays[1:]]
-        await until(lambda: service.waiting == 41)
+        await until(lambda: len(service.batcher.gathered) == 40)
         model.may.set()
         return await asyncio.gather(first, *others), await ask(guard, "/metrics")
 
-    replies, metrics = served(work, model, batch=32, wait=3600)
+    replies, metrics = served(work, model, batch=32)
     assert model.batches == [1, 32, 8]
     lines = metrics.body.decode().splitlines()
     for most, batches in (("1.0", 1), ("4.0", 1), ("8.0", 2), ("16.0", 2), ("32.0", 3)):
@@ -51,22 +51,10 @@ def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
         assert abs(found - gray / 255) < 1e-6
 
 
-def test_an_image_alone_does_not_wait(asked) -> None:
-    """The wait is an hour, so that the test would not end."""
-    assert asked("/predict", multipart(picture()), wait=3600).status == 200
-
-
-def test_an_image_waits_for_others_that_are_being_read(served) -> None:
+def test_images_of_a_request_are_a_batch(asked) -> None:
     model = BrightnessModel()
-
-    async def work(guard, service):
-        with service.batcher.expecting():
-            first = send(guard, picture())
-            await until(lambda: service.waiting == 1)
-            return await asyncio.gather(first, send(guard, picture()))
-
-    assert [reply.status for reply in served(work, model, wait=3600, batch=2)] == [200, 200]
-    assert model.batches == [2]
+    assert asked("/predict", multipart(*[picture()] * 5), model=model, batch=3).status == 200
+    assert model.batches == [3, 2]
 
 
 def test_a_full_queue_says_when_to_come_back(served) -> None:

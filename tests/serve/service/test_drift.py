@@ -137,5 +137,15 @@ def test_the_service_reports_drift(served) -> None:
     assert metric(lines, 'unseen_drift_difference{measure="width"}') == 1
 
 
+def test_the_watch_can_be_off() -> None:
+    model = BrightnessModel()
+    model.profile = PROFILE
+    watch = DriftWatch(model, window=0)
+    assert not watch.measures
+    assert watch.outlier_scale is None
+    assert "--window 0" in watch.report()["note"]
+    assert DriftWatch(model).measures
+
+
 def test_a_model_without_a_profile_says_so(asked) -> None:
     assert "no profile" in asked("/drift").content["note"]

@@ -55,6 +55,15 @@ def test_the_newest_stay_also_after_a_new_start(tmp_path) -> None:
     assert [path.read_bytes() for path in images_in(tmp_path)] == [b"x" * 100, b"x" * 1000]
 
 
+def test_what_a_killed_service_left_half_written_is_removed(tmp_path) -> None:
+    ours = tmp_path / ".20260102T030405678901Z-000001.png.x3k_9.partial"
+    other = tmp_path / ".thesis.docx.partial"
+    for file in (ours, other):
+        file.write_bytes(b"half")
+    Keeper(tmp_path, 9, 100)
+    assert list(tmp_path.iterdir()) == [other]
+
+
 def test_a_folder_that_cannot_be_used_is_named(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnseenError, match="cannot be kept in"):

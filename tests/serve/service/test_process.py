@@ -1,8 +1,10 @@
 """`unseen serve` as a process: under load, under attack, at its end, and what it loads."""
 
+import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,15 +13,18 @@ from pathlib import Path
 import pytest
 from benchmarks.service.check import difference, expected
 from benchmarks.service.clients import Crowd, ask_all, make_pictures, multipart
-from benchmarks.service.mutations import attack_all, failures, mutations
+from benchmarks.service.mutations import attack_all, failures, mutations, post
 from benchmarks.service.process import running
 from tests.commands import commands_in
 from tests.serve.models import CLASSES
 from tests.serve.service.asking import metric
 
-CODE = """
-import atexit, sys
-heavy = ("torch", "torchvision", "timm", "sklearn", "typst")
+WITHOUT_TRAINING = """
+import sys
+for name in ("torch", "torchvision", "timm", "lightning_fabric", "safetensors", "huggingface_hub"):
+    sys.modules[name] = None  # what is None cannot be imported
+import atexit
+heavy = ("sklearn", "typst", "fastapi")
 atexit.register(lambda: print([name for name in heavy if name in sys.modules]))
 from unseen.cli.main import main
 main(sys.argv[1:])
@@ -74,10 +79,62 @@ def test_a_signal_under_load_loses_nothing_that_was_accepted(onnx_model: Path) -
     assert int(found[1]) == 2 * crowd.answered
 
 
-def test_an_onnx_file_is_served_without_torch(onnx_model: Path) -> None:
+def test_slow_senders_hold_no_place_that_others_need(onnx_model: Path) -> None:
+    with running(onnx_model) as service:
+        senders = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(540)]
+        for place, sender in enumerate(senders):
+            with contextlib.suppress(OSError):  # it has lost its place
+                sender.sendall(
+                    post(b"x", length=9000) if place % 2 else b"POST /predict HTTP/1.1\r\n"
+                )
+        assert json.loads(service.read("/health"))["status"] == "ok"
+        assert ask_all(service.port, [multipart(*make_pictures(1))] * 20, 4).answered == 20
+        for sender in senders:
+            sender.close()
+
+
+def test_a_half_closed_connection_gets_its_answer(onnx_model: Path) -> None:
+    whole = post(multipart(*make_pictures(1)))
+    with running(onnx_model) as service:
+        for sent, status in (
+            (whole, b"HTTP/1.1 200"),
+            (whole + whole, b"HTTP/1.1 200"),
+            (whole[:-9], b""),
+        ):
+            with socket.create_connection(("127.0.0.1", service.port)) as client:
+                client.sendall(sent)
+                client.shutdown(socket.SHUT_WR)
+                received = b"".join(iter(lambda: client.recv(65536), b""))
+            assert received.startswith(status)
+            assert received.count(b"HTTP/1.1 200") == sent.count(b"POST") * bool(status)
+
+
+def without_training(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_TRAINING, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_onnx_file_is_used_where_torch_cannot_be_imported(
+    onnx_model: Path, tmp_path: Path
+) -> None:
+    for number, data in enumerate(make_pictures(12)):
+        (tmp_path / f"{number}.png").write_bytes(data)
+    predicted = without_training("predict", str(onnx_model), str(tmp_path), "--format", "csv")
+    assert predicted.returncode == 0, predicted.stderr
+    assert predicted.stdout.count(".png") == 12
+    forecast = without_training("forecast", str(onnx_model), str(tmp_path))
+    assert forecast.returncode == 0, forecast.stderr
+    assert "of the answers on these 12 images will be right" in " ".join(forecast.stdout.split())
+    for words in (["train", "digits/dmg"], ["predict", str(tmp_path), "x.png"], ["list"]):
+        answer = without_training(*words)
+        assert answer.returncode == (0 if words == ["list"] else 2), answer.stderr
+        assert ("pip install 'unseen[train]'" in answer.stderr) == (words[0] == "train")
+
+
+def test_an_onnx_file_is_served_where_torch_cannot_be_imported(onnx_model: Path) -> None:
     words = ["serve", str(onnx_model), "--port", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, *words],
+        [sys.executable, "-c", WITHOUT_TRAINING, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +154,7 @@ def test_an_onnx_file_is_served_without_torch(onnx_model: Path) -> None:
     [
         (["--max-images", "300"], "make the queue at least as long"),
         (["--max-pixels", "0"], "1 or more"),
-        (["--window", "0"], "--window: should be 1 or more"),
+        (["--window", "-1"], "--window: should be 0 or more"),
         (["--port", "99999"], "choose another --port"),
         (["--host", "not.an.address.invalid"], "choose another --port or --host"),
     ],
