@@ -1,15 +1,16 @@
 """The service: batches against one by one, onnxruntime against torch, and memory under load."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Clock, Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.service.clients import ask_all, make_pictures, multipart
-from benchmarks.service.process import Running, ServedModels, make_models, running
+from benchmarks.service.process import Running, ServedModels, make_models, running, running_bare
 
 REQUESTS, CLIENTS = 600, 32
+PHOTOGRAPH = 224
 WARM_UP, LOAD = 1500, 3000
 
 
@@ -20,6 +21,33 @@ def one_by_one_over_batches(repeats: int) -> Measurement:
             for number in ("1", "32")
         )
         return median_ratio(alternate(_load(alone), _load(together), repeats))
+
+
+def bare_over_service(clients: int, *options: str) -> Callable[[int], Measurement]:
+    """The seconds that a bare FastAPI file takes over those of the service."""
+
+    def measure(repeats: int) -> Measurement:
+        with _models() as models, ExitStack() as stack:
+            bare = stack.enter_context(running_bare(models.onnx))
+            ours = stack.enter_context(running(models.onnx, *options))
+            seconds: dict[str, list[float]] = {"bare": [], "service": []}
+            clocks = [
+                _load(each, clients, PHOTOGRAPH, seconds[name])
+                for name, each in (("bare", bare), ("service", ours))
+            ]
+            pairs = alternate(*clocks, repeats)
+        remark = "; ".join(
+            f"{name}: p50 {1000 * percentile(times, 50):.1f} ms, p99 "
+            f"{1000 * percentile(times, 99):.1f} ms"
+            for name, times in seconds.items()
+        )
+        return median_ratio(pairs, remark)
+
+    return measure
+
+
+def percentile(values: Sequence[float], share: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * share // 100)]
 
 
 def torch_over_onnx(repeats: int) -> Measurement:
@@ -47,18 +75,38 @@ def _models() -> Iterator[ServedModels]:
         yield make_models(Path(name))
 
 
-def _load(service: Running) -> Clock:
-    bodies = [multipart(data) for data in make_pictures(REQUESTS)]
+def _load(
+    service: Running, clients: int = CLIENTS, side: int = 32, seconds: list[float] | None = None
+) -> Clock:
+    """`seconds` gets the time of each request."""
+    bodies = [multipart(data) for data in make_pictures(50, side)]
+    requests = bodies * (REQUESTS // 50 if side == 32 else 4)
 
     def work() -> None:
-        answered = ask_all(service.port, bodies, CLIENTS).answered
-        if answered != REQUESTS:
-            raise RuntimeError(f"{REQUESTS - answered} of {REQUESTS} answers were lost")
+        crowd = ask_all(service.port, requests, clients)
+        if crowd.answered != len(requests):
+            raise RuntimeError(f"{len(requests) - crowd.answered} answers were lost")
+        if seconds is not None:
+            seconds.extend(crowd.seconds)
 
     return clock(work)
 
 
 FIGURES = [
+    Figure(
+        f"a bare FastAPI file / the service, {clients} client{'s' * (clients > 1)}, {name}",
+        goal,
+        f"requests of one image of {PHOTOGRAPH} px, digits' network in onnxruntime",
+        repeats=7,
+        measure=bare_over_service(clients, *options),
+    )
+    for name, goal, options in (
+        ("everything on", ">= 0.8", ()),
+        ("drift off", ">= 0.95", ("--window", "0")),
+    )
+    for clients in (1, 8, 32)
+]
+FIGURES += [
     Figure(
         "serving one by one / in batches",
         "> 1.0",

@@ -57,6 +57,8 @@ class Crowd:
 
     def __init__(self, port: int, bodies: Sequence[bytes], clients: int) -> None:
         self.answers: list[Answer | None] = [None] * len(bodies)
+        self.seconds: list[float] = []
+        """The time from each request to its answer."""
         self.refused = 0
         self._port, self._bodies = port, bodies
         self._next = itertools.count()
@@ -78,8 +80,10 @@ class Crowd:
     def _work(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         while (number := next(self._next)) < len(self._bodies) and not self._given_up.is_set():
+            start = time.perf_counter()
             try:
                 self.answers[number] = self._ask(connection, self._bodies[number])
+                self.seconds.append(time.perf_counter() - start)
             except ConnectionRefusedError:
                 self._given_up.set()  # the service has ended
             except (OSError, http.client.HTTPException):

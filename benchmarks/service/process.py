@@ -39,18 +39,29 @@ class Running(NamedTuple):
         return int(float(found[1]))
 
 
+def running(model: Path, *options: str) -> contextlib.AbstractContextManager[Running]:
+    """The service, on a free port."""
+    return _started("unseen", "serve", str(model), "--port", "0", *options)
+
+
+def running_bare(model: Path) -> contextlib.AbstractContextManager[Running]:
+    """What one would write oneself."""
+    return _started("benchmarks.service.bare", str(model))
+
+
 @contextlib.contextmanager
-def running(model: Path, *options: str) -> Iterator[Running]:
-    """On a free port; ended with SIGTERM where nobody else has ended it."""
-    words = ["serve", str(model), "--port", "0", *options]
+def _started(module: str, *words: str) -> Iterator[Running]:
+    """Ended with SIGTERM where nobody else has ended it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "unseen", *words], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", module, *words], stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     try:
-        line = process.stderr.readline()
+        said = ""
+        while (line := process.stderr.readline()) and " at http://" not in line:
+            said += line
         found = re.search(r" at (http://\S+)$", line.strip())
-        assert found, line + process.stderr.read()
+        assert found, said
         yield Running(found[1], process)
     finally:
         process.terminate()
