@@ -124,7 +124,7 @@ def foreign(headers: str) -> Callable[[Running], str]:
 
 def attacks() -> dict[str, Callable[[Running], str]]:
     good = post(multipart(*make_pictures(1)))
-    body = post(b"\0" * (MOST_BYTES - 9), FORM, length=MOST_BYTES)
+    body = post(b"\0" * 19_999_990, FORM, length=20_000_000)
     return {
         "JSON of 19 MB, [],[],…": several(post(b"[" + b"[]," * (MOST_BYTES // 3) + b"[]]", JSON)),
         'JSON of 19 MB, {"a":1},…': several(
@@ -140,7 +140,7 @@ def attacks() -> dict[str, Callable[[Running], str]]:
         ),
         "600 senders of half a head": stalled(600, b"POST /predict HTTP/1.1\r\nHost: loc"),
         "600 senders of half a body": stalled(600, good[:-20]),
-        "12 senders of 19 MB that stop": stalled(12, body),
+        "10 senders of 20 MB that stop": stalled(10, body),
         "half-closed connection": lambda service: send(service.port, good, half_closed=True),
         "page of another port (Origin)": foreign("Origin: http://localhost:3000\r\n"),
         "page of another port (same-site)": foreign("Sec-Fetch-Site: same-site\r\n"),
