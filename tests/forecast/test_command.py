@@ -70,12 +70,11 @@ def test_terminal_page_and_json(
         "--device", "cpu",
     )  # fmt: skip
     assert code == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = capsys.readouterr().out
     content = json.loads(numbers.read_text())
-    guess, low, high = (f"{100 * content[key]:.0f}" for key in ("accuracy", "low", "high"))
-    assert f"Best guess: {guess} % of the predictions on these 60 images are right" in out
-    assert f"80 % interval {low} to {high}" in out
-    assert "Calibrated on 3 runs" in out
+    shares = (f"{100 * content[key]:.0f}" for key in ("accuracy", "low", "high"))
+    assert "{} % ({} to {} %)".format(*shares) in out
+    assert "Calibrated on 3 runs" in " ".join(out.split())
     assert "What to do" in out
     assert content["images"] == 60
     assert len(content["outliers"]) == 20

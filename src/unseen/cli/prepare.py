@@ -26,6 +26,7 @@ from unseen.settings import catalog
 from unseen.settings.recipes import build_experiment, merge, parse_overrides, read_recipe
 
 if TYPE_CHECKING:
+    from unseen.data.dataset import Dataset
     from unseen.data.prepare import PreparedImages
     from unseen.settings.experiment import Experiment
 
@@ -44,15 +45,26 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", type=int, help="image side in pixels (default: that of the dataset's recipe)"
     )
+    parser.add_argument(
+        "--labels",
+        action="store_true",
+        help="also look for wrong labels, with features of the recipe's network",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PAGE.html", help="write the audit")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings there")
+    parser.add_argument("--groups", type=Path, metavar="FILE.csv", help="write groups of copies")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if anything was found")
     add_settings(parser, "settings to change, such as data.bad_images=skip")
 
 
-def run_prepare(chosen: argparse.Namespace) -> None:
-    """Check, decode and cache a dataset, and remember where it is.
+def run_prepare(chosen: argparse.Namespace) -> int:
+    """Check, decode and cache a dataset, remember where it is, and say what should be looked at:
+    files that were passed over, copies, what gives classes away, and with --labels wrong labels.
 
     unseen prepare pacs --root DIR
     unseen prepare mnist --download
     unseen prepare folder --root my_images --size 224 data.bad_images=skip
+    unseen prepare folder --root my_images --labels -o audit.html --groups copies.csv
     """
     from unseen.data.dataset import open_dataset, remember_root
     from unseen.data.prepare import prepare
@@ -71,6 +83,39 @@ def run_prepare(chosen: argparse.Namespace) -> None:
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
     _print(prepared, _remarks(experiment, prepared))
+    return _audit(chosen, experiment, dataset, prepared)
+
+
+def _audit(
+    chosen: argparse.Namespace,
+    experiment: "Experiment",
+    dataset: "Dataset",
+    images: "PreparedImages",
+) -> int:
+    from unseen.atomic import write_json
+    from unseen.audit.audit import audit
+    from unseen.reports.page.parts import capital
+
+    features = None
+    if chosen.labels:
+        from unseen.training.display import Display
+        from unseen.training.features import features_of_images
+
+        with Display(Console(stderr=True), len(images.index), "features") as display:
+            features = features_of_images(images, experiment.network, display)
+    found = audit(dataset, images, features)
+    for finding in found.findings:
+        say(f"{capital(finding.kind)}: {finding.text}")
+    if chosen.json is not None:
+        write_json(chosen.json, found.as_json())
+    if chosen.groups is not None:
+        found.write_groups(chosen.groups)
+    if chosen.output is not None:
+        found.write_page(images, chosen.output)
+        say(chosen.output)
+    elif found.findings:
+        say("With pictures: the same command and -o PAGE.html")
+    return 1 if chosen.strict and found.findings else 0
 
 
 def _download(name: str, root: Path | None) -> Path:

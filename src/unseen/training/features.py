@@ -26,7 +26,8 @@ from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys
 from unseen.data.roles import Roles
 from unseen.data.styles import partner_rows
-from unseen.errors import DataError
+from unseen.errors import DataError, SettingsError
+from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 from unseen.settings.experiment import AugmentSettings, Experiment, NetworkSettings, deciding
 from unseen.training.build import Images
@@ -99,6 +100,24 @@ def stored_features(
     versions = _versions(feed, images.roles, network, experiment)
     plain, *views = complete(versions, display)
     return StoredFeatures(prepared.index, plain, versions[-1].rows, views)
+
+
+def features_of_images(
+    prepared: PreparedImages, settings: NetworkSettings, display: Display
+) -> np.ndarray:
+    """Returns what enters the last stages of a pretrained network, for all images: from the cache,
+    or computed now."""
+    if settings.pretrained is False:
+        raise SettingsError(
+            "labels are checked with features of a pretrained network; set network.pretrained=true "
+            "and a network.name that has ImageNet weights, such as efficientnet_lite0"
+        )
+    whole = settings.model_copy(update={"image_size": prepared.size, "freeze_until": None})
+    network = build_network(whole, len(prepared.index.classes)).eval()
+    network.freeze(network.mask_sites[0])
+    feed = Feed(prepared, PixelScale(network.mean, network.std), Process(torch.device("cpu")))
+    [features] = complete([plain_version(prepared, network, settings, feed.images)], display)
+    return features
 
 
 Inputs = Callable[[np.ndarray], Iterator[Tensor]]

@@ -1,0 +1,104 @@
+"""What an audit found: as data, as a web page that fetches nothing, and as a file of groups."""
+
+import csv
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unseen.atomic import atomic_file
+from unseen.data.prepare import PreparedImages
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import image_sheet, picture
+from unseen.reports.page.parts import Fold, Section, capital, render_page, write_whole
+
+_TEMPLATE = Path(__file__).with_name("audit.html")
+_MOST_SHOWN, _MOST_LISTED = 48, 1000
+
+
+class Example(NamedTuple):
+    """Something that shows a finding, and the positions in the index of the images it is about."""
+
+    caption: str
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or should be looked at."""
+
+    kind: str
+    count: int
+    text: str
+    """What was found, and what to do about it."""
+    examples: tuple[Example, ...] = ()
+    """All there are, the clearest first; some, where all images of a class are meant."""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Everything that an audit found in a dataset."""
+
+    dataset: str
+    names: tuple[str, ...]
+    """All images."""
+    findings: tuple[Finding, ...]
+    groups: tuple[str, ...]
+    """For each image the group that it belongs to, which its copies are in, too."""
+    checked: tuple[str, ...]
+
+    def of(self, kind: str) -> Finding | None:
+        """Return the finding of a kind; None where there is none."""
+        return next((finding for finding in self.findings if finding.kind == kind), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything; groups but for those of one image."""
+        findings = [
+            asdict(finding) | {"examples": [
+                {"caption": each.caption, "images": [self.names[row] for row in each.rows]}
+                for each in finding.examples
+            ]}
+            for finding in self.findings
+        ]  # fmt: skip
+        about = {"dataset": self.dataset, "images": len(self.names), "checked": self.checked}
+        return about | {"findings": findings, "groups": dict(self._together())}
+
+    def _together(self) -> list[tuple[str, str]]:
+        _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
+        pairs = zip(self.names, self.groups, sizes[group.ravel()], strict=True)
+        return [(name, called) for name, called, size in pairs if size > 1]
+
+    def write_groups(self, path: Path) -> None:
+        """Write a CSV file for `data.group`, in which copies are in one group."""
+        with atomic_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("path", "group"), *self._together()])
+
+    def write_page(self, prepared: PreparedImages, path: Path) -> None:
+        """Write the page, with pictures of what was found."""
+        sections = [_section(finding, prepared) for finding in self.findings]
+        write_whole(path, render_page(_TEMPLATE, {"report": self, "sections": sections}))
+
+
+def _section(finding: Finding, prepared: PreparedImages) -> Section:
+    names, shown = prepared.index.names, [e for e in finding.examples if e.rows][:_MOST_SHOWN]
+    pictures = [
+        picture(
+            pixels, f"{each.caption} · {number}" if len(each.rows) > 1 else each.caption, names[row]
+        )
+        for number, each in enumerate(shown, start=1)
+        for row, pixels in zip(each.rows, _pixels(prepared, each.rows), strict=True)
+    ]
+    lines = [" = ".join([names[row] for row in e.rows]) or e.caption for e in finding.examples]
+    more = [f"… and {len(lines) - _MOST_LISTED:,} more"] if len(lines) > _MOST_LISTED else []
+    anchor, title = finding.kind.replace(" ", "-"), f"{capital(finding.kind)}: {finding.count:,}"
+    code = "\n".join(lines[:_MOST_LISTED] + more)
+    sheet = Figure(
+        anchor, f"{len(shown)} of {len(lines)}", "", (image_sheet("", pictures),), wide=True
+    )
+    folded = Fold("Files", code=code)
+    return Section(anchor, title, finding.text, (sheet,) * bool(shown) + (folded,) * bool(lines))
+
+
+def _pixels(prepared: PreparedImages, rows: tuple[int, ...]) -> np.ndarray:
+    return prepared.batch(np.array(rows)).permute(0, 2, 3, 1).contiguous().numpy()

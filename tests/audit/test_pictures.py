@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+from tests.audit.conftest import scene
+
+
+def redo(root: Path, pattern: str, change) -> None:
+    for file in sorted(root.glob(pattern)):
+        change(Image.open(file).convert("RGB")).save(file)
+
+
+def with_mark(image: Image.Image) -> Image.Image:
+    ImageDraw.Draw(image).text((50, 80), "ACME", fill="white")
+    return image
+
+
+def test_a_watermark_gives_a_class_away(scans: Path, look) -> None:
+    redo(scans, "north/dog/*", with_mark)
+    found = look(scans).of("class given away")
+    assert found is not None
+    assert found.count == 1
+    assert "dog in north (the same mark at the bottom right of the picture)" in found.text
+
+
+def test_a_watermark_on_all_classes_does_not(scans: Path, look) -> None:
+    redo(scans, "north/*/*", with_mark)
+    assert look(scans).of("class given away") is None
+
+
+def test_size_and_border_give_a_class_away(scans: Path, look) -> None:
+    redo(scans, "south/cat/*", lambda image: image.resize((120, 96)))
+    found = look(scans).of("class given away")
+    assert found is not None
+    assert "cat in south (width 120, others 96)" in found.text
+    assert "dog in south (width 96, others 120)" in found.text
+
+
+def test_a_domain_that_is_two(scans: Path, look) -> None:
+    """Half of the pictures of each class are from a darker camera."""
+    redo(scans, "north/*/*[13579].png", lambda image: image.point(lambda value: value // 3))
+    found = look(scans).of("two domains in one")
+    assert found is not None
+    assert found.count == 1
+    assert "north (by brightness: 50% and 50%)" in found.text
+
+
+def test_classes_of_different_brightness_are_not_two_domains(scans: Path, look) -> None:
+    redo(scans, "north/cat/*", lambda image: image.point(lambda value: value // 3))
+    assert look(scans).of("two domains in one") is None
+
+
+def test_a_domain_that_is_two_by_its_features(scans: Path, look) -> None:
+    for name in ("cat", "dog"):
+        for number in range(40):
+            scene(1000 + number + 100 * (name == "cat")).save(
+                scans / "north" / name / f"m{number}.png"
+            )
+
+    def features(name: str) -> np.ndarray:
+        values = np.random.default_rng(len(name) + hash(name) % 1000).normal(size=16)
+        return values + 6.0 * ("north" in name and int(name[-5]) % 2) * np.arange(16) / 16
+
+    found = look(scans, features).of("two domains in one")
+    assert found is not None
+    assert "north (by look: " in found.text
+    assert "south" not in found.text

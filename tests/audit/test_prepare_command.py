@@ -1,0 +1,57 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.audit.conftest import scene
+
+from unseen.cli.main import main
+
+
+@pytest.fixture
+def prepare(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs the command; its exit code and what it printed."""
+
+    def prepare(root: Path, *words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["prepare", "folder", "--root", str(root), "--size", "96", *words])
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0), capsys.readouterr().out
+
+    return prepare
+
+
+def test_findings_are_printed_and_written(scans: Path, prepare, tmp_path: Path) -> None:
+    scene(1).save(scans / "south/cat/copy.jpg", quality=60)
+    page, found, groups = (tmp_path / name for name in ("audit.html", "audit.json", "copies.csv"))
+    code, text = prepare(scans, "-o", str(page), "--json", str(found), "--groups", str(groups))
+    assert code == 0
+    assert "Copies between domains: 1 pairs of images are the same" in text
+    assert str(page) in text
+    content = json.loads(found.read_text())
+    [finding] = content["findings"]
+    assert finding["kind"] == "copies between domains"
+    assert finding["examples"][0]["images"] == ["north/cat/00.png", "south/cat/copy.jpg"]
+    assert content["groups"] == dict.fromkeys(finding["examples"][0]["images"], "north/cat/00.png")
+    assert groups.read_text().splitlines() == [
+        "path,group",
+        "north/cat/00.png,north/cat/00.png",
+        "south/cat/copy.jpg,north/cat/00.png",
+    ]
+    written = page.read_text()
+    assert written.count("data:image/jpeg;base64") == 2
+    assert "north/cat/00.png = south/cat/copy.jpg" in written
+    assert "http" not in written.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert prepare(scans, "--strict")[0] == 1
+
+
+def test_nothing_is_said_where_nothing_is_wrong(scans: Path, prepare, tmp_path: Path) -> None:
+    code, text = prepare(scans, "--strict", "-o", str(tmp_path / "audit.html"))
+    assert code == 0
+    assert "opies" not in text
+    assert "Nothing was found" in (tmp_path / "audit.html").read_text()
+
+
+def test_labels_need_a_pretrained_network(scans: Path, prepare, capsys) -> None:
+    code, _ = prepare(scans, "--labels", "network.pretrained=false")
+    assert code == 2
