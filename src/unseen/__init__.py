@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unseen.api import Run, fit, forecast_accuracy, load_run, merge
+    from unseen.automatic.run import auto
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
     from unseen.methods.base import Method
@@ -22,6 +23,7 @@ __all__ = [
     "Settings",
     "Task",
     "UnseenError",
+    "auto",
     "compare",
     "fit",
     "forecast_accuracy",
@@ -40,6 +42,7 @@ _HOME = {
     "Settings": "unseen.settings.experiment",
     "Task": "unseen.data.batch",
     "UnseenError": "unseen.errors",
+    "auto": "unseen.automatic.run",
     "compare": "unseen.sweeps.compare",
     "fit": "unseen.api",
     "forecast_accuracy": "unseen.api",

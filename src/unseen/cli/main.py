@@ -17,6 +17,10 @@ from unseen.optional import training_packages
 COMMANDS = {
     "list": ("show", "what there is: methods, datasets, backbones, recipes, sweeps"),
     "prepare": ("prepare", "check, decode and cache a dataset once"),
+    "auto": (
+        "auto",
+        "the best model for your images within some minutes, and what to expect of it",
+    ),
     "train": ("train", "train a recipe, or resume a run"),
     "evaluate": ("model", "measure a run again, or on other images"),
     "predict": ("model", "classes of your images, with probabilities and the domains' opinions"),

@@ -13,7 +13,7 @@ from unseen.settings.experiment import Experiment
 from unseen.training.build import build_method, check_target_use, trains_from_features
 from unseen.training.optimizers import build_optimizer
 
-_NOISE = 2
+NOISE = 2
 """Images of each domain."""
 
 
@@ -25,20 +25,27 @@ class ImageTimes(NamedTuple):
 
 
 def time_method(
-    experiment: Experiment, n_domains: int, n_classes: int, threads: int, gpu: bool
+    experiment: Experiment,
+    n_domains: int,
+    n_classes: int,
+    threads: int,
+    gpu: bool,
+    noise: int = NOISE,
 ) -> ImageTimes:
     """Time a step and a prediction on noise, with random weights: neither files nor pretrained
-    weights are needed. Of a method in two phases it is the second one."""
+    weights are needed. Of a method in two phases it is the second one. `noise` is how many images
+    there are of each domain: few take longer each."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _time_on_noise(experiment, n_domains, n_classes, torch.device(_kind(gpu)))
+        device = torch.device(_kind(gpu))
+        return _time_on_noise(experiment, n_domains, n_classes, noise, device)
     finally:
         torch.set_num_threads(before)
 
 
 def _time_on_noise(
-    experiment: Experiment, n_domains: int, n_classes: int, device: torch.device
+    experiment: Experiment, n_domains: int, n_classes: int, noise: int, device: torch.device
 ) -> ImageTimes:
     adapts = experiment.setting == "adaptation"
     names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
@@ -46,12 +53,12 @@ def _time_on_noise(
     plain = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": plain})
     method = build_method(experiment, task).to(device).train()
-    n, size = _NOISE * n_domains, method.network.image_size
+    n, size = noise * n_domains, method.network.image_size
     images = torch.randn(n, 3, size, size, device=device)
     if trains_from_features(experiment):
         with torch.no_grad():
             images = method.network.start(images)
-    domains = torch.arange(n_domains, device=device).repeat_interleave(_NOISE)
+    domains = torch.arange(n_domains, device=device).repeat_interleave(noise)
     batch = DomainBatch(
         images,
         torch.arange(n, device=device) % n_classes,

@@ -1,0 +1,219 @@
+"""What fits into the time: seconds are measured, and steps and candidates are counted by them."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from unseen.automatic.candidates import Candidate
+from unseen.automatic.choice import Design
+from unseen.settings.experiment import Experiment
+
+LENGTHS = (40, 75, 150, 200, 250, *range(300, 2501, 100))
+"""Steps that a run may have."""
+FIRST_ROUND = 300
+"""The longest first round: more candidates are worth more than longer trainings of each."""
+MOST_VIEWS, FEWEST_VIEWS = 8, 2
+RUN_SECONDS = 1.0
+"""What a run costs beside its steps and answers: it is opened, measured and written."""
+
+
+class Pace(NamedTuple):
+    """Seconds for one image."""
+
+    training: float
+    """In a step."""
+    evaluation: float
+    storing: float
+    """To compute what is stored of it: the stages before the boundary, with its augmentation."""
+
+
+class Size(NamedTuple):
+    """The numbers that decide how much work a run is."""
+
+    images: int
+    """Of all places with labels."""
+    places: int
+    batch: int
+    """Images of each place in a step."""
+
+
+Measure = Callable[[Experiment, Size], Pace]
+
+
+class Clock:
+    """The time that is left, over all calls of the same command, and the work that fits into it.
+
+    `slowness` is how many times longer work took than its steps were measured to take.
+    """
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._now, self._started = seconds, now, now()
+        self.used_before = 0.0
+        """In earlier calls."""
+        self.workers = 1
+        self.slowness = 1.0
+
+    @property
+    def used(self) -> float:
+        return self.used_before + self._now() - self._started
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - self.used)
+
+    def work(self, share: float = 1.0) -> float:
+        """Returns the seconds of work, as they were measured, that a share of the time that is left
+        has room for."""
+        return share * self.left * self.workers / self.slowness
+
+    def learn(self, planned: float, seconds: float) -> None:
+        """Corrects the measured times by what runs really took."""
+        if planned > 0 and seconds > 0:
+            self.slowness = min(5.0, max(0.2, seconds / planned))
+
+
+class Costs(NamedTuple):
+    """What candidates cost, in seconds of work."""
+
+    pace: Callable[[Candidate], Pace]
+    size: Size
+    views: int
+    design: Design
+
+    def run(self, candidate: Candidate, steps: int, left_out: int) -> float:
+        """Returns the work of one run: its steps, two evaluations on a tenth of the images that
+        train, and the measurement of what it left out."""
+        pace, size = self.pace(candidate), self.size
+        trained = size.places - left_out
+        answers = size.images / size.places * (left_out + 4 * 0.1 * trained)
+        training = steps * size.batch * trained * pace.training
+        return training + answers * pace.evaluation + RUN_SECONDS
+
+    def everywhere(self, candidate: Candidate, steps: int) -> float:
+        """Returns the work of all runs that a candidate is judged by."""
+        needed = candidate.fewest_domains
+        out = [len(o) for o in self.design.all_runs if self.size.places - len(o) >= needed]
+        return len(self.design.seeds) * sum(self.run(candidate, steps, number) for number in out)
+
+    def store(self, candidate: Candidate) -> float:
+        """Returns the work of storing what a candidate learns from."""
+        if candidate.boundary is None:
+            return 0.0
+        versions = 1 + (self.views if candidate.views else 0)
+        return versions * self.size.images * self.pace(candidate).storing
+
+    def that_fit(
+        self, candidates: Iterable[Candidate], steps: int, work: float, stored: Iterable[object]
+    ) -> list[Candidate]:
+        """Returns the candidates, in their turn, that fit together, with what has to be stored."""
+        taken: list[Candidate] = []
+        stores = set(stored)
+        for each in sorted(candidates, key=lambda each: each.turn):
+            if each.views and not self.views:
+                continue
+            own = self.everywhere(each, steps)
+            own += 0.0 if each.store in stores else self.store(each)
+            if own <= work:
+                work -= own
+                taken.append(each)
+                stores.add(each.store)
+        return taken
+
+
+class Screening(NamedTuple):
+    """What the first round of the last stages compares, and how."""
+
+    names: list[str]
+    steps: int
+    views: int
+    nested: bool
+
+
+class _Way(NamedTuple):
+    """A way to use the time, and what has to fit for it."""
+
+    nested: bool
+    views: int
+    steps: int
+    candidates: int
+    share: float
+    """Of the time, for the first round and what is stored for it."""
+
+
+def screen(candidates: Sequence[Candidate], costs: Costs, work: float) -> Screening | None:
+    """Returns what the first round compares, by the first way to use the time for which there is
+    enough of it: with choices for each place without it and many augmented copies, then without
+    the one and the other, then shorter; None where not even two candidates fit."""
+    copied = [each for each in candidates if each.views]
+    most = 0
+    if copied:
+        first = min(copied, key=lambda each: each.turn)
+        most = int(0.15 * work / max(costs.size.images * costs.pace(first).storing, 1e-9))
+    few = FEWEST_VIEWS if copied else 0
+    most = max(few, min(MOST_VIEWS, most)) if copied else 0
+    ways = [_Way(True, most, 150, 4, 0.35), _Way(True, few, 150, 3, 0.55)]
+    ways += [_Way(False, few, 150, 2, 0.6), _Way(False, few, 75, 2, 0.7)]
+    ways += [_Way(False, 0, steps, 2, 0.7) for steps in (150, 75, 40)]
+    for way in ways:
+        if way.nested and not costs.design.nested:
+            continue
+        design = costs.design._replace(nested=way.nested)
+        own = costs._replace(design=design, views=way.views)
+        taken = own.that_fit(candidates, way.steps, way.share * work, ())
+        enough = min(way.candidates, len(candidates))
+        if len(taken) >= enough and any(each.views for each in taken) >= (way.views > 0):
+            steps = _longest(own, taken, max(0.45, way.share) * work, way.steps)
+            return Screening([each.name for each in taken], steps, way.views, way.nested)
+    return None
+
+
+def _longest(costs: Costs, taken: Sequence[Candidate], work: float, shortest: int) -> int:
+    """Returns the longest first round of these candidates that there is time for."""
+    work -= sum(map(costs.store, {each.store: each for each in taken}.values()))
+
+    def seconds(steps: int) -> float:
+        return sum(costs.everywhere(each, steps) for each in taken)
+
+    return longest_that_fits(seconds, work, shortest, FIRST_ROUND) or shortest
+
+
+def longest_that_fits(
+    seconds: Callable[[int], float], work: float, above: int, most: int = LENGTHS[-1]
+) -> int | None:
+    """Returns the longest training above a length that fits into the work; None where none does."""
+    return max((n for n in LENGTHS if above < n <= most and seconds(n) <= work), default=None)
+
+
+def measure(experiment: Experiment, size: Size, classes: int, threads: int, gpu: bool) -> Pace:
+    """Times a step, a prediction and the frozen stages on noise, with random weights."""
+    import torch
+
+    from unseen.data.augment import PixelScale, augment
+    from unseen.data.randomness import image_keys
+    from unseen.networks.backbones import build_network
+    from unseen.networks.quick_cpu import BFLOAT16
+    from unseen.training.timing import time_method
+
+    noise = 8 if experiment.network.freeze_until or not experiment.network.pretrained else 2
+    about = (max(2, size.places - 1), classes, threads, gpu, noise)
+    step, answer = time_method(experiment, *about)
+    if experiment.precision == "bf16" and BFLOAT16 and not gpu:
+        step = step / 1.6
+    if experiment.network.freeze_until is None:
+        return Pace(step, answer, 0.0)
+    plain = experiment.network.model_copy(update={"pretrained": False})
+    network = build_network(plain, classes).eval()
+    device = torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
+    network.to(device)
+    side, number = network.image_size, 16
+    pixels = torch.randint(0, 255, (number, 3, side, side), dtype=torch.uint8, device=device)
+    keys = image_keys(0, 0, torch.arange(number)).to(device)
+    scale = PixelScale(network.mean, network.std)
+    taken = 0.0
+    with torch.no_grad():
+        for _ in range(2):
+            started = time.process_time() if device.type == "cpu" else time.monotonic()
+            network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
+            ended = time.process_time() if device.type == "cpu" else time.monotonic()
+            taken = ended - started
+    return Pace(step, answer, taken / number)

@@ -1,0 +1,136 @@
+"""`unseen.auto`: from images to a chosen model, with what to expect of it, in a given time."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from unseen.api import forecast_accuracy
+from unseen.atomic import write_json
+from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer, Tried, pooled
+from unseen.automatic.budget import Clock
+from unseen.automatic.choice import EVERYWHERE, Expectation, choose_by_validation, choose_in
+from unseen.automatic.page import write_page
+from unseen.automatic.search import Search
+from unseen.automatic.subject import open_subject
+from unseen.errors import SettingsError
+from unseen.results.folder import RunList, write_run_list
+
+
+def auto(
+    data: str | Path,
+    minutes: float = 20,
+    *,
+    images: Iterable[str | Path] = (),
+    output: str | Path | None = None,
+    unseen: str | Sequence[str] = (),
+    seeds: int = 1,
+    workers: int | None = 0,
+    console: Console | None = None,
+    **overrides: Any,
+) -> Answer:
+    """Find the best model for images like these that this machine can train in so many minutes, and
+    say what to expect of it at a new place.
+
+    `data` is a folder `domain/class/*`, a manifest, or the name of a dataset; overrides are
+    settings of all runs. Candidates are compared by leaving each domain out in turn, and the one
+    that is chosen is trained on all of them. `unseen` names domains that are kept out of everything
+    and measured at the end; `images` are files or folders of a new place, for which the answer has
+    a forecast. Killed at any moment, the same call continues.
+
+    `workers` is how many processes train (None: as many as there are cores); 0 trains in this
+    process. A script that asks for workers has to guard its own code by
+    `if __name__ == "__main__":`, because they import it.
+    """
+    if minutes <= 0 or seeds < 1:
+        raise SettingsError("auto needs some minutes and at least one seed")
+    subject = open_subject(data, unseen, overrides)
+    home = Path(output) if output is not None else Path(f"auto-{subject.name}")
+    console = console or Console(stderr=True)
+    search = Search(subject, home, Clock(60 * minutes), console, range(seeds), workers)
+    search.run()
+    answer = conclude(search)
+    files = [str(each) for each in images]
+    if files:
+        run, references = answer.run.folder.path, home / REFERENCES
+        answer = replace(answer, forecast=forecast_accuracy(run, files, references))
+    return write(answer)
+
+
+def conclude(search: Search) -> Answer:
+    """Trains the winner on all places, lists its references, and reads the answer from the
+    records."""
+    choice = search.winner()
+    run = search.finish()
+    expectation = search.expectation()
+    assert expectation is not None
+    references = [planned.path for planned in search.runs_of(choice.row)]
+    note = f"Each left out a place: the references of {run.folder.path.name}."
+    write_run_list(search.home / REFERENCES, RunList(tuple(references), note))
+    index, domains = search.subject.index, search.subject.domains
+    counts = {domain: each for domain, each in index.count_classes().items() if domain in domains}
+    return Answer(
+        home=search.home,
+        run=run,
+        choice=choice,
+        expectation=expectation,
+        plain=search.expectation(plain=True),
+        by_validation=_by_validation(search),
+        tried=tuple(_tried(search)),
+        runs=len(search.runs) + 1,
+        minutes=search.clock.used / 60,
+        images={name: sum(each[name] for each in counts.values()) for name in run.classes},
+        confusion=_confusion(search, expectation),
+        problems=tuple(dict.fromkeys(search.problems)),
+        merged="",
+    )
+
+
+def _tried(search: Search) -> Iterable[Tried]:
+    """Yields all rows that can be compared in all places."""
+    for row, cells in search.scores.items():
+        if by_place := search.design.scores(cells, EVERYWHERE):
+            candidate = search.candidates[row[0]]
+            yield Tried(row, candidate.method, candidate.plain, by_place)
+
+
+def _by_validation(search: Search) -> dict[str, tuple[float, float]]:
+    """Returns for each place what the choice without it is worth there, and what the same
+    candidates are worth when held-out images of the places that trained choose: both measured by
+    the runs that choices look at, at the length of the first rounds."""
+    rows = {tried.row for tried in _tried(search)} & {*search.screened}
+    scores = {row: search.scores[row] for row in rows}
+    found: dict[str, tuple[float, float]] = {}
+    for place in search.design.places if search.design.nested else ():
+        names = [name for name in search.candidates if name in dict(rows)]
+        own = choose_in(search.design, frozenset({place}), scores, names)
+        other = choose_by_validation({row: search.validation[row] for row in rows}, place)
+        if own is not None and other is not None:
+            values = [
+                fmean(value for cell, value in scores[row].items() if cell.place == place)
+                for row in (own.row, other)
+            ]
+            found[place] = values[0], values[1]
+    return found
+
+
+def _confusion(search: Search, expectation: Expectation) -> np.ndarray:
+    """Returns the answers of what was chosen for each place, on that place."""
+    found = []
+    for place, row in expectation.rows.items():
+        for seed in search.seeds:
+            result = search.runs[row, frozenset({place}), seed].result
+            measured = result.view(result.selection, "out_of_domain")
+            found += [each.confusion for each in measured.values()]
+    return pooled(found)
+
+
+def write(answer: Answer) -> Answer:
+    """Writes the answer as JSON and as a page, and returns it."""
+    write_json(answer.home / FILE, answer.as_json())
+    write_page(answer, answer.home / PAGE)
+    return answer

@@ -1,0 +1,70 @@
+"""The command `auto`: from images to a chosen model within a given time."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from unseen.settings.recipes import parse_overrides
+
+
+def add_auto(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data", metavar="DATA", help="a folder domain/class/*, a manifest, or a dataset's name"
+    )
+    parser.add_argument("--minutes", type=float, default=20, help="the time it may take (20)")
+    parser.add_argument(
+        "--for",
+        dest="images",
+        nargs="+",
+        default=[],
+        metavar="IMAGES",
+        help="files or folders of a new place without labels: forecast the accuracy there",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="where runs and answer go (auto-DATA)"
+    )
+    parser.add_argument(
+        "--unseen",
+        default="",
+        metavar="DOMAIN",
+        help="keep these domains out of everything, and measure the model on them at the end",
+    )
+    parser.add_argument("--seeds", type=int, default=1, help="repetitions of every run (1)")
+    parser.add_argument(
+        "--workers", type=int, help="runs at once; left out: as many as the cores allow"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
+
+
+def run_auto(chosen: argparse.Namespace) -> None:
+    """Find the best model for images like these that this machine can train in some minutes, and
+    say what to expect of it at a new place.
+
+    Candidates, from a classifier on stored features to last stages that learn from augmented views,
+    are compared by leaving each domain out in turn; the simplest that is not worse by more than
+    noise is trained on all domains. What is expected was measured on places that had no part in the
+    choice. The same command continues where it was, whatever ended it.
+
+      unseen auto three_hospitals
+      unseen auto three_hospitals --minutes 60 --for fourth_hospital -o answer
+      unseen auto pacs --unseen sketch data.root=PACS
+    """
+    from unseen.automatic.answer import PAGE
+    from unseen.automatic.run import auto
+
+    answer = auto(
+        chosen.data,
+        chosen.minutes,
+        images=chosen.images,
+        output=chosen.output,
+        unseen=chosen.unseen,
+        seeds=chosen.seeds,
+        workers=chosen.workers,
+        **parse_overrides(chosen.overrides),
+    )
+    console = Console()
+    for line in answer.lines():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for about, command in {"as a page": str(answer.home / PAGE), **answer.commands}.items():
+        console.print(f"  {about}: {command}", markup=False, highlight=False, soft_wrap=True)

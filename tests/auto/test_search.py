@@ -1,0 +1,161 @@
+"""What is decided by time, and what a search makes of its records; nothing is trained."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.auto.simulated import Machine, worth
+
+from unseen.automatic.choice import EVERYWHERE
+from unseen.automatic.subject import open_subject
+from unseen.errors import DataError
+
+
+def write_images(
+    root: Path, domains: Sequence[str], classes: Mapping[str, int] | None = None
+) -> None:
+    """Write a folder domain/class/*."""
+    for domain in domains:
+        for name, number in (classes or {"one": 2, "two": 2}).items():
+            (root / domain / name).mkdir(parents=True)
+            for image in range(number):
+                Image.new("RGB", (8, 8), (image, 0, 0)).save(root / domain / name / f"{image}.png")
+
+
+def test_the_best_is_found_and_plain_training_is_judged_by_the_same_rules(tmp_path: Path) -> None:
+    search = Machine(tmp_path).search()
+    search.run()
+    choice, found, plain = search.winner(), search.expectation(), search.expectation(plain=True)
+    assert choice.row[0] == "masks"
+    assert found is not None
+    assert plain is not None
+    assert found.kind == "nested"
+    assert {row[0] for row in found.rows.values()} == {"masks"}
+    gains = [found.by_place[place] - plain.by_place[place] for place in found.by_place]
+    assert gains == pytest.approx([0.08] * 4)
+
+
+def test_labels_of_a_domain_change_nothing_in_what_is_trained_and_chosen_for_it(
+    tmp_path: Path,
+) -> None:
+    def other_labels(candidate: str, *about) -> float:
+        experiment, domain = about
+        if domain == "outlines":
+            return 0.99 if candidate == "coral" else 0.1
+        seen = "outlines" not in experiment.data.unseen_domain
+        return worth(candidate, *about) + 0.3 * seen * (candidate == "sd")
+
+    chosen = []
+    for home, known in ((tmp_path / "a", worth), (tmp_path / "b", other_labels)):
+        search = Machine(home, worth=known, stands_still=True).search()
+        search.run()
+        choice = search.choice(frozenset({"outlines"}))
+        assert choice is not None
+        chosen.append((choice, search.choices()["outlines"]))
+    assert chosen[0] == chosen[1]
+    assert search.winner().row[0] in ("coral", "sd")
+
+
+@pytest.mark.parametrize("dies_after", [1, 65])
+def test_a_killed_search_goes_on_and_decides_the_same(tmp_path: Path, dies_after: int) -> None:
+    whole = Machine(tmp_path / "whole", stands_still=True)
+    first = whole.search()
+    first.run()
+    broken = Machine(tmp_path / "broken", dies_after=dies_after, stands_still=True)
+    with pytest.raises(KeyboardInterrupt):
+        broken.search().run()
+    again = Machine(tmp_path / "broken", stands_still=True)
+    second = again.search()
+    second.run()
+    assert sorted(broken.trained + again.trained) == sorted(whole.trained)
+    assert (second.winner(), second.choices()) == (first.winner(), first.choices())
+    assert second.expectation() == first.expectation()
+
+
+def test_time_that_was_used_counts_when_the_command_goes_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.search().run()
+    used = machine.now
+    again = Machine(tmp_path).search()
+    assert again.clock.used == pytest.approx(used)
+    other = Machine(tmp_path, seconds=1200.0).search()
+    assert other.clock.used == 0
+
+
+def test_time_is_kept_and_used(tmp_path: Path) -> None:
+    """Whether steps take as long as they were measured to take, or not; the model on all places is
+    trained in what is left. More time tries more, and trains longer."""
+    tried = []
+    for minutes, slowness in ((4, 1.3), (20, 0.7), (60, 1.0)):
+        machine = Machine(tmp_path / str(minutes), 60 * minutes, slowness=slowness)
+        search = machine.search()
+        search.run()
+        name, steps = search.winner().row
+        last = slowness * search.costs.run(search.candidates[name], steps, 0)
+        assert machine.now + last <= 1.15 * 60 * minutes
+        tried.append((len(search.screened), steps))
+    assert tried[0] < tried[1] < tried[2]
+
+
+def test_without_time_for_pairs_the_answer_says_what_kind_it_is(tmp_path: Path) -> None:
+    search = Machine(tmp_path, 60.0).search()
+    search.run()
+    found = search.expectation()
+    assert found is not None
+    assert found.kind == "chosen by the same runs"
+    assert set(found.rows.values()) == {search.winner().row}
+
+
+def test_with_two_places_nothing_is_nested(tmp_path: Path) -> None:
+    search = Machine(tmp_path).search(**{"data.training_domains": "plain,outlines"})
+    search.run()
+    assert search.design.branches == [EVERYWHERE]
+    assert {len(left_out) for _, left_out, _ in search.runs} == {1}
+    found = search.expectation()
+    assert found is not None
+    assert found.kind == "chosen by the same runs"
+
+
+def test_a_domain_that_is_kept_out_has_no_part_in_any_run(tmp_path: Path) -> None:
+    search = Machine(tmp_path).search(unseen="outlines")
+    search.run()
+    for run in search.runs.values():
+        data = run.experiment.data
+        assert "outlines" not in (*data.training_domains, *data.unseen_domain)
+        assert data.training_domains
+
+
+def test_runs_that_leave_too_few_domains_for_a_method_are_left_out(tmp_path: Path) -> None:
+    """With three places, pairs leave one: coral, mixup and vrex compare domains."""
+    search = Machine(tmp_path, 1800.0).search(unseen="outlines")
+    search.run()
+    by_method = {
+        name: {len(left_out) for row, left_out, _ in search.runs if row[0] == name}
+        for name, _ in search.screened
+    }
+    assert by_method["coral"] == by_method["vrex"] == {1}
+    assert by_method["masks"] == {1, 2}
+
+
+def test_one_domain_is_refused_with_the_reason(tmp_path: Path) -> None:
+    write_images(tmp_path, ["hospital"])
+    with pytest.raises(DataError, match=r"only one domain with labels \(hospital\).*two domains"):
+        open_subject(tmp_path, "", {})
+    with pytest.raises(DataError, match="no folder, no manifest and no dataset"):
+        open_subject("nowhere", "", {})
+
+
+def test_many_domains_are_dealt_out_to_places(tmp_path: Path) -> None:
+    write_images(tmp_path, [f"camera{number}" for number in range(8)])
+    subject = open_subject(tmp_path, "", {})
+    assert len(subject.places) == 6
+    assert sorted(subject.domains) == [f"camera{number}" for number in range(8)]
+    assert max(map(len, subject.places.values())) == 2
+
+
+def test_skewed_classes_are_balanced(tmp_path: Path) -> None:
+    write_images(tmp_path, ["a", "b"], {"common": 23, "rare": 2})
+    experiment = open_subject(tmp_path, "", {}).experiment
+    assert (experiment.metric, experiment.sampling) == ("balanced", "class_balanced")
+    assert open_subject(tmp_path, "", {"metric": "macro_f1"}).experiment.metric == "macro_f1"
