@@ -12,7 +12,7 @@ from tests.made_results import made_result
 from unseen.errors import UnseenError
 from unseen.reports.formats import to_csv, to_latex, to_markdown, write_tables
 from unseen.reports.tables import Expected, Table, build_tables
-from unseen.reports.terminal import run_table, show_tables, to_rich
+from unseen.reports.terminal import show_run, show_tables, to_rich
 from unseen.reports.text import words
 
 HOSTILE = '[*x|y_&%#$~^\\{},"\n\x1b[31m✓é'
@@ -42,9 +42,9 @@ def hostile_table() -> Table:
     return made_table(("aggregate", HOSTILE), (HOSTILE,), seeds=1)
 
 
-def on_terminal(shown: Any, width: int = 100, **options: Any) -> str:
+def on_terminal(table: Table, width: int = 100, **options: Any) -> str:
     console = Console(width=width, file=io.StringIO(), **options)
-    console.print(to_rich(shown, width) if isinstance(shown, Table) else shown)
+    console.print(to_rich(table, width))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -219,11 +219,15 @@ def test_names_break_at_words_and_numbers_never(width: int, methods: tuple[str, 
 
 def test_what_was_measured_of_one_run_fits_eighty_columns() -> None:
     run = made_result("dmg", {LABS[1]: 0.5}, metric="balanced")
-    lines = on_terminal(run_table(run, 80), 80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "dmg on pacs (resnet18, seed 0), selection: source, step 200" in lines[0]
-    row = next(line for line in lines if "out of domain" in line)
-    assert re.findall(r"[\d.]+%", row) == ["50.0%", "50.0%", "100.0%", "0.0%"]
+    for terminal in (True, False):
+        file = io.StringIO()
+        show_run(run, Console(width=80, file=file, force_terminal=terminal, color_system=None))
+        lines = file.getvalue().splitlines()
+        assert "dmg on pacs (resnet18, seed 0), selection: source, step 200" in lines[0]
+        row = next(line for line in lines if "out of domain" in line)
+        assert re.findall(r"[\d.]+%", row) == ["50.0%", "50.0%", "100.0%", "0.0%"]
+        assert (max(map(len, lines)) <= 80) == terminal
+        assert (LABS[1] in row) != terminal  # a line that other programs can search
 
 
 def test_files_are_whole_and_named_by_view(table: Table, tmp_path, monkeypatch) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from tests.made_results import counted
 
 from unseen.reports.figures.grids import shares
 from unseen.reports.page.classes import pool, reliabilities
@@ -147,3 +148,11 @@ def test_calibration_before_and_after_in_and_out_of_domain(make_run, read_tables
 
 def test_a_class_without_images_has_no_share() -> None:
     assert np.isnan(shares(np.array([[0, 0], [1, 3]]))[0]).all()
+
+
+def test_classes_that_the_model_does_not_know_are_not_its_weakest(make_run, read_tables) -> None:
+    each = counted([[9, 1, 0], [5, 5, 0], [2, 2, 0]])
+    results = {"source": RuleResult(step=1, views={"out_of_domain": {"sketch": each}})}
+    make_run("aggregate", {"sketch": 0.5}, results=results)
+    (_, row) = read_tables()["Weakest classes", "source"]
+    assert row == ["sketch", "aggregate", "house", "50%", "10", "dog (50%)"]

@@ -36,15 +36,14 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
     unseen evaluate runs/folder-... --data fourth_hospital    (a folder or a manifest)
     """
     from unseen.api import load_run
-    from unseen.reports.terminal import views_table
+    from unseen.reports.terminal import show_views
 
     opened = load_run(chosen.run)
     views = opened.evaluate(chosen.data)
     where = chosen.data or opened.result.dataset
     rule = opened.result.selection
-    console = Console()
     title = f"{opened.result.method} on {where}, selection: {rule}"
-    console.print(views_table(views, title, opened.result.metric, console.width))
+    show_views(views, title, opened.result.metric, Console())
     if chosen.data is None:
         same = views == opened.result.under(rule).views
         say(f"{'Same as' if same else 'Differs from'} the recorded result.")

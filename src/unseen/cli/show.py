@@ -66,15 +66,15 @@ def run_show(chosen: argparse.Namespace) -> None:
     console = Console()
     path = Path(chosen.what)
     if path.is_dir():
-        from unseen.reports.terminal import rules_table, run_table
+        from unseen.reports.terminal import show_rules, show_run
         from unseen.results.folder import RunFolder
 
         folder = RunFolder(path)
         say(_as_yaml(folder.read_settings()))
         if folder.finished:
             result = folder.read_result()
-            console.print(run_table(result, console.width))
-            console.print(rules_table(result))
+            show_run(result, console)
+            show_rules(result, console)
         return
     overrides = parse_overrides(chosen.overrides)
     experiment = load_experiment(chosen.what, overrides)

@@ -44,7 +44,7 @@ def run_train(chosen: argparse.Namespace) -> None:
         )
     # torch is loaded from here on: mistakes in settings have been told at once
     from unseen.api import finish_run
-    from unseen.reports.terminal import run_table
+    from unseen.reports.terminal import show_run
     from unseen.training.devices import is_first_process
 
     quiet = not is_first_process()
@@ -52,7 +52,7 @@ def run_train(chosen: argparse.Namespace) -> None:
     if folder.finished:
         say(f"{folder.path} is already finished", console)
     finished = finish_run(experiment, folder, console, chosen.log)
-    shown.print(run_table(finished.result, shown.width))
+    show_run(finished.result, shown)
 
 
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
@@ -96,10 +96,9 @@ def run_merge(chosen: argparse.Namespace) -> None:
       unseen merge sweep_of_one_domain --choose greedy -o models/sketch
     """
     import unseen
-    from unseen.reports.terminal import run_table
+    from unseen.reports.terminal import show_run
 
     finished = unseen.merge(chosen.merged, chosen.output, choose=chosen.choose)
-    console = Console()
-    console.print(run_table(finished.result, console.width))
+    show_run(finished.result, Console())
     assert finished.result.merged is not None
     say(finished.result.merged.description)

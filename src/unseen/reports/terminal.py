@@ -1,8 +1,8 @@
-"""Tables on a terminal: names are broken at words and numbers never, however narrow it is."""
+"""Tables on a terminal: names are broken at words and numbers never, however narrow it is. Where
+nobody looks at a terminal, a table is Markdown with a line for each row, however long."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -11,37 +11,21 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from unseen.reports.formats import cell_text, result_table, to_markdown
-from unseen.reports.tables import Table, notes_once
-from unseen.reports.text import one_line, words, wrapped
+from unseen.reports.tables import Cell, Table, notes_once
+from unseen.reports.text import aligned_table, escaped, one_line, words, wrapped
 from unseen.results.result import RunResult, Views
 from unseen.results.rules import RULES
 from unseen.settings.experiment import Metric
 
 _GAP, _EDGES = 2, 3  # between two columns, and left and right of them all
 _SHORT, _LONGEST_WORD = 12, 14  # letters of a header that is not broken, and of a word of others
-_LONGEST_HEADER = 12  # letters in the table of one run
 
-
-class _Column(NamedTuple):
-    header: str
-    texts: Sequence[str]
-    best: Sequence[bool]
-
-    @property
-    def width(self) -> int:
-        return _GAP + max(map(_width, (self.header, *self.texts)))
-
-    def narrow(self) -> "_Column":
-        """Returns the column with intervals close to numbers and the header broken at words."""
-        texts = [text.replace(" ± ", "±") for text in self.texts]
-        longest = min(max(map(len, words(self.header))), _LONGEST_WORD)
-        room = max(*map(_width, texts), longest, min(_width(self.header), _SHORT))
-        return _Column(wrapped(self.header, room), texts, self.best)
+Texts = list[str]
+"""The header of a column and its cells."""
 
 
 def show_tables(tables: Iterable[Table], console: Console) -> None:
-    """Prints tables one below the other, each note once; where nobody looks at a terminal, as lines
-    that other programs can search: a line for each method, however long."""
+    """Prints tables one below the other, each note once."""
     for table in notes_once(tables):
         if console.is_terminal:
             console.print(to_rich(table, console.width))
@@ -53,63 +37,73 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
     """Lays a table out for a terminal `width` columns wide, a line for each method. Where space is
     short, intervals move close to their numbers, then headers are broken, then the intervals of
     domains go, then domains move below the overall and the difference."""
-    names = [one_line(row.name) for row in table.rows]
-    if table.always_largest:
-        names.append(wrapped(table.always_largest.name, max(map(_width, ["method", *names]))))
+    cells = list(zip(*(row.cells for row in table.lines), strict=True))
     columns = [
-        _Column(
-            "difference" if column.quantity == "difference" else one_line(column.name),
-            [cell_text(row.cells[place], column) for row in table.lines],
-            [bool(cell and cell.best) for row in table.lines for cell in (row.cells[place],)],
-        )
-        for place, column in enumerate(table.columns)
+        ["difference" if column.quantity == "difference" else one_line(column.name)]
+        + [cell_text(cell, column) for cell in own]
+        for column, own in zip(table.columns, cells, strict=True)
     ]
-    close = [each._replace(texts=each.narrow().texts) for each in columns]
-    broken = [each.narrow() for each in columns]
+    close = [[text.replace(" ± ", "±") for text in column] for column in columns]
+    broken = list(map(_broken, close))
     domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
-    bare = [
-        each._replace(texts=[re.sub(r" ± [\d.]+", "", t) for t in each.texts]).narrow()
-        for each in columns[:domains]
-    ]
-    forms = (columns, close, broken, [*bare, *broken[domains:]])
-    blocks = [
-        form for form in forms if _names_width(names) + sum(each.width for each in form) <= width
-    ][:1]
-    if not blocks:
-        room = width - _EDGES - max(each.width for each in broken)
-        names = [wrapped(name, max(room, 8)) for name in names]
-        ordered = [*broken[domains:], *broken[:domains]]
-        blocks = list(_blocks(ordered, width - _names_width(names)))
+    bare = [_broken([re.sub(r" ± [\d.]+", "", text) for text in column]) for column in columns]
+    forms = (columns, close, broken, bare[:domains] + broken[domains:])
+    names = [one_line(row.name) for row in table.rows]
+    room = max(map(_width, ["method", *names]))
+    names += [wrapped(table.always_largest.name, room)] if table.always_largest else []
+    places = list(range(len(columns)))
+    form = next((each for each in forms if _EDGES + room + _taken(each) <= width), None)
+    blocks = [places]
+    if form is None:
+        widest = max(map(_width, (text for column in broken for text in column)))
+        names = [wrapped(name, max(width - _EDGES - _GAP - widest, 8)) for name in names]
+        left = width - _EDGES - max(map(_width, ["method", *names]))
+        blocks = list(_blocks(broken, places[domains:] + places[:domains], left))
     title = Text(one_line(table.title), "bold")
-    lacking = blocks[0] is forms[-1] and "±" in "".join(text for c in columns for text in c.texts)
+    lacking = form is forms[-1] and any("±" in text for column in columns for text in column)
     gone = ["Too narrow for the intervals of single domains: they are in the files."] * lacking
     notes = Text("\n".join([*map(one_line, table.notes), *gone, ""]), "dim")
-    return Group(title, *(_table(names, block) for block in blocks), notes)
+    shown = form or broken
+    drawn = (
+        _table(names, [shown[p] for p in block], [cells[p] for p in block]) for block in blocks
+    )
+    return Group(title, *drawn, notes)
 
 
-def _names_width(names: Sequence[str]) -> int:
-    return _EDGES + max(map(_width, ["method", *names]))
+def _broken(column: Texts) -> Texts:
+    """Returns the column with its header broken at words."""
+    header, *texts = column
+    longest = min(max(map(len, words(header))), _LONGEST_WORD)
+    room = max(*map(_width, texts), longest, min(_width(header), _SHORT))
+    return [wrapped(header, room), *texts]
 
 
-def _blocks(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
-    """Yields as many columns beside each other as there is room for."""
-    block: list[_Column] = []
-    for column in columns:
-        if block and sum(each.width for each in (*block, column)) > room:
+def _taken(columns: Iterable[Texts]) -> int:
+    return sum(_GAP + max(map(_width, column)) for column in columns)
+
+
+def _blocks(columns: Sequence[Texts], places: Iterable[int], room: int) -> Iterator[list[int]]:
+    """Yields the places of as many columns beside each other as there is room for."""
+    block: list[int] = []
+    for place in places:
+        if block and _taken(columns[each] for each in (*block, place)) > room:
             yield block
             block = []
-        block.append(column)
+        block.append(place)
     yield block
 
 
-def _table(names: Sequence[str], columns: Sequence[_Column]) -> RichTable:
+def _table(
+    names: Sequence[str], columns: Sequence[Texts], cells: Sequence[Sequence[Cell | None]]
+) -> RichTable:
     rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rich_table.add_column(Text("method"))
-    for column in columns:
-        rich_table.add_column(Text(column.header), justify="right")
-    for number, name in enumerate(names):
-        styled = (Text(c.texts[number], "bold" if c.best[number] else "") for c in columns)
-        rich_table.add_row(Text(name), *styled)
+    for header, *_ in columns:
+        rich_table.add_column(Text(header), justify="right")
+    for row, name in enumerate(names):
+        best = [bool(cell and cell.best) for cell in (own[row] for own in cells)]
+        texts = zip((column[row + 1] for column in columns), best, strict=True)
+        rich_table.add_row(Text(name), *(Text(text, "bold" * bold) for text, bold in texts))
     return rich_table
 
 
@@ -117,49 +111,51 @@ def _width(text: str) -> int:
     return max(map(cell_len, text.split("\n")))
 
 
-def run_table(result: RunResult, width: int = 100) -> RichTable:
-    """Returns the views of a finished run under its own selection rule."""
+def show_run(result: RunResult, console: Console) -> None:
+    """Prints the views of a finished run under its own selection rule."""
     rule = result.selection
     chosen = result.under(rule)
-    where = f"{result.label} on {result.dataset} ({result.backbone}"
-    if result.merged is None:
-        title = f"{where}, seed {result.seed}), selection: {rule}, step {chosen.step}"
-    else:
-        title = f"{where}), selection: {rule}"
-    return views_table(chosen.views, title, result.metric, width)
+    seed = "" if result.merged else f", seed {result.seed}"
+    step = "" if result.merged else f", step {chosen.step}"
+    where = f"{result.label} on {result.dataset} ({result.backbone}{seed})"
+    show_views(chosen.views, f"{where}, selection: {rule}{step}", result.metric, console)
 
 
-def rules_table(result: RunResult) -> RichTable:
-    """Returns what every recorded selection rule chose, in the order of tables."""
-    table = RichTable(title=Text("What each selection rule chose"), title_justify="left")
-    table.add_column("rule")
-    for column in ("step", "out of\ndomain", "in\ndomain", "temperature"):
-        table.add_column(column, justify="right", no_wrap=True)
+def show_rules(result: RunResult, console: Console) -> None:
+    """Prints what every recorded selection rule chose, in the order of tables."""
+    rows: list[Texts] = []
     for rule in (each for each in RULES if each in result.rules):
         chosen = result.under(rule)
         means = (result.mean(rule, view) for view in ("out_of_domain", "in_domain"))
-        table.add_row(
-            rule,
-            str(chosen.step),
-            *("" if mean is None else f"{mean:.1%}" for mean in means),
-            f"{chosen.temperature:.3g}",
-        )
-    return table
+        shares = ("" if mean is None else f"{mean:.1%}" for mean in means)
+        rows.append([rule, str(chosen.step), *shares, f"{chosen.temperature:.3g}"])
+    header = ["rule", "step", "out of domain", "in domain", "temperature"]
+    _show("What each selection rule chose", header, rows, console)
 
 
-def views_table(views: Views, title: str, metric: Metric, width: int = 100) -> RichTable:
-    """Returns what was measured by domain in each view: the metric that counts, accuracy, and what
-    a model has to beat. Headers and, where it is narrow, domains are broken at words."""
+def show_views(views: Views, title: str, metric: Metric, console: Console) -> None:
+    """Prints what was measured by domain in each view: the metric that counts, accuracy, and what
+    a model has to beat."""
     header, rows = result_table(views, tuple(dict.fromkeys((metric, "accuracy"))))
-    header = [*header[:2], *(wrapped(name, _LONGEST_HEADER) for name in header[2:])]
-    columns = list(zip(header, *rows, strict=True))
-    taken = sum(_GAP + max(map(_width, column)) for column in columns[1:])
-    room = max(width - taken - _EDGES, 8)
-    table = RichTable(title=Text(title), title_justify="left")
-    table.add_column(header[0])
-    table.add_column(header[1], no_wrap=True)
-    for name in header[2:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for domain, *texts in rows:
-        table.add_row(Text(wrapped(one_line(domain), room)), *texts)
-    return table
+    _show(title, header, rows, console)
+
+
+def _show(title: str, header: Texts, rows: Sequence[Texts], console: Console) -> None:
+    """Prints a table. Headers and, where it is narrow, names are broken at words."""
+    if not console.is_terminal:
+        lines = aligned_table(header, [list(map(escaped, row)) for row in rows])
+        text = f"{title}\n\n{lines}\n"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return
+    names, *columns = map(list, zip(header, *rows, strict=True))
+    columns = [[wrapped(column[0], _SHORT), *column[1:]] for column in columns]
+    room = max(console.width - _EDGES - _taken(columns), 8)
+    table = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.add_column(names[0])
+    for name, *texts in columns:
+        numbers = any(text[:1].isdigit() for text in texts)
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
+    for name, *texts in zip(names[1:], *(column[1:] for column in columns), strict=True):
+        table.add_row(Text(wrapped(one_line(name), room)), *texts)
+    console.print(table)

@@ -15,7 +15,7 @@ from unseen.reports.page.parts import Fold, PageCell, PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
-from unseen.results.result import DomainResult, RunResult
+from unseen.results.result import OTHER_CLASSES, DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
@@ -79,7 +79,10 @@ def _weakest_classes(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageT
     rows = []
     for row, domain, classes, confusion in pooled:
         share = shares(confusion)
-        weakest = int(np.nanargmin(share.diagonal()))
+        known = [name != OTHER_CLASSES for name in classes]
+        if np.isnan(share.diagonal()[known]).all():
+            continue
+        weakest = int(np.nanargmin(np.where(known, share.diagonal(), np.nan)))
         wrong = np.where(np.arange(len(classes)) == weakest, 0, confusion[weakest])
         taken_for, recognised = int(wrong.argmax()), float(share[weakest, weakest])
         often = f"{classes[taken_for]} ({share[weakest, taken_for]:.0%})" if wrong.any() else ""
