@@ -70,11 +70,12 @@ def test_terminal_page_and_json(
         "--device", "cpu",
     )  # fmt: skip
     assert code == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     content = json.loads(numbers.read_text())
-    shares = (f"{100 * content[key]:.0f}" for key in ("accuracy", "low", "high"))
-    assert "{} % ({} to {} %)".format(*shares) in out
-    assert "Calibrated on 3 runs" in " ".join(out.split())
+    guess, low, high = (f"{100 * content[key]:.0f}" for key in ("accuracy", "low", "high"))
+    assert f"Best guess: {guess} % of the predictions on these 60 images are right" in out
+    assert f"80 % interval {low} to {high}" in out
+    assert "Calibrated on 3 runs" in out
     assert "What to do" in out
     assert content["images"] == 60
     assert len(content["outliers"]) == 20

@@ -2,18 +2,20 @@
 
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from tests.browser import asked_for
 from tests.forecast.made import observed, profile
+from tests.made_results import counted
 
 from unseen.forecast.estimate import NAMES, Reference
 from unseen.forecast.forecast import FileForecast, Outlier, forecast
 from unseen.forecast.page import write_page
 from unseen.reports.page.write import write_report
 from unseen.results.files import write_arrays
-from unseen.results.result import Calibration, DomainResult, RuleResult
+from unseen.results.result import DomainResult, RuleResult
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed (extra 'dev')")
 from selenium import webdriver  # noqa: E402
@@ -26,8 +28,7 @@ DOMAINS = ["photo", HOSTILE, "art"]
 
 def _measured(accuracy: float) -> DomainResult:
     wrong = round(100 * (1 - accuracy))
-    bins = Calibration(images=(50, 50), confidence=(20, 45), correct=(25, 40))
-    return DomainResult.counted(np.array([[100 - wrong, wrong], [wrong, 100 - wrong]]), bins)
+    return counted([[100 - wrong, wrong], [wrong, 100 - wrong]], error=0.1)
 
 
 def _write_run(make_run, method: str, place: int, seed: int) -> None:
@@ -182,3 +183,35 @@ def test_pointing_at_a_curve_reads_its_values(opened: Any) -> None:
     tip = shown.split("\n")
     step = int(tip[0].removeprefix("at "))
     assert tip[1] == f"aggregate, seed 0: {float(f'{1 / step:.4g}'):g}"
+
+
+def test_small_panels_are_enlarged_and_the_contents_stay_in_view(opened: Any) -> None:
+    button = opened.find_element(By.CSS_SELECTOR, ".small .panel button")
+    before = opened.find_element(By.CSS_SELECTOR, ".small .panel").size["width"]
+    opened.execute_script("arguments[0].click()", button)
+    assert button.get_attribute("aria-expanded") == "true"
+    assert opened.find_element(By.CSS_SELECTOR, ".small .panel").size["width"] > 2 * before
+    opened.execute_script("scrollTo({ top: 3000, behavior: 'instant' })")
+    place = "return document.querySelector('nav').getBoundingClientRect().top"
+    assert 0 <= opened.execute_script(place) < 100
+
+
+def test_figures_are_taken_away_as_a_file_or_alone_on_paper(opened: Any) -> None:
+    opened.execute_script(
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.file = text; });"
+        " return 'data:,'; }; window.print = () => {};"
+    )
+    figure = opened.find_element(By.CSS_SELECTOR, "figure[data-name=accuracy_source]")
+    as_svg, as_pdf = figure.find_elements(By.CSS_SELECTOR, ".downloads button")
+    opened.execute_script("arguments[0].click()", as_svg)
+    wait = WebDriverWait(opened, 10)
+    drawn = ElementTree.fromstring(wait.until(lambda page: page.execute_script("return file")))
+    written = {[*text.itertext()][-1] for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"photo", HOSTILE, "overall", "aggregate", "dmg"} <= written
+    assert "var(--" not in "".join(drawn.itertext())
+    opened.execute_script("arguments[0].click()", as_pdf)
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert [each for each in opened.find_elements(By.TAG_NAME, "h3") if each.is_displayed()] == [
+        figure.find_element(By.TAG_NAME, "h3")
+    ]
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

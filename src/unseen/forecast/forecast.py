@@ -69,9 +69,13 @@ class Forecast:
 
     @property
     def text(self) -> str:
-        """The forecast with its interval, such as `68 % (62 to 74 %)`."""
+        """The forecast with its interval, such as `68 %, 80 % interval 62 to 74`."""
+        return f"{100 * self.accuracy:.0f} %, {self.interval}"
+
+    @property
+    def interval(self) -> str:
         low, high = (f"{100 * each:.0f}" for each in (self.low, self.high))
-        return f"{100 * self.accuracy:.0f} % ({low} to {high} %)"
+        return f"{100 * LEVEL:.0f} % interval {low} to {high}"
 
     @property
     def half_width(self) -> float:

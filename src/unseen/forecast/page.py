@@ -45,6 +45,8 @@ def _render(found: FileForecast) -> str:
     )
     content = {
         "text": made.text,
+        "guess": percent(made.accuracy),
+        "likely": made.interval,
         "model": found.model,
         "images": made.images,
         "source": percent(made.source_accuracy),
@@ -60,7 +62,7 @@ def _render(found: FileForecast) -> str:
 def _estimates_section(made: Forecast) -> Section:
     mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
     rows = [
-        ChartRow("forecast", 1, (mark,), made.text),
+        ChartRow("forecast", 1, (mark,), percent(made.accuracy)),
         ChartRow(
             "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
             percent(made.source_accuracy),

@@ -18,8 +18,8 @@ def percent(value: float | None) -> str:
 
 def headline(made: Forecast) -> str:
     return (
-        f"{made.text} of the answers on these {made.images} images will be right "
-        f"({percent(made.source_accuracy)} on validation images)"
+        f"Best guess: {percent(made.accuracy)} of the predictions on these {made.images} images "
+        f"are right, {made.interval} ({percent(made.source_accuracy)} on validation images)"
     )
 
 

@@ -127,9 +127,9 @@ def test_an_onnx_file_is_used_where_torch_cannot_be_imported(
     assert predicted.stdout.count(".png") == 12
     forecast = without_training("forecast", str(onnx_model), str(tmp_path))
     assert forecast.returncode == 0, forecast.stderr
-    assert "of the answers on these 12 images will be right" in " ".join(forecast.stdout.split())
+    assert "of the predictions on these 12 images are right" in " ".join(forecast.stdout.split())
     (tmp_path / "config.json").write_text("{}")
-    for words in (["train", "digits/dmg"], ["predict", str(tmp_path), "x.png"]):
+    for words in (["train", "digits/dmg"], ["predict", str(tmp_path), str(tmp_path)]):
         answer = without_training(*words)
         assert answer.returncode == 2
         assert "pip install 'unseen[train]'" in answer.stderr

@@ -4,18 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from unseen.reports.figures.charts import ChartRow, Line, Mark, row_chart
+from unseen.reports.figures.charts import Line
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import circle_grid
 from unseen.reports.figures.svg import Drawing, Key
-from unseen.reports.formats import estimate_text
-from unseen.reports.page.parts import Fold, Part, Section, capital
+from unseen.reports.page.parts import Fold, Part, Section
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.reports.page.training import curves_by_column, run_curves
 from unseen.results.folder import safe_name
 from unseen.results.result import VIEWS
-from unseen.results.statistics import estimate
 
 LARGEST = 16  # rows and columns of a grid; of a larger layer the first ones are shown
 Arrays = Mapping[str, np.ndarray]
@@ -37,8 +35,7 @@ _OF_DOMAIN = {
 
 def importance_section(study: Study) -> Section:
     runs = _importance_runs(study)
-    figures = (_by_domain(study, runs), _phases(study, runs))
-    parts: list[Part] = [figure for figure in figures if figure.panels]
+    phases = _phases(study, runs)
     folds: list[Fold] = []
     for run in study.first_runs(runs):
         if arrays := run.arrays():
@@ -49,7 +46,7 @@ def importance_section(study: Study) -> Section:
         "Importance masks",
         "The importance of a weight is how far training on the domains moved it from its common "
         "start. Stronger colour: larger; for weights, blue is positive and red negative.",
-        (*parts, *folds),
+        (*([phases] if phases.panels else []), *folds),
     )
 
 
@@ -88,25 +85,6 @@ def end_of_phase_1(run: Run) -> float:
     if not any(phase == 2 for phase, _ in logged):
         return run.steps_done
     return max((step for phase, step in logged if phase == 1), default=0)
-
-
-def _by_domain(study: Study, runs: list[Run]) -> Figure:
-    """Shows each form of the method, held-out domain by held-out domain."""
-    numbers = study.numbers(study.main_rule, "out_of_domain")
-    panels = []
-    for row in dict.fromkeys(run.row for run in runs):
-        bars = []
-        for column in study.columns:
-            points = tuple(numbers[row][column].values())
-            value = estimate(points)
-            if value is not None:
-                marks = (Mark("", value.mean, value.half_width, "bar"),)
-                look = (f"{column} unseen", study.color(row), marks, estimate_text(value))
-                bars.append(ChartRow(*look, points=points))
-        if bars:
-            panels.append(row_chart(study.row_name(row), bars, study.percent))
-    about = f"{capital(study.measure)} on the domain that was held out, rule {study.main_rule}."
-    return Figure("importance_accuracy", "Held-out domains", about, tuple(panels))
 
 
 def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:

@@ -35,7 +35,15 @@ class Run:
     label: str
     environment: Mapping[str, Any]
     timing: Mapping[str, Any]
-    images: Mapping[str, Any]
+    method: str
+    backbone: str
+    seed: int
+    unseen_domains: tuple[str, ...]
+    training_domains: tuple[str, ...]
+    rule: str
+    metric: Metric
+    upper_bound: bool
+    """Whether it was trained on labels of the domain that it is measured on."""
     place: int = 0
     """The place of its row, where a list of runs names the rows."""
 
@@ -44,49 +52,12 @@ class Run:
         return self.folder.path.name
 
     @property
-    def method(self) -> str:
-        return self.settings["method"]["name"]
-
-    @property
-    def backbone(self) -> str:
-        return self.settings["network"]["name"]
-
-    @property
-    def seed(self) -> int:
-        return self.result.seed if self.result else self.settings["seed"]
-
-    @property
     def row(self) -> MethodKey:
         return self.label, self.backbone
 
     @property
-    def unseen_domains(self) -> tuple[str, ...]:
-        return self._domains("unseen_domains", "unseen_domain")
-
-    @property
-    def training_domains(self) -> tuple[str, ...]:
-        return self._domains("training_domains", "training_domains")
-
-    def _domains(self, name: str, setting: str) -> tuple[str, ...]:
-        known = getattr(self.result, name) if self.result else self.images.get(name)
-        return tuple(known or self.settings["data"][setting])
-
-    @property
     def column(self) -> str:
         return column_name(self.unseen_domains)
-
-    @property
-    def upper_bound(self) -> bool:
-        """Whether it was trained on labels of the domain that it is measured on."""
-        return bool(self.settings["data"].get("train_on_unseen"))
-
-    @property
-    def rule(self) -> str:
-        return self.settings["selection"]
-
-    @property
-    def metric(self) -> Metric:
-        return self.settings.get("metric", "accuracy")
 
     @cached_property
     def evaluations(self) -> list[Mapping[str, Any]]:
@@ -131,19 +102,38 @@ def load_runs(folder: Path) -> tuple[list[Run], list[tuple[Path, str]]]:
 
 def _load(folder: RunFolder) -> Run:
     settings = folder.read_settings()
-    if folder.finished:
-        result = folder.read_result()
-        label = result.label
-    else:
-        result, label = None, settings.get("recipe") or settings["method"]["name"]
-        if settings["data"].get("train_on_unseen"):
-            label = labelled_bound(label)
+    data = settings["data"]
+    result = folder.read_result() if folder.finished else None
     environment, timing, images = (
         read_json(path) if path.is_file() else {}
         for path in (folder.environment, folder.timing, folder.data)
     )
-    run = Run(folder, settings, folder.read_metrics(), result, label, environment, timing, images)
-    if not all((run.backbone, run.rule)) or run.column is None or run.seed is None:
+
+    def domains(name: str, setting: str) -> tuple[str, ...]:
+        known = getattr(result, name) if result else images.get(name)
+        return tuple(known or data[setting])
+
+    label = settings.get("recipe") or settings["method"]["name"]
+    if data.get("train_on_unseen"):
+        label = labelled_bound(label)
+    run = Run(
+        folder,
+        settings,
+        folder.read_metrics(),
+        result,
+        result.label if result else label,
+        environment,
+        timing,
+        method=settings["method"]["name"],
+        backbone=settings["network"]["name"],
+        seed=result.seed if result else settings["seed"],
+        unseen_domains=domains("unseen_domains", "unseen_domain"),
+        training_domains=domains("training_domains", "training_domains"),
+        rule=settings["selection"],
+        metric=settings.get("metric", "accuracy"),
+        upper_bound=bool(data.get("train_on_unseen")),
+    )
+    if not all((run.backbone, run.rule)) or run.seed is None:
         raise UnseenError(f"{folder.settings} lacks a setting")
     return run
 
