@@ -64,20 +64,6 @@ def test_an_onnx_file_is_a_model_like_others(
     np.testing.assert_allclose(model.opinions(files), dmg.opinions(files), atol=2e-5)
 
 
-def test_unseen_opens_an_onnx_file_without_torch(onnx_file: Exported, pictures: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import unseen\n"
-        f"model = unseen.load({str(onnx_file.path)!r}, 'cpu')\n"
-        f"print(model.predict([{str(pictures / '0.png')!r}]).tolist())"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    expected = unseen.load(onnx_file.path).predict([pictures / "0.png"])
-    np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
-
-
 def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) -> None:
     for exported in (onnx_file, torch_file):
         assert 0 < exported.difference < 2e-5
@@ -137,42 +123,34 @@ def test_no_path_of_this_machine_is_in_a_file(
     assert b"somebody" not in content
 
 
+def run(program: str, *words: str) -> str:
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_torch_needs_no_unseen_for_a_file(dmg: Model, torch_file: Exported) -> None:
-    batch = np.random.default_rng(0).integers(0, 256, (2, 50, 40, 3), dtype=np.uint8)
-    code = (
+    answer = run(
         "import sys; sys.modules['unseen'] = None\n"
         "import numpy, torch\n"
         f"model = torch.export.load({str(torch_file.path)!r}).module()\n"
         "batch = numpy.random.default_rng(0).integers(0, 256, (2, 50, 40, 3), dtype=numpy.uint8)\n"
         "print(model(torch.from_numpy(batch), torch.tensor(-1))[0].tolist())"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    batch = np.random.default_rng(0).integers(0, 256, (2, 50, 40, 3), dtype=np.uint8)
     expected = dmg.predict_pixels(squares(batch, 24)).probabilities
-    np.testing.assert_allclose(json.loads(answer.stdout), expected, atol=2e-5)
+    np.testing.assert_allclose(json.loads(answer), expected, atol=2e-5)
 
 
 def test_the_program_in_the_docs_needs_neither_unseen_nor_torch(
-    dmg: Model, onnx_file: Exported, files: list[Path], tmp_path: Path
+    dmg: Model, onnx_file: Exported, files: list[Path]
 ) -> None:
-    (program,) = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-        if "onnxruntime" in block
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    (program,) = [block for block in blocks if "onnxruntime" in block]
     forbid = "import sys\nfor name in ('unseen', 'torch'): sys.modules[name] = None\n"
-    file = tmp_path / "program.py"
-    file.write_text(forbid + program)
     names = [str(path) for path in files]
-    answer = subprocess.run(
-        [sys.executable, str(file), str(onnx_file.path), *names],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    answer = run(forbid + program, str(onnx_file.path), *names)
     expected = dmg.predict(names)
-    lines = [line.rsplit(" ", 2) for line in answer.stdout.splitlines()]
+    lines = [line.rsplit(" ", 2) for line in answer.splitlines()]
     assert [line[0] for line in lines] == names
     assert [line[1] for line in lines] == [CLASSES[best] for best in expected.argmax(axis=1)]
     found = [float(line[2]) for line in lines]

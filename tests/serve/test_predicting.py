@@ -13,12 +13,13 @@ from tests.serve.models import CLASSES, DOMAINS, make_model
 
 import unseen
 from unseen.cli.main import main
+from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.forecast.profile import disagreement
+from unseen.forecast.profile import disagreement, image_statistics
 from unseen.serve.export import Exported, export
 from unseen.serve.forecast import read_files
 from unseen.serve.model import Model
-from unseen.serve.predictor import Predictions, Predictor
+from unseen.serve.predictor import Predictions, Predictor, read_pixels
 
 
 def test_probabilities_and_opinions(dmg: Model, files: list[Path]) -> None:
@@ -60,6 +61,25 @@ def test_a_bad_image_stops_nothing_in_a_stream(
     np.testing.assert_allclose(found[4].probabilities, alone, atol=1e-6)
     with pytest.raises(DataError, match=r"bad\.png is not a readable image"):
         dmg.predict(given)
+
+
+@pytest.mark.parametrize(("kind", "side"), [("JPEG", 200), ("JPEG", 90), ("PNG", 200)])
+def test_a_file_is_prepared_as_training_images_are(kind: str, side: int, tmp_path: Path) -> None:
+    """Training decodes large JPEGs at a part of their size; statistics look at the whole image."""
+    colours = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    file = tmp_path / "a"
+    Image.fromarray(colours).save(file, kind)
+    expected = to_square(open_image(file, "a", side=24), 24)
+    statistics = image_statistics(open_image(file, "a"), file.stat().st_size)
+    for measure in (False, True):
+        pixels, measured = read_pixels(file, "a", 24, None, measure=measure)
+        np.testing.assert_array_equal(pixels, expected)
+        if measure:
+            np.testing.assert_array_equal(measured, statistics)
+    model = make_model("aggregate")
+    np.testing.assert_array_equal(
+        model.predict([file])[0], model.predict_pixels(expected[None]).probabilities[0]
+    )
 
 
 class Counting(Predictor):

@@ -10,9 +10,9 @@ from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, UnseenError
 from unseen.forecast.estimate import Reference
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier, forecast
-from unseen.forecast.profile import ModelOutputs, image_statistics
+from unseen.forecast.profile import ModelOutputs
 from unseen.results.statistics import evenly
-from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch
+from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch, read_pixels
 
 _BATCH = 64
 MOST_IMAGES = 5000
@@ -59,12 +59,11 @@ def read_files(
     """Returns raw scores, disagreement, statistics and features of the files that can be read,
     these files, and what is wrong with the others."""
 
-    def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray] | str:
+    def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray | None] | str:
         try:
-            image = open_image(path, str(path), window=model.window)
-            pixels = to_square(image, model.image_size)
-            return path, pixels, image_statistics(image, path.stat().st_size)
-        except (DataError, OSError) as error:
+            found = read_pixels(path, str(path), model.image_size, model.window, measure=True)
+            return path, *found
+        except DataError as error:
             return str(error)
 
     kept: list[Path] = []

@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 from scipy.special import softmax
 
-from unseen.data.images import Window, open_image, to_rgb, to_square
+from unseen.data.images import Window, open_image, read_bytes, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
-from unseen.forecast.profile import ModelOutputs, Profile, disagreement
+from unseen.forecast.profile import ModelOutputs, Profile, disagreement, image_statistics
 from unseen.optional import training_packages
 from unseen.results.folder import RunFolder, find_runs
 
@@ -177,6 +177,8 @@ class Predictor(ABC):
     def _read(self, image: ImageLike) -> np.ndarray | str:
         """Returns an image prepared exactly as training images are, or what is wrong with it."""
         try:
+            if isinstance(image, str | Path):
+                return read_pixels(Path(image), str(image), self.image_size, self.window)[0]
             return to_square(_opened(image, self.window), self.image_size)
         except DataError as error:
             return str(error)
@@ -196,9 +198,27 @@ def prefetch(
             pending = upcoming
 
 
-def _opened(image: ImageLike, window: Window | None) -> Image.Image:
-    if isinstance(image, str | Path):
-        return open_image(Path(image), str(image), window=window)
+def read_pixels(
+    source: Path | bytes,
+    name: str,
+    size: int,
+    window: Window | None,
+    formats: tuple[str, ...] | None = None,
+    measure: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns an image file's pixels, prepared exactly as those of training images, and its
+    statistics, if they are to be measured: these need the whole image, where a large JPEG is
+    prepared from a smaller copy."""
+    data = source if isinstance(source, bytes) else read_bytes(source, name)
+    if not measure:
+        return to_square(open_image(data, name, formats, window, size), size), None
+    whole = image = open_image(data, name, formats, window)
+    if data.startswith(b"\xff\xd8\xff") and min(whole.size) >= 4 * size:
+        image = open_image(data, name, formats, window, size)
+    return to_square(image, size), image_statistics(whole, len(data))
+
+
+def _opened(image: Image.Image | np.ndarray, window: Window | None) -> Image.Image:
     if isinstance(image, Image.Image):
         return to_rgb(image, window)
     channels = image.shape[2:]

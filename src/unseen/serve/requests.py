@@ -19,9 +19,9 @@ from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from unseen.data.images import Window, open_image, to_square
+from unseen.data.images import Window
 from unseen.errors import DataError, SettingsError
-from unseen.forecast.profile import image_statistics
+from unseen.serve.predictor import read_pixels
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Some of what Pillow reads; other formats start programs or are rarely tested."""
@@ -148,12 +148,11 @@ class SentImage:
             self.refuse(413, f"{self.name} takes too long to decode; save it as PNG or plain JPEG")
             return
         try:
-            image = open_image(self.data, self.name, FORMATS, window)
+            found = read_pixels(self.data, self.name, size, window, FORMATS, measure)
         except DataError as error:
             self.refuse(422, str(error))
             return
-        self.statistics = image_statistics(image, len(self.data)) if measure else None
-        self.pixels, self.kind = to_square(image, size), kind
+        (self.pixels, self.statistics), self.kind = found, kind
 
     def refuse(self, status: int, problem: str) -> None:
         self.status, self.problem = status, problem
@@ -260,10 +259,11 @@ def _from_json(body: bytes, most: int) -> list[SentImage]:
 def _from_form(boundary: bytes, body: bytes, most: int) -> list[SentImage]:
     """The files of multipart/form-data, and one more than `most` where there are too many."""
     line = b"--" + boundary
-    start = 0 if body.startswith(line) else body.find(b"\r\n" + line) + 2
-    if not body.startswith(line, start):
+    before, *parts = body.split(b"\r\n" + line, most + 2)
+    if before.startswith(line):
+        parts.insert(0, before.removeprefix(line))
+    if not parts:
         raise HTTPException(422, "the body is not multipart/form-data")
-    parts = body[start + len(line) :].split(b"\r\n" + line, most + 1)
     found: list[SentImage] = []
     for part in parts:
         if part.startswith(b"--"):
