@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageFile
 from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -158,7 +158,7 @@ class SentImage:
         self.status, self.problem = status, problem
 
 
-def _effort(header: Image.Image, data: bytes) -> int:
+def _effort(header: ImageFile.ImageFile, data: bytes) -> int:
     """The work of decoding an image, in pixels: each scan of a JPEG goes over all of them, and
     there may be thousands in a small file; Pillow decodes run-length BMP and plain PPM in Python,
     byte by byte."""
