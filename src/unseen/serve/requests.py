@@ -165,7 +165,7 @@ def _effort(header: ImageFile.ImageFile, data: bytes) -> int:
     pixels = header.width * header.height
     if any(tile.codec_name in Image.DECODERS for tile in header.tile):
         return _PYTHON * max(pixels, len(data) // 4)
-    return pixels * data.count(b"\xff\xda") if header.format == "JPEG" else pixels
+    return pixels * data.count(b"\xff\xda") if data.startswith(b"\xff\xd8") else pixels
 
 
 async def read_body(
