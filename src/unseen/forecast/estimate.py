@@ -7,7 +7,6 @@ there can be compared with the truth. No torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
@@ -187,7 +186,8 @@ class AccuracyEstimate:
     """Root mean square over references, each predicted from those of other domains."""
 
 
-class Combined(NamedTuple):
+@dataclass(frozen=True)
+class Combined:
     """The accuracy by all estimates together, and its interval."""
 
     accuracy: float

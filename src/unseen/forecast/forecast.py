@@ -10,7 +10,7 @@ import numpy as np
 
 from unseen.errors import DataError
 from unseen.forecast.differences import Differences, StatisticDifference, find_differences
-from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate, Reference, combine, gaps
+from unseen.forecast.estimate import LEVEL, NAMES, Combined, Reference, combine, gaps
 from unseen.forecast.profile import ModelOutputs, Profile
 
 HARDLY = 0.05
@@ -52,17 +52,12 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Combined):
     """The accuracy to expect, and what speaks against trusting this number."""
 
     images: int
     source_accuracy: float
     """The accuracy on the validation images of the training domains."""
-    accuracy: float
-    low: float
-    high: float
-    estimates: tuple[AccuracyEstimate, ...]
-    error: float
     references: tuple[Reference, ...]
     shares: tuple[ClassShare, ...]
     differences: Differences | None
@@ -139,9 +134,9 @@ def forecast(
         profile.classes, (called / images).tolist(), profile.label_shares.tolist(), strict=True
     )
     return Forecast(
-        images,
-        profile.accuracy,
-        **combined._asdict(),
+        **vars(combined),
+        images=images,
+        source_accuracy=profile.accuracy,
         references=tuple(references),
         shares=tuple(ClassShare(*share) for share in shares),
         differences=find_differences(profile, outputs),
