@@ -43,7 +43,7 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
 
 
 def test_the_glossary_has_the_words_one_has_to_know() -> None:
-    glossary = PAGE.partition("## Glossary")[2]
+    glossary = text_of(ROOT / "docs" / "glossary.md")
     words = re.findall(r"^\| ([a-z ]+) \|", glossary, flags=re.MULTILINE)
     assert len(words) == len(set(words))
     assert len(words) >= 20
