@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.reports.page.importance import end_of_phase_1
+from unseen.reports.page.methods import end_of_phase_1
 from unseen.reports.page.pictures import feature_map
 from unseen.results.files import write_arrays
 

@@ -1,25 +1,14 @@
-"""Curves of all runs: loss and its parts, accuracy by domain; one panel per held-out domain. And
-the weights that sample re-weighting trains with."""
+"""Curves of all runs: loss and its parts, accuracy by domain; one panel per held-out domain."""
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
-from unseen.reports.figures.charts import (
-    Axis,
-    ChartRow,
-    Line,
-    Mark,
-    Points,
-    curve_axes,
-    curve_chart,
-    row_chart,
-    thinned,
-)
+from unseen.reports.figures.charts import Line, Points, curve_axes, curve_chart, thinned
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.page.parts import Fold, PageTable, Part, Section, capital, number
+from unseen.reports.page.parts import Fold, Part, Section, capital
 from unseen.reports.page.runs import Run
 from unseen.reports.page.studies import Study
 from unseen.results.folder import safe_name
@@ -120,40 +109,3 @@ def curves_by_column(
         if any(line.points for line in drawn):
             measured = f"{domain}, " if domain else ""
             yield curve_chart(measured + title.format(column), drawn, x, y)
-
-
-def reweighting_section(study: Study) -> Section:
-    """Shows the weights of source images, and how well a classifier separates the domains."""
-    runs = [run for run in study.runs if run.method == "reweighting"]
-    rows, panels = [], []
-    for run in runs:
-        auc, size = (run.statistics.get(key) for key in ("auc", "effective_sample_size"))
-        if isinstance(auc, int | float) and isinstance(size, int | float):
-            about = (study.row_name(run.row), run.column, run.seed)
-            numbers = (number(auc, ".3f"), number(size, ",.0f"))
-            rows.append(study.table_row(run.row, *about, *numbers, seed=run.seed))
-        arrays = run.arrays()
-        if {"histogram_counts", "histogram_edges"} <= set(arrays):
-            edges, counts = arrays["histogram_edges"], arrays["histogram_counts"]
-            shares = 100 * counts / max(counts.sum(), 1)
-            bins = [f"{low:.2f} – {high:.2f}" for low, high in pairwise(edges)]
-            bars = [
-                ChartRow(name, study.color(run.row), (Mark("", share, look="bar"),), f"{share:.1f}")
-                for name, share in zip(bins, shares.tolist(), strict=True)
-            ]
-            axis = Axis(0, max(float(shares.max()), 1.0), "images, %")
-            panels.append(row_chart(f"{run.column} unseen, seed {run.seed}", bars, axis))
-    header = ("method", "unseen", "seed", "AUC", "effective sample size")
-    about = "Share of the source images by weight; in plain training every weight is 1."
-    parts: list[Part] = []
-    if rows:
-        parts.append(PageTable("Domain classifier and weights", header, tuple(rows)))
-    if panels:
-        parts.append(Figure("reweighting", "Weights of source images", about, tuple(panels)))
-    return Section(
-        "reweighting",
-        "Sample re-weighting",
-        "Source images that look like the target count more. A high AUC means that the domains are "
-        "easy to tell apart; a small effective sample, that few images do the training.",
-        tuple(parts),
-    )

@@ -14,8 +14,12 @@ from unseen.reports.figures.figure import Figure, check_can_print, write_figures
 from unseen.reports.page.accuracy import comparison_section, tables_section
 from unseen.reports.page.classes import classes_section
 from unseen.reports.page.conclusion import conclude
-from unseen.reports.page.importance import importance_section, summary_text
-from unseen.reports.page.masks import masks_section
+from unseen.reports.page.methods import (
+    importance_section,
+    masks_section,
+    reweighting_section,
+    summary_text,
+)
 from unseen.reports.page.parts import (
     TEMPLATES,
     Fold,
@@ -31,7 +35,7 @@ from unseen.reports.page.pictures import features_section
 from unseen.reports.page.published import published_section
 from unseen.reports.page.runs import Run, load_runs
 from unseen.reports.page.studies import Study, make_studies
-from unseen.reports.page.training import reweighting_section, training_section
+from unseen.reports.page.training import training_section
 from unseen.results.folder import find_runs, read_run_list, safe_name
 from unseen.results.rules import RULES, check_rule, meaning
 from unseen.settings.experiment import Metric
