@@ -100,8 +100,10 @@ class Answer:
     @property
     def headline(self) -> str:
         found = self.expectation
+        low, high = (f"{100 * each:.0f}" for each in (found.low, found.high))
         places = f"{len(found.by_place)} places left out in turn"
-        return f"At a new place expect {interval_text(found)} ({self.measure}; {places})."
+        about = f"{low} to {high}; {self.measure}, {places}"
+        return f"At a new place expect {percent(found.mean)} ({about})."
 
     @property
     def places_text(self) -> str:
@@ -298,12 +300,6 @@ class Answer:
 
 def percent(value: float) -> str:
     return f"{100 * value:.0f} %"
-
-
-def interval_text(found: Expectation) -> str:
-    """Returns `71 % (62 to 80 %)`; never beyond 0 and 100."""
-    low, high = (f"{100 * each:.0f}" for each in (found.low, found.high))
-    return f"{percent(found.mean)} ({low} to {high} %)"
 
 
 def short_name(place: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from unseen.automatic.candidates import Candidate
-from unseen.automatic.choice import Design
+from unseen.automatic.choice import EVERYWHERE, Design
 from unseen.settings.experiment import Experiment
 
 LENGTHS = (40, 75, 150, 200, 250, *range(300, 2501, 100))
@@ -95,6 +95,11 @@ class Costs(NamedTuple):
         out = [len(o) for o in self.design.all_runs if self.size.places - len(o) >= needed]
         return len(self.design.seeds) * sum(self.run(candidate, steps, number) for number in out)
 
+    def _comparable(self, candidate: Candidate) -> bool:
+        """Whether the runs of the branch of all places leave the method enough places."""
+        left_out = max(map(len, self.design.runs(EVERYWHERE)))
+        return self.size.places - left_out >= candidate.fewest_domains
+
     def store(self, candidate: Candidate) -> float:
         """Returns the work of storing what a candidate learns from."""
         if candidate.boundary is None:
@@ -109,7 +114,7 @@ class Costs(NamedTuple):
         taken: list[Candidate] = []
         stores = set(stored)
         for each in sorted(candidates, key=lambda each: each.turn):
-            if each.views and not self.views:
+            if (each.views and not self.views) or not self._comparable(each):
                 continue
             own = self.everywhere(each, steps)
             own += 0.0 if each.store in stores else self.store(each)

@@ -23,6 +23,7 @@ from unseen.results.folder import RunList, write_run_list
 
 def auto(
     data: str | Path,
+    /,
     minutes: float = 20,
     *,
     images: Iterable[str | Path] = (),

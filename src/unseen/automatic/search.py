@@ -1,5 +1,6 @@
 """The search: rounds of runs, of which each is read before the next one is decided."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -86,6 +87,7 @@ class Search:
         self.validation: dict[Row, dict[Cell, float]] = {}
         self.runs: dict[tuple[Row, Places, int], PlannedRun] = {}
         self.problems: list[str] = []
+        self._learned = False
         self.screened: list[Row] = []
         """What was compared at the length of the first rounds."""
 
@@ -317,6 +319,7 @@ class Search:
                 planned += self.costs.run(candidate, steps, left_out)
                 seconds += read_json(run.folder.timing)["seconds"]
         self.clock.learn(planned, seconds)
+        self._learned = self._learned or planned > 0
 
     def _work_of(self, rows: Wanted) -> float:
         """Returns the seconds of work in these rows, but for runs that are finished."""
@@ -338,9 +341,15 @@ class Search:
         return Pace(*self.decide(about, measured))
 
     def _on_noise(self, experiment: Experiment, size: Size) -> Pace:
-        classes = len(self.subject.index.classes)
-        resources = self.resources
-        return budget.measure(experiment, size, classes, resources.threads, resources.gpus > 0)
+        """Times a candidate; until runs are timed, what else the machine does slows these by as
+        much as it slows this."""
+        classes, resources = len(self.subject.index.classes), self.resources
+        wall, processor = time.monotonic(), time.process_time()
+        pace = budget.measure(experiment, size, classes, resources.threads, resources.gpus > 0)
+        if not resources.gpus and not self._learned:
+            wall, processor = time.monotonic() - wall, time.process_time() - processor
+            self.clock.learn(processor * resources.threads, max(processor, wall))
+        return pace
 
     def _experiment(self, candidate: Candidate) -> Experiment:
         recipe = read_recipe(f"{self.subject.dataset}/{candidate.method}")
@@ -353,7 +362,8 @@ class Search:
             name: MethodPart(
                 variant_of=self.candidates[name].method,
                 settings=merge(
-                    self.candidates[name].settings(self.views, steps), self._winning_overrides()
+                    self.candidates[name].settings(self.views, steps),
+                    _without_network_name(self.subject.overrides),
                 ),
             )
             for name in names
@@ -365,18 +375,19 @@ class Search:
             backbones=(self.subject.experiment.network.name,),
             unseen=tuple("+".join(d for p in sorted(out) for d in domains[p]) for out in left_out),
             seeds=self.seeds,
-            settings=self._winning_overrides(self.subject.settings),
+            settings=_without_network_name(self.subject.settings),
             by_method=own,
         )
-
-    def _winning_overrides(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Returns settings without the name of the network, which a sweep calls a backbone."""
-        found = dict(self.subject.overrides if settings is None else settings)
-        if "network" in found:
-            found["network"] = {k: v for k, v in found["network"].items() if k != "name"}
-        return found
 
     def say(self, text: str) -> None:
         left = self.clock.left / 60
         line = f"auto: {text} ({left:.1f} minutes left)"
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _without_network_name(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as a sweep takes them, which calls the network a backbone."""
+    found = dict(settings)
+    if "network" in found:
+        found["network"] = {k: v for k, v in found["network"].items() if k != "name"}
+    return found

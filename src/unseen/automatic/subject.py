@@ -40,6 +40,7 @@ class Subject:
     unseen: tuple[str, ...]
     """Domains that are kept out of everything until the end."""
     overrides: dict[str, Any]
+    """What the user has set, which wins over what candidates change."""
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -82,12 +83,13 @@ def open_subject(
     domains cannot show how a model does at a new place."""
     dataset, settings = _find(data, nested(dict(overrides)))
     base = read_recipe(f"{dataset}/aggregate")
-    index = OpenDatasets().open(build_experiment(merge(base, settings)).data).index()
-    kept_out = tuple(as_list(unseen))
+    chosen = build_experiment(merge(base, settings)).data
+    index, kept_out = OpenDatasets().open(chosen).index(), tuple(as_list(unseen))
     for name in kept_out:
         if name not in index.domains:
             raise DataError(f"--unseen: {unknown_name('domain', name, index.domains)}")
-    domains = [domain for domain in index.labelled_domains if domain not in kept_out]
+    wanted = chosen.training_domains or index.labelled_domains
+    domains = [d for d in index.labelled_domains if d in wanted and d not in kept_out]
     if len(domains) < 2:
         raise DataError(_too_few(domains, kept_out))
     counts = np.bincount(
@@ -97,14 +99,12 @@ def open_subject(
     there = counts[counts > 0]
     skewed = {"metric": "balanced", "sampling": "class_balanced"}
     common = skewed if there.max() > MOST_SKEWED * there.min() else {}
-    common = merge(common, {"data": {"training_domains": domains}})
-    settings = merge(common, settings)
+    settings = merge(merge(common, settings), {"data": {"training_domains": domains}})
     places = _places(index, domains)
     experiment = build_experiment(merge(base, settings), dataset)
     name = Path(data).resolve().stem if settings["data"].get("root") == str(data) else dataset
-    return Subject(
-        name, dataset, settings, experiment, index, places, kept_out, nested(dict(overrides))
-    )
+    own = {key: value for key, value in nested(dict(overrides)).items() if key != "data"}
+    return Subject(name, dataset, settings, experiment, index, places, kept_out, own)
 
 
 def _find(data: str | Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:

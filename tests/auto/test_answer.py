@@ -1,0 +1,168 @@
+"""The answer to a question about images: its sentences, numbers, page and commands."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from unseen.api import Run
+from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer, Tried
+from unseen.automatic.budget import Clock, Pace
+from unseen.automatic.choice import Choice, Expectation, expect
+from unseen.automatic.run import conclude, write
+from unseen.automatic.search import Search
+from unseen.automatic.subject import open_subject
+from unseen.cli.main import main
+from unseen.errors import UnseenError
+from unseen.results.folder import find_runs
+
+TINY = {
+    "network.image_size": 16,
+    "images_per_domain": 2,
+    "log_every": 100,
+    "devices.accelerator": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    """Of a search whose clock stands still: two places, two candidates, 40 steps and some more."""
+    return searched(tmp_path_factory.mktemp("auto"))
+
+
+def searched(home: Path) -> Answer:
+    settings = TINY | {"data.training_domains": "plain,blended"}
+    subject = open_subject("digits", "outlines", settings)
+    clock, pace = Clock(24.0, now=lambda: 0.0), Pace(0.02, 1e-4, 0.0)
+    quiet = Console(quiet=True)
+    search = Search(subject, home, clock, quiet, workers=0, measure=lambda *about: pace)
+    search.run()
+    return write(conclude(search))
+
+
+def test_a_search_ends_with_a_model_its_references_and_an_answer(answer: Answer) -> None:
+    assert min(tried.row[1] for tried in answer.tried) == 40
+    assert answer.expectation.kind == "chosen by the same runs"
+    assert set(answer.expectation.by_place) == {"plain", "blended"}
+    result = answer.run.result
+    assert result.training_domains == ("plain", "blended")
+    assert list(answer.kept_out) == ["outlines"]
+    references = list(find_runs(answer.home / REFERENCES))
+    assert {run.read_result().unseen_domains for run in references} == {("plain",), ("blended",)}
+    assert {run.read_result().method for run in references} == {result.method}
+    told = json.loads((answer.home / FILE).read_text())
+    assert told["text"] == answer.lines()
+    assert told["expectation"]["mean"] == answer.expectation.mean
+    page = (answer.home / PAGE).read_text()
+    assert "At a new place expect" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_same_search_again_trains_nothing_and_answers_the_same(answer: Answer) -> None:
+    results = {run.path: run.result.stat().st_mtime_ns for run in find_runs(answer.home / "runs")}
+    again = searched(answer.home)
+    assert again.lines() == answer.lines()
+    after = {run.path: run.result.stat().st_mtime_ns for run in find_runs(answer.home / "runs")}
+    assert after == results
+
+
+def test_the_model_predicts_and_the_commands_name_it(answer: Answer) -> None:
+    image = np.zeros((1, 16, 16, 3), dtype=np.uint8)
+    assert answer.model.predict(image).shape == (1, 10)
+    assert all(str(answer.home) in command for command in answer.commands.values())
+
+
+def test_a_table_and_a_notebook_show_it(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    frame = answer.to_frame()
+    assert list(frame["candidate"]) == [
+        tried.row[0] for tried in sorted(answer.tried, key=lambda tried: -tried.mean)
+    ]
+    assert frame["chosen"].sum() == 1
+    assert answer.headline.replace("'", "&#39;") in answer._repr_html_()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UnseenError, match=r"unseen\[pandas\]"):
+        answer.to_frame()
+
+
+def nested(**by_place: float) -> Expectation:
+    return expect(by_place, dict.fromkeys(by_place, ("copies", 300)), "nested")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"expectation": nested(photo=0.9, art=0.7, cartoon=0.6, sketch=0.6)},
+            "At a new place expect 70 % (47 to 93; accuracy, 4 places left out in turn).",
+        ),
+        (
+            {"expectation": nested(photo=0.99, art=0.97)},
+            "At a new place expect 98 % (82 to 100; accuracy, 2 places left out in turn).",
+        ),
+        (
+            {"expectation": nested(photo=0.9, art=0.8, sketch=0.6)},
+            "Hardest: sketch, 60 %. No label of a place had a part in the choice that was measured "
+            "on it. With three places these choices were made by models of one place each.",
+        ),
+        (
+            {
+                "expectation": nested(photo=0.9, art=0.7),
+                "plain": nested(photo=0.8, art=0.7),
+            },
+            "Plain training, chosen by the same rules: 75 % (+5.0 ± 63.5 points for the choice, "
+            "paired by place).",
+        ),
+        (
+            {"choice": Choice(("copies", 300), 0.7, ("copies", 300), 0, 0, 2), "runs": 48},
+            "Chosen: copies, 300 steps: the best on the places that were left out. Tried: 2 "
+            "candidates, 48 runs, 18 minutes.",
+        ),
+        (
+            {"choice": Choice(("copies", 300), 0.7, ("masks", 300), 0.004, 0.006, 2), "runs": 48},
+            "Chosen: copies, 300 steps: the simplest that is not worse by more than noise than the "
+            "best, masks (0.4 points, one standard error is 0.6). Tried: 2 candidates, 48 runs, "
+            "18 minutes.",
+        ),
+        (
+            {"expectation": nested(photo=0.9, art=0.8, sketch=0.6)},
+            "sketch is unlike the other places, 25 points below their mean: labelled images of "
+            "more places like it help most.",
+        ),
+        ({"images": {"3": 100, "8": 12}}, "Few images: 12 of 8 in all places together."),
+        (
+            {"confusion": np.diag([10] * 9 + [6]) + np.outer(np.eye(10)[9], np.eye(10)[3]) * 4},
+            "Most confused: 9 taken for 3, in 40 % of its images.",
+        ),
+        ({"problems": ("it diverged", "too")}, "A run failed: it diverged"),
+    ],
+)  # fmt: skip
+def test_sentences(answer: Answer, changes: dict, line: str) -> None:
+    tried = tuple(
+        Tried((name, 300), "aggregate", False, {"a": 0.5}) for name in ("copies", "masks")
+    )
+    base = {"plain": None, "tried": tried, "minutes": 17.6}
+    assert line in replace(answer, **base | changes).lines()
+
+
+def test_two_places_and_too_little_time_are_said_plainly(answer: Answer) -> None:
+    assert "with two places none is left to choose by" in answer.places_text
+    three = expect({"a": 0.5, "b": 0.6, "c": 0.7}, {}, "chosen by the same runs")
+    assert "no time to choose for each place" in replace(answer, expectation=three).places_text
+
+
+def test_the_command_takes_settings_and_names_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["auto", "digits", "-o", str(tmp_path), "data.training_domains=plain"])
+    assert ended.value.code == 2
+    assert "only one domain with labels (plain)" in capsys.readouterr().err
+
+
+def test_the_run_can_be_opened_again(answer: Answer) -> None:
+    assert Run(answer.run.folder.path).result == answer.run.result
