@@ -3,10 +3,12 @@
 import json
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from unseen.api import Run
@@ -26,6 +28,8 @@ TINY = {
     "log_every": 100,
     "devices.accelerator": "cpu",
 }
+
+SMALL = {"network.name": "small_cnn", "network.pretrained": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +157,33 @@ def test_two_places_and_too_little_time_are_said_plainly(answer: Answer) -> None
     assert "with two places none is left to choose by" in answer.places_text
     three = expect({"a": 0.5, "b": 0.6, "c": 0.7}, {}, "chosen by the same runs")
     assert "no time to choose for each place" in replace(answer, expectation=three).places_text
+
+
+def test_own_images_are_looked_at_first_and_copies_are_kept_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """An image that lies in both places, re-encoded, is no image of a new place; there is no time
+    at all, and an answer nevertheless."""
+    random, root, home = np.random.default_rng(0), tmp_path / "images", tmp_path / "answer"
+    for place, name, number in product("ab", ("one", "two"), range(12)):
+        folder = root / place / name
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 255, (64, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    Image.open(root / "a/one/0.png").save(root / "b/one/again.bmp")
+    settings = [f"{key}={value}" for key, value in (TINY | SMALL).items()]
+    words = ["auto", str(root), "--minutes", "0.001", "-o", str(home), "--workers", "0"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--for", str(root / "a/two"), *settings])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert "Faults in the images: copies between domains (1)" in told
+    assert "On the 12 new images expect" in told
+    groups = (home / "copies.csv").read_text()
+    assert "a/one/0.png" in groups
+    assert "b/one/again.bmp" in groups
+    settled = [run.read_settings()["data"]["group"] for run in find_runs(home / "runs")]
+    assert set(settled) == {str(home / "copies.csv")}
 
 
 def test_the_command_takes_settings_and_names_what_is_missing(

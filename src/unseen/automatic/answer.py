@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unseen.api import Run
+from unseen.audit.findings import Finding
 from unseen.automatic.choice import Choice, Expectation, Row, standard_error
 from unseen.forecast.forecast import FileForecast
 from unseen.optional import require
@@ -21,7 +22,7 @@ from unseen.settings.experiment import METRICS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PAGE, FILE, REFERENCES = "auto.html", "auto.json", "references"
+PAGE, FILE, AUDIT, REFERENCES = "auto.html", "auto.json", "audit.html", "references"
 _FEW = 30
 """Images of a class, below which the answer says so."""
 _UNLIKE = 0.10
@@ -66,7 +67,8 @@ class Answer:
     confusion: np.ndarray
     """Of the answers on the places that were left out, with what was chosen for each."""
     problems: tuple[str, ...]
-    merged: str
+    findings: tuple[Finding, ...] = ()
+    """Faults in the images."""
     forecast: FileForecast | None = None
 
     @cached_property
@@ -151,9 +153,8 @@ class Answer:
                 f"{self.choice.best[0]} ({behind:.1f} points, one standard error is {noise:.1f})"
             )
         candidates = len({tried.row[0] for tried in self.tried})
-        merged = f" {self.merged}" if self.merged else ""
         return (
-            f"Chosen: {name}, {steps:,} steps: {why}.{merged} Tried: {candidates} candidates, "
+            f"Chosen: {name}, {steps:,} steps: {why}. Tried: {candidates} candidates, "
             f"{self.runs} runs, {self.minutes:.0f} minutes."
         )
 
@@ -180,8 +181,10 @@ class Answer:
     def limits(self) -> list[str]:
         """Returns what keeps the model from being better, or the answer from being surer."""
         found = [self._about_images(), self._about_places(), self._about_classes()]
+        faults = ", ".join(f"{each.kind} ({each.count:,})" for each in self.findings)
+        look = [f"Faults in the images: {faults}; see {self.home / AUDIT}."] if faults else []
         failed = [f"A run failed: {self.problems[0]}"] if self.problems else []
-        return [*chain.from_iterable((*found, self._about_length())), *failed]
+        return [*chain.from_iterable((*found, self._about_length())), *look, *failed]
 
     def _about_images(self) -> Iterator[str]:
         name = min(self.images, key=lambda each: self.images[each])
@@ -265,6 +268,7 @@ class Answer:
                 }
                 for tried in self.tried
             ],
+            "findings": {each.kind: each.text for each in self.findings},
             "runs": self.runs,
             "minutes": self.minutes,
             "commands": self.commands,
@@ -286,7 +290,7 @@ class Answer:
             }
             for tried in self.tried
         ]
-        return pandas.DataFrame(rows).sort_values("mean", ascending=False, ignore_index=True)
+        return pandas.DataFrame(sorted(rows, key=lambda row: -row["mean"]))
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())

