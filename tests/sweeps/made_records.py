@@ -1,7 +1,7 @@
 """Sweeps without training: an executor that writes the records of runs whose numbers are known."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Pretender:
         self.broken: set[str] = set()
         """Runs, by folder name, that never get anywhere."""
 
-    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+    def __call__(self, jobs: Iterable[Job]) -> dict[Path, Outcome]:
         singles = [single for job in jobs for single in job.one_by_one]
         self.asked.append([(job.folders[0].name, job.until) for job in singles])
         return {job.folders[0]: self._pretend(job) for job in singles}

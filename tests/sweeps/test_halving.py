@@ -1,7 +1,7 @@
 """Successive halving: when, who goes on, the same after a kill, and survivors as if undisturbed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,7 +153,7 @@ class InProcess:
     def __init__(self, jobs: int = 10**6) -> None:
         self.jobs = jobs
 
-    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+    def __call__(self, jobs: Iterable[Job]) -> dict[Path, Outcome]:
         outcomes: dict[Path, Outcome] = {}
         for job in jobs:
             (path,) = job.folders

@@ -5,7 +5,7 @@ The state is the records on disk: what to train next and how each run went is re
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,18 +43,20 @@ class Ledger:
     patience = _PATIENCE_SECONDS
 
     def __init__(
-        self, jobs: Sequence[Job], retries: int, on_end: Callable[[Path, Outcome], None]
+        self, jobs: Iterable[Job], retries: int, on_end: Callable[[Path, Outcome], None]
     ) -> None:
-        """`on_end` is told once of every run for which nothing is left to do."""
+        """`on_end` is told once of every run for which nothing is left to do. Only jobs with work
+        left are kept."""
         self._retries = retries
         self._on_end = on_end
-        self._planned = [folder for job in jobs for folder in job.folders]
+        self._planned: list[Path] = []
         self._outcomes: dict[Path, Outcome] = {}
         self._waiting: deque[Job] = deque()
         self._under_way: dict[Folders, tuple[Job, int]] = {}
         self._losses: Counter[Folders] = Counter()
         self._not_before: dict[Folders, float] = {}
         for job in jobs:
+            self._planned += job.folders
             self._add(job)
 
     @property
@@ -180,7 +182,7 @@ class Stopped(UnseenError):
 
 
 def run_jobs(
-    jobs: Sequence[Job], resources: Resources, display: "PlanDisplay"
+    jobs: Iterable[Job], resources: Resources, display: "PlanDisplay"
 ) -> dict[Path, Outcome]:
     """Train jobs; finished runs are skipped, unfinished ones resumed.
 

@@ -63,10 +63,15 @@ class PlannedRun:
         return self.path.name.rpartition("-")[2]
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What was chosen for it, without defaults. It is put together each time, because a plan
+        may have 100,000 runs."""
+        return self.part.hold_out(self.condition.unseen, self.condition.seed, self.changes)
+
+    @property
     def experiment(self) -> Experiment:
-        """Its settings; they are put together each time, because a plan may have 100,000 runs."""
-        held_out, seed = self.condition.unseen, self.condition.seed
-        return build_experiment(self.part.hold_out(held_out, seed, self.changes))
+        """Its complete settings."""
+        return build_experiment(self.settings)
 
     @cached_property
     def result(self) -> RunResult:
@@ -123,9 +128,10 @@ class Plan:
     def _runs(self, part: Part) -> Iterator[PlannedRun]:
         from unseen.training.execute import length
 
-        for unseen, seed in product((*part.singles, *part.pairs), self.sweep.seeds):
-            drawn = draws_of(self.sweep, part, seed)
-            searched = tuple(dict.fromkeys(path for values in drawn for path in values))
+        draws = {seed: draws_of(self.sweep, part, seed) for seed in self.sweep.seeds}
+        names = (path for drawn in draws.values() for values in drawn for path in values)
+        searched = tuple(dict.fromkeys(names))
+        for unseen, (seed, drawn) in product((*part.singles, *part.pairs), draws.items()):
             condition = Condition(*part.kind, unseen, seed)
             for draw, values in enumerate(drawn):
                 experiment, problems = try_experiment(part.hold_out(unseen, seed, values))

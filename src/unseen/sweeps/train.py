@@ -14,7 +14,7 @@ from rich.console import Console
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder, find_merged
 from unseen.results.result import VIEWS
-from unseen.settings.experiment import METRICS, complete_settings
+from unseen.settings.experiment import METRICS
 from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.ledger import run_jobs
 from unseen.sweeps.merge import Choice, merge_runs, problems_of
@@ -29,7 +29,10 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_NAMES = 3
 _LINE_BYTES = 4096
 
-Executor = Callable[[Sequence[Job]], Mapping[Path, Outcome]]
+_BLOCK = 4096
+"""Runs that are looked at together: a plan may have more than fit into memory with all settings."""
+
+Executor = Callable[[Iterable[Job]], Mapping[Path, Outcome]]
 """Trains jobs and says how each run went, failures included: `run_jobs` with its resources."""
 
 
@@ -68,7 +71,7 @@ def train_plan(
     """
     outcomes: dict[Path, Outcome] = {}
     for planned in rounds(plan):
-        outcomes |= executor(list(_jobs(planned, together, log)))
+        outcomes |= executor(_jobs(planned, together, log))
     return outcomes
 
 
@@ -77,29 +80,36 @@ def _jobs(planned: Iterable[PlannedRun], together: bool, log: tuple[str, ...]) -
     by_step: dict[int | None, dict[Path, PlannedRun]] = {}
     for run in planned:
         by_step.setdefault(run.until, {}).setdefault(run.path, run)
-    for until, runs in by_step.items():
-        experiments = [run.experiment for run in runs.values()]
-        paths = dict(zip(map(id, experiments), runs, strict=True))
-        alone = not together or until is not None
-        for group in [(e,) for e in experiments] if alone else stackable_groups(experiments):
-            settings = tuple(map(complete_settings, group))
-            yield Job(settings, tuple(paths[id(each)] for each in group), until, log)
+    for until, by_path in by_step.items():
+        runs = list(by_path.values())
+        for start in range(0, len(runs), _BLOCK):
+            for group in _groups(runs[start : start + _BLOCK], together and until is None):
+                settings, folders = (run.settings for run in group), (run.path for run in group)
+                yield Job(tuple(settings), tuple(folders), until, log)
+
+
+def _groups(runs: Sequence[PlannedRun], together: bool) -> Iterable[Sequence[PlannedRun]]:
+    if not together:
+        return ((run,) for run in runs)
+    experiments = [run.experiment for run in runs]
+    by_id = dict(zip(map(id, experiments), runs, strict=True))
+    return [[by_id[id(each)] for each in group] for group in stackable_groups(experiments)]
 
 
 class PlanDisplay(Display):
     """A bar over all steps in a terminal, and a line for each run that ends."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
-        planned = {run.path: run for run in plan.distinct}
-        self._labels = {path: plan.label(run) for path, run in planned.items()}
-        self._steps = {path: run.steps for path, run in planned.items()}
+        self._plan = plan
+        planned = self._planned = {run.path: run for run in plan.distinct}
         self._ended = {path for path in planned if RunFolder(path).finished}
         self._runs = plan.size
         self._failed = 0
         self._last_look = 0.0
         total = round(sum(run.steps * expected_share(plan, run) for run in planned.values()))
+        self._steps_behind = sum(planned[path].steps for path in self._ended)
         resumed = sum(RunFolder(path).checkpoint.is_file() for path in planned.keys() - self._ended)
-        super().__init__(console, total, "", self._behind)
+        super().__init__(console, total, "", self._steps_behind)
         self.line(
             f"{self._runs} runs planned ({len(self._ended)} finished, {resumed} to resume), "
             f"{total} steps in all"
@@ -107,31 +117,31 @@ class PlanDisplay(Display):
         for remark in plan.remarks:
             self.line(remark)
 
-    @property
-    def _behind(self) -> int:
-        return sum(self._steps[path] for path in self._ended)
+    def _label(self, path: Path) -> str:
+        return self._plan.label(self._planned[path])
 
     def begin(self, job: Job) -> Display:
         """A job begins in this process: this is the display of its runs."""
-        label = self._labels[job.folders[0]]
-        self.begin_run(f"{len(self._ended) + 1}/{self._runs} {label}", self._behind)
+        label = self._label(job.folders[0])
+        self.begin_run(f"{len(self._ended) + 1}/{self._runs} {label}", self._steps_behind)
         return self
 
     def ended(self, path: Path, outcome: Outcome) -> None:
         """A run is finished, has failed for good, or pauses for a decision."""
         for remark in outcome.remarks:
-            self.line(f"{self._labels[path]}: {remark}")
+            self.line(f"{self._label(path)}: {remark}")
         if outcome.state == "paused" or path in self._ended:
             return
         self._ended.add(path)
+        self._steps_behind += self._planned[path].steps
         self._failed += outcome.state == "failed"
         how = f"failed: {outcome.error}" if outcome.state == "failed" else _means(path)
-        self.line(f"{len(self._ended)}/{self._runs} {self._labels[path]}: {how}")
+        self.line(f"{len(self._ended)}/{self._runs} {self._label(path)}: {how}")
         self._show_runs()
 
     def _show_runs(self) -> None:
         failed = f", {self._failed} failed" if self._failed else ""
-        self.begin_run(f"{len(self._ended)}/{self._runs} runs{failed}", self._behind)
+        self.begin_run(f"{len(self._ended)}/{self._runs} runs{failed}", self._steps_behind)
 
     def under_way(self, jobs: Collection[Job], status: str) -> None:
         """Runs in other processes: how far they are is read from their records."""
@@ -140,11 +150,11 @@ class PlanDisplay(Display):
             return
         self._last_look = now
         steps = {path: _last_step(path) for job in jobs for path in job.folders}
-        going = [f"{self._labels[path]} ({step})" for path, step in steps.items() if step]
+        going = [f"{self._label(path)} ({step})" for path, step in steps.items() if step]
         names = "; ".join(going[:_MOST_NAMES]) + ("; …" if len(going) > _MOST_NAMES else "")
         self._show_runs()
         if names or status:
-            self.advance(self._behind + sum(steps.values()), names or status)
+            self.advance(self._steps_behind + sum(steps.values()), names or status)
 
 
 def _means(path: Path) -> str:
