@@ -6,6 +6,8 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,7 @@ def test_code_that_settings_name_is_not_imported(
 @pytest.mark.parametrize(
     "words",
     [
+        ["train", "run"],
         ["predict", "run", "image.png"],
         ["evaluate", "run"],
         ["export", "run", "--to", "torch"],
@@ -184,6 +187,29 @@ def test_no_command_that_opens_a_run_imports_what_lies_beside_it(
     assert f"--trust-imports {module}" in answer.err
     assert command(*words, "--trust-imports", module).code == 2
     assert mark.exists(), "the module really does harm when it is trusted"
+
+
+@pytest.mark.parametrize("words", ["predict run image.png", "train run"])
+def test_an_entry_point_in_the_working_directory_is_not_installed(
+    words: str, run: unseen.Run, mark: Path, tmp_path: Path
+) -> None:
+    """`python -m unseen` has this folder on its path, and so what lies in it would count."""
+    (tmp_path / "nice_code.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    about = tmp_path / "nice-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nice\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[unseen.methods]\nnice = nice_code:Thing\n")
+    shutil.copytree(run.folder.path, tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    settings["method"]["name"] = "nice"
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(settings))
+    (tmp_path / "run" / "digests.json").unlink()
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    command = [sys.executable, "-m", "unseen", *words.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown method 'nice'" in done.stderr
+    assert not mark.exists()
 
 
 def test_what_was_trained_here_is_opened_again(tmp_path: Path, monkeypatch) -> None:

@@ -45,9 +45,9 @@ COMMANDS = {
 """The file of each command, which has `add_COMMAND(parser)` and `run_COMMAND(chosen)`, and what the
 command is for."""
 
-OPENING = ("evaluate", "predict", "forecast", "export", "serve", "merge", "report")
+OPENING = ("train", "evaluate", "predict", "forecast", "export", "serve", "merge", "report")
 """Commands that open what may come from anywhere: they import nothing but what is installed, and
-the modules that the user trusts."""
+the modules that the user trusts. To train a recipe is to trust it; to go on with a run is not."""
 
 
 def build_parser(called: str | None = None) -> argparse.ArgumentParser:
@@ -111,13 +111,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _find_own_modules(chosen: argparse.Namespace) -> None:
-    """Let import strings find modules of the user's own in this folder, where they are trusted."""
-    if chosen.command not in OPENING or chosen.trust_imports:
-        sys.path.append(str(Path.cwd()))
-    if chosen.command in OPENING and chosen.trust_imports:
+    """Let import strings and entry points find modules of the user's own in this folder, where they
+    are trusted, and only there: `python -m unseen` looks for modules in it first."""
+    here, trusted = str(Path.cwd()), getattr(chosen, "trust_imports", None)
+    opens = chosen.command in OPENING and (chosen.command != "train" or Path(chosen.what).is_dir())
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+    if trusted or not opens:
+        sys.path.append(here)
+    if trusted:
         from unseen.settings.catalog import trust_imports
 
-        trust_imports(*chosen.trust_imports)
+        trust_imports(*trusted)
 
 
 def _name_other_formats(chosen: argparse.Namespace) -> None:

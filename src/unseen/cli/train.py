@@ -10,7 +10,13 @@ from unseen.cli.shared import add_recipe, add_runs, say
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_run
 from unseen.settings.experiment import Experiment, identity
-from unseen.settings.recipes import build_experiment, load_experiment, merge, parse_overrides
+from unseen.settings.recipes import (
+    build_experiment,
+    load_experiment,
+    merge,
+    open_experiment,
+    parse_overrides,
+)
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +64,7 @@ def run_train(chosen: argparse.Namespace) -> None:
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
     """The settings that the run was started with; those without effect on the result may change."""
     settings = folder.read_settings()
-    started = build_experiment(settings, str(folder.settings))
+    started = open_experiment(settings, folder.settings)
     for key, value in overrides.items():
         changed = build_experiment(merge(settings, {key: value}), str(folder.settings))
         if identity(changed) != identity(started):
