@@ -117,26 +117,26 @@ class PlanDisplay(Display):
         for remark in plan.remarks:
             self.line(remark)
 
-    def _label(self, path: Path) -> str:
+    def _name_of(self, path: Path) -> str:
         return self._plan.label(self._planned[path])
 
     def begin(self, job: Job) -> Display:
         """A job begins in this process: this is the display of its runs."""
-        label = self._label(job.folders[0])
+        label = self._name_of(job.folders[0])
         self.begin_run(f"{len(self._ended) + 1}/{self._runs} {label}", self._steps_behind)
         return self
 
     def ended(self, path: Path, outcome: Outcome) -> None:
         """A run is finished, has failed for good, or pauses for a decision."""
         for remark in outcome.remarks:
-            self.line(f"{self._label(path)}: {remark}")
+            self.line(f"{self._name_of(path)}: {remark}")
         if outcome.state == "paused" or path in self._ended:
             return
         self._ended.add(path)
         self._steps_behind += self._planned[path].steps
         self._failed += outcome.state == "failed"
         how = f"failed: {outcome.error}" if outcome.state == "failed" else _means(path)
-        self.line(f"{len(self._ended)}/{self._runs} {self._label(path)}: {how}")
+        self.line(f"{len(self._ended)}/{self._runs} {self._name_of(path)}: {how}")
         self._show_runs()
 
     def _show_runs(self) -> None:
@@ -150,7 +150,7 @@ class PlanDisplay(Display):
             return
         self._last_look = now
         steps = {path: _last_step(path) for job in jobs for path in job.folders}
-        going = [f"{self._label(path)} ({step})" for path, step in steps.items() if step]
+        going = [f"{self._name_of(path)} ({step})" for path, step in steps.items() if step]
         names = "; ".join(going[:_MOST_NAMES]) + ("; …" if len(going) > _MOST_NAMES else "")
         self._show_runs()
         if names or status:
