@@ -74,5 +74,13 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UnseenError(f"there is no {path}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UnseenError(f"{path} is damaged: {error}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a file of JSON that holds names and values."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UnseenError(f"{path} is damaged: it should hold names and values")
+    return cast(dict[str, Any], content)

@@ -3,13 +3,14 @@
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from unseen.atomic import atomic_file, read_json, write_json
+from unseen.atomic import atomic_file, read_object, write_json
 from unseen.errors import UnseenError
 
 FORMAT = 3
@@ -67,6 +68,10 @@ def _write(file: Path | io.BytesIO, arrays: Mapping[str, Array], compress: bool)
                 np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
 
 
+_DAMAGED = (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+"""What reading a file of arrays raises where it is no such file."""
+
+
 def read_array(path: Path, name: str) -> Array:
     """Returns one of the arrays; the others are not loaded."""
     try:
@@ -74,7 +79,7 @@ def read_array(path: Path, name: str) -> Array:
             return arrays[name]
     except FileNotFoundError as error:
         raise UnseenError(f"there is no {path}") from error
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (KeyError, *_DAMAGED) as error:
         raise UnseenError(f"{path} is damaged: array '{name}' cannot be read ({error})") from error
 
 
@@ -83,7 +88,7 @@ def read_arrays_if_whole(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except _DAMAGED:
         return {}
 
 
@@ -108,7 +113,7 @@ def checked(folder: Path, file: Path, remedy: str) -> Path:
     of which there is no digest, is left to its reader."""
     digests = folder / DIGESTS
     if digests.is_file() and file.is_file():
-        written = read_json(digests).get(file.relative_to(folder).as_posix())
+        written = read_object(digests).get(file.relative_to(folder).as_posix())
         if written not in (None, digest_of(file)):
             raise UnseenError(
                 f"{file} is damaged: it does not hold what was written ({DIGESTS} knows its "

@@ -2,6 +2,7 @@
 together."""
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -13,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseen.atomic import read_json, write_json
+from unseen.atomic import read_json, read_object, write_json
 from unseen.errors import UnseenError
 from unseen.results.files import (
     DIGESTS,
@@ -250,19 +251,28 @@ class RunFolder:
         out."""
         if not self.metrics.is_file():
             return []
-        lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")
         try:
+            lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")
             records = [json.loads(line) for line in lines[:-1] if with_key in line]
-            return [record for record in records if not with_key or with_key in record]
-        except json.JSONDecodeError as error:
+            if not all(isinstance(record["step"], int) for record in records):
+                raise TypeError("a step is no number")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
+        return [record for record in records if not with_key or with_key in record]
+
+    def read_seconds(self) -> float:
+        """Returns how long the finished run has trained."""
+        seconds = read_object(self.timing).get("seconds")
+        if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+            raise UnseenError(f"{self.timing} is damaged: it does not say how many seconds it took")
+        return seconds
 
     def read_failure(self) -> dict[str, Any] | None:
         """Returns `error`, `attempts` (over all commands) and `traceback` of a run that could not
         be finished; None where no attempt failed, or the run has finished since."""
         if self.finished or not self.failure.is_file():
             return None
-        return read_json(self.failure)
+        return read_object(self.failure)
 
     def write_failure(self, error: str, traceback: str) -> None:
         """Records that one more attempt has failed."""

@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import ModelHubMixin, constants, snapshot_download
 from pydantic import BaseModel, ConfigDict, Field
 
-from unseen.atomic import read_json, write_json, write_text
+from unseen.atomic import read_json, read_object, write_json, write_text
 from unseen.data.augment import PixelScale, to_input
 from unseen.data.batch import Task
 from unseen.errors import SettingsError, UnseenError
@@ -84,7 +84,13 @@ class Model(Predictor, ModelHubMixin):
         experiment = open_experiment(settings, folder.settings)
         weights = folder.checked(folder.weights(result.selection))
         method = trained_method(experiment, result.classes, result.training_domains, weights)
-        card = model_card(settings, result, read_json(folder.checked(folder.data)))
+        data = read_object(folder.checked(folder.data))
+        try:
+            card = model_card(settings, result, data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UnseenError(
+                f"{folder.data} is damaged: {error!r}; train the run again"
+            ) from error
         temperature = result.under(result.selection).temperature
         profile = Profile.read(folder.checked(folder.profile))
         return cls(method, experiment, card, device, temperature, profile)
@@ -106,7 +112,7 @@ class Model(Predictor, ModelHubMixin):
         config = validated(Config, found, path)
         experiment = open_experiment(config.settings, path)
         method = trained_method(experiment, config.classes, config.domains, folder / WEIGHTS)
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         known = Profile.read(profile) if profile.is_file() else None
         return cls(method, experiment, text, device, config.temperature, known)
 

@@ -81,6 +81,7 @@ class OnnxModel(Predictor):
         providers, content = _providers(runtime, device), path.read_bytes()
         try:
             self._session = runtime.InferenceSession(content, options, providers)
+            texts = self._session.get_modelmeta().custom_metadata_map
         except Exception as error:  # onnxruntime has an exception for each of its status codes
             reason = str(error).strip().partition("\n")[0]
             raise UnseenError(
@@ -88,8 +89,8 @@ class OnnxModel(Predictor):
                 "make it again: unseen export RUN --to onnx"
             ) from error
         found: dict[str, object] = {}
-        for key, text in self._session.get_modelmeta().custom_metadata_map.items():
-            with contextlib.suppress(json.JSONDecodeError):  # of another program
+        for key, text in texts.items():
+            with contextlib.suppress(ValueError, RecursionError):  # of another program
                 found[key] = json.loads(text)
         if "format" not in found:
             raise UnseenError(

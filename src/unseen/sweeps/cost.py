@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from rich.markup import escape
 from rich.table import Table
 
-from unseen.atomic import read_json
 from unseen.data.downloads import DOWNLOADS
 from unseen.settings.experiment import Experiment
 from unseen.sweeps.draws import Part, draws_of
@@ -79,7 +78,7 @@ def _row_of_runs(
     states = [state_of(run.folder) for run in planned]
     work = [_batch(part, run.changes) * run.steps for run in planned]
     known = [
-        read_json(run.folder.timing)["seconds"] / images
+        run.folder.read_seconds() / images
         for run, images, state in zip(planned, work, states, strict=True)
         if state == "finished" and run.folder.timing.is_file()
     ]

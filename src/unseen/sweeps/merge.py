@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unseen.atomic import link_file, read_json, write_json
+from unseen.atomic import link_file, write_json
 from unseen.data.dataset import open_dataset
 from unseen.errors import DataError, UnseenError
 from unseen.methods.base import DatasetPassMethod
@@ -189,7 +189,7 @@ def _folders(path: Path) -> Iterator[RunFolder]:
 def _read(folder: RunFolder) -> Part:
     result = folder.read_result()
     experiment = open_experiment(folder.read_settings(), folder.settings)
-    seconds, step = read_json(folder.timing)["seconds"], result.under(result.selection).step
+    seconds, step = folder.read_seconds(), result.under(result.selection).step
     for record in folder.read_metrics():
         if record["step"] == step and record.get("validation"):
             validation = fmean(recorded_validation(record).values())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.atomic import read_json
+from unseen.atomic import read_object
 from unseen.errors import UnseenError
 from unseen.reports.gather import MethodKey, column_name
 from unseen.results.files import read_arrays_if_whole
@@ -105,9 +105,13 @@ def _load(folder: RunFolder) -> Run:
     data = settings["data"]
     result = folder.read_result() if folder.finished else None
     environment, timing, images = (
-        read_json(path) if path.is_file() else {}
+        read_object(path) if path.is_file() else {}
         for path in (folder.environment, folder.timing, folder.data)
     )
+    if timing:
+        folder.read_seconds()
+    if not all(isinstance(word, str) for word in environment.get("command") or ()):
+        raise UnseenError(f"{folder.environment} is damaged: its command is not made of words")
 
     def domains(name: str, setting: str) -> tuple[str, ...]:
         known = getattr(result, name) if result else images.get(name)
