@@ -48,8 +48,8 @@ def _time_on_noise(
     experiment: Experiment, n_domains: int, n_classes: int, noise: int, device: torch.device
 ) -> ImageTimes:
     adapts = experiment.setting == "adaptation"
-    names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
-    task = Task(*names, "target" if adapts else None)
+    classes, names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
+    task = Task(classes, names, "target" if adapts else None)
     plain = experiment.network.model_copy(update={"pretrained": False})
     experiment = experiment.model_copy(update={"network": plain})
     method = build_method(experiment, task).to(device).train()
@@ -70,8 +70,8 @@ def _time_on_noise(
         images if check_target_use(experiment) else None,
     )
     if isinstance(method, DatasetPassMethod):
-        noise = TrainingImages(lambda: iter([batch]), lambda: iter([images]))
-        method.use_dataset_pass(method.dataset_pass(noise))
+        seen = TrainingImages(lambda: iter([batch]), lambda: iter([images]))
+        method.use_dataset_pass(method.dataset_pass(seen))
     optimizer = build_optimizer(method, experiment.optimizer)
 
     def step() -> None:
