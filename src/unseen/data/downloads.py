@@ -2,14 +2,16 @@
 
 import hashlib
 import http.client
+import lzma
 import tarfile
 import time
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from unseen.data.cache import cache_folder, writing_to
 from unseen.data.dataset import PUBLISHED
@@ -19,6 +21,10 @@ from unseen.errors import DataError
 CHUNK = 2**18
 TIMEOUT = 60
 TRIES = 4
+MOST_TIMES = 20
+"""An archive of pictures holds no more than so many times its own bytes."""
+
+Member = TypeVar("Member", zipfile.ZipInfo, tarfile.TarInfo)
 
 
 class Download(NamedTuple):
@@ -92,11 +98,13 @@ def _receive(download: Download, partial: Path, report: ProgressCallback) -> Non
         if answer.status != 206 or not continues:
             start = 0  # this server sends all of it, maybe again
         total = start + int(answer.headers.get("Content-Length") or 0)
+        doing = f"fetching {download.file}"
+        doing += "" if download.checksum else " (no checksum is published)"
         with partial.open("ab" if start else "wb") as stream:
             while chunk := answer.read(CHUNK):
                 stream.write(chunk)
                 start += len(chunk)
-                report(f"fetching {download.file}", start, total or download.about_bytes)
+                report(doing, start, total or download.about_bytes)
     if start < total:  # the connection ended early
         raise OSError(f"it ended after {start:,} of {total:,} bytes")
 
@@ -217,17 +225,39 @@ def fetch_dataset(name: str, root: Path | None, report: ProgressCallback) -> Pat
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive; nothing is written outside of the folder, whatever the archive says."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as opened:
-                opened.extractall(folder)  # which leaves out roots and '..' in names
-        else:
-            with tarfile.open(archive) as opened:
-                opened.extractall(folder, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        archive.unlink()
-        raise DataError(
-            f"{archive} could not be unpacked ({error}) and was removed; try again"
-        ) from error
+    """Unpack an archive; nothing is written outside of the folder, whatever the archive says. A
+    damaged one is removed; one that only the disk has no room for is kept."""
+    most = MOST_TIMES * archive.stat().st_size
+    otherwise = f"{archive} is whole and stays; make room, and the same command continues"
+    with writing_to(folder, 0, archive.name, otherwise):
+        try:
+            if zipfile.is_zipfile(archive):
+                with zipfile.ZipFile(archive) as opened:  # it leaves out roots and '..' in names
+                    opened.extractall(folder, _no_more_than(most, opened.infolist()))
+            else:
+                with tarfile.open(archive) as opened:
+                    opened.extractall(folder, _no_more_than(most, opened), filter="data")
+                    while opened.fileobj and opened.fileobj.read(CHUNK):
+                        pass  # the check of all bytes is at the very end
+        except _DAMAGED as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the disk's, no decoder's
+                raise
+            archive.unlink()
+            raise DataError(
+                f"{archive} could not be unpacked ({error}) and was removed; try again"
+            ) from error
+
+
+_DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(RuntimeError, ValueError),  # a way of packing that is not known, such as a password
+)
+
+
+def _no_more_than(most: int, members: Iterable[Member]) -> Iterator[Member]:
+    """Yield the members of an archive; refuse it when they are larger together."""
+    for member in members:
+        most -= member.file_size if isinstance(member, zipfile.ZipInfo) else member.size
+        if most < 0:
+            raise ValueError(f"it holds more than {MOST_TIMES} times its own bytes")
+        yield member

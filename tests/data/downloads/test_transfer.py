@@ -1,7 +1,12 @@
 """Against a server on this machine that breaks off, lies about lengths and sends wrong bytes."""
 
+import errno
+import gzip
 import hashlib
 import io
+import lzma
+import os
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -184,16 +189,16 @@ def test_a_disk_without_room(server: Server, tmp_path: Path) -> None:
         get(server, tmp_path, about_bytes=10**15)
 
 
-def archive_of(kind: str, name: str = "images/a.txt") -> bytes:
+def archive_of(kind: str, name: str = "images/a.txt", content: bytes = b"content") -> bytes:
     buffer = io.BytesIO()
     if kind == "zip":
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr(name, "content")
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, content)
     else:
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             member = tarfile.TarInfo(name)
-            member.size = 7
-            archive.addfile(member, io.BytesIO(b"content"))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
@@ -223,6 +228,61 @@ def test_archives(
         (tmp_path / f"file.{kind}.unpacked").unlink(missing_ok=True)
         assert not (tmp_path / "outside.txt").exists()
         assert not Path("/outside.txt").exists()
+
+
+def lzma_that_breaks_off() -> bytes:
+    packed = lzma.compress(gzip.decompress(archive_of("tar.gz", content=CONTENT)))
+    return packed[:400_000] + bytes(1000) + packed[401_000:]
+
+
+def zip_with(place: int, value: int) -> bytes:
+    """Change a field of the one file in a zip: its method (10), or its flags (8)."""
+    data = bytearray(archive_of("zip"))
+    entry = data.index(b"PK\x01\x02")
+    data[place - 2] = data[entry + place] = value
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (lzma_that_breaks_off(), ""),
+        (zip_with(10, 99), "compression"),
+        (zip_with(8, 1), "password"),
+        (archive_of("zip", content=bytes(10**5)), "more than 20 times its own bytes"),
+        (archive_of("tar.gz", content=bytes(10**5)), "more than 20 times its own bytes"),
+    ],
+    ids=["damaged lzma", "unknown method", "encrypted", "zip bomb", "tar bomb"],
+)
+def test_archives_that_cannot_be_unpacked(tmp_path: Path, content: bytes, problem: str) -> None:
+    archive = tmp_path / "images.archive"
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match=rf"could not be unpacked \(.*{problem}.* was removed"):
+        downloads._unpack(archive, tmp_path / "unpacked")
+    assert not archive.exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+def test_a_disk_that_is_full_while_unpacking_costs_no_archive(
+    server: Server, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FMoW's has 54 GB: it is not fetched twice."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    wanted = Download(f"{server.address}/file", f"file.{kind}", unpack_to="")
+    monkeypatch.setitem(downloads.DOWNLOADS, "mnist", (wanted,))
+    server.files["/file"] = archive_of(kind)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", full)
+        patched.setattr(tarfile, "copyfileobj", full)
+        with pytest.raises(DataError, match=r"No space left .*file.* is whole and stays"):
+            downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
+    assert (tmp_path / f"file.{kind}").read_bytes() == server.files["/file"]
+    downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
+    assert (tmp_path / "images/a.txt").read_text() == "content"
+    assert server.starts == [0]
 
 
 def test_the_command(
