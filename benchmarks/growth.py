@@ -89,6 +89,7 @@ def measured(kind: str, root: Path, what: str, cache: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", nargs="*", type=int, default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--only", choices=("folder", "manifest"), help="not both")
     parser.add_argument("--minutes", type=float, default=20, help="stop before it takes longer")
     chosen = parser.parse_args()
     begin, last = time.monotonic(), 0.0
@@ -104,6 +105,8 @@ def main() -> None:
             make(root, number)
             time.sleep(3)  # folders that have just changed are not trusted
             for kind, place in (("folder", root / "folder"), ("manifest", root / "list.csv")):
+                if chosen.only not in (None, kind):
+                    continue
                 runs = [measured(kind, place, w, root / "cache") for w in ("prepare",) * 2]
                 start = [measured(kind, place, "start", root / "cache") for _ in range(2)][1]
                 cells = [number, kind, runs[0]["seconds"], runs[0]["MB"], runs[1]["seconds"]]

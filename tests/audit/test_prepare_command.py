@@ -52,6 +52,7 @@ def test_nothing_is_said_where_nothing_is_wrong(scans: Path, prepare, tmp_path: 
     assert "Nothing was found" in (tmp_path / "audit.html").read_text()
 
 
-def test_labels_need_a_pretrained_network(scans: Path, prepare, capsys) -> None:
-    code, _ = prepare(scans, "--labels", "network.pretrained=false")
+@pytest.mark.parametrize("words", ["--labels network.pretrained=false", "--address there"])
+def test_options_that_need_another_one(scans: Path, prepare, words: str) -> None:
+    code, _ = prepare(scans, *words.split())
     assert code == 2

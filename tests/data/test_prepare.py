@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.data import contents
+from unseen.data import contents, decoding
 from unseen.data import prepare as preparing
 from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.digits import Digits
@@ -358,3 +358,53 @@ def test_large_photographs_are_decoded_scaled(tmp_path: Path) -> None:
         else:
             assert dataset.decode(dataset.content(row), row, 64).size == (200, 150)
             assert 0 < difference.mean() < 1
+
+
+def kept_bytes(cache: Path) -> dict[str, bytes]:
+    files = (file for file in cache.glob("images/*/*") if file.suffix in (".bin", ".npy", ".json"))
+    return {file.relative_to(cache).as_posix(): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("form", ["decoded", "encoded"])
+def test_shards_have_the_bytes_of_one_process_and_are_resumed_after_a_kill(
+    tree: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    (tree / "photo/dog/1.png").write_bytes(b"no image")
+    (tree / "photo/cat/0.png").unlink()
+    (tree / "photo/cat/0.png").mkdir()  # cannot even be read
+    (tree / "photo/cat/0.png/a.png").write_bytes((tree / "photo/cat/1.png").read_bytes())
+    settings = {"cache": form, "bad_images": "skip"}
+    prepare(folder(tree, **settings), 8)
+    alone = kept_bytes(cache)
+    assert alone
+    monkeypatch.setenv("UNSEEN_CACHE", str(cache.with_name("other")))
+    monkeypatch.setattr(decoding, "SHARD_BYTES", 5 * 8 * 8 * 3)
+    rows = list[range]()
+
+    def workers(work, shards: Iterable[decoding.Shard]) -> Iterator[None]:
+        for shard in shards:
+            if len(rows) == 2:
+                rows.clear()
+                raise KeyboardInterrupt
+            rows.append(shard.rows)
+            yield work(shard)
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(folder(tree, **settings), 8, workers=workers)
+    prepare(folder(tree, **settings), 8, workers=workers)
+    assert rows == [range(10, 12)]
+    assert kept_bytes(cache.with_name("other")) == alone
+    assert not list(cache.with_name("other").glob("images/.*"))
+
+
+def test_machines_that_see_other_files_are_refused(
+    tree: Path, write_image: Callable[..., Path]
+) -> None:
+    def workers(work, shards: Iterable[decoding.Shard]) -> Iterator[None]:
+        write_image(tree / "photo/cat/00.png", 7)
+        return map(work, shards)
+
+    with pytest.raises(DataError, match="has other files here than where the command was given"):
+        prepare(folder(tree), 8, workers=workers)
+    with pytest.raises(DataError, match="all machines need one cache; set UNSEEN_CACHE"):
+        prepare(folder(tree), 8, workers=lambda work, shards: (None for _ in shards))

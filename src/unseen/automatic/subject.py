@@ -12,8 +12,9 @@ import numpy as np
 from unseen.automatic.candidates import Backbone
 from unseen.data.dataset import Dataset, OpenDatasets, open_dataset
 from unseen.data.datasets.folder import JSON_SUFFIXES
+from unseen.data.decoding import ProgressCallback
 from unseen.data.index import Index
-from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
+from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import MOST_SKEWED
 from unseen.errors import DataError, unknown_name
 from unseen.networks.backbones import build_network

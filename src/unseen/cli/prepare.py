@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from unseen.settings.recipes import build_experiment, merge, parse_overrides, re
 
 if TYPE_CHECKING:
     from unseen.data.dataset import Dataset
+    from unseen.data.decoding import Workers
     from unseen.data.prepare import PreparedImages
     from unseen.settings.experiment import Experiment
 
@@ -53,6 +55,13 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE.html", help="write the audit")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings there")
     parser.add_argument("--groups", type=Path, metavar="FILE.csv", help="write groups of copies")
+    parser.add_argument(
+        "--on",
+        choices=("here", "ray"),
+        default="here",
+        help="where images are decoded; on ray in shards, by all machines that see the cache",
+    )
+    parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if anything was found")
     add_settings(parser, "settings to change, such as data.bad_images=skip")
 
@@ -65,6 +74,7 @@ def run_prepare(chosen: argparse.Namespace) -> int:
     unseen prepare mnist --download
     unseen prepare folder --root my_images --size 224 data.bad_images=skip
     unseen prepare folder --root my_images --labels -o audit.html --groups copies.csv
+    unseen prepare domainnet --root DIR --on ray --address ADDRESS
     """
     from unseen.data.dataset import open_dataset, remember_root
     from unseen.data.prepare import prepare
@@ -79,11 +89,22 @@ def run_prepare(chosen: argparse.Namespace) -> int:
     random_weights = experiment.network.model_copy(update={"pretrained": False})
     size = chosen.size or build_network(random_weights, classes).image_size
     with _bars(MofNCompleteColumn()) as report:
-        prepared = prepare(dataset, size, report, every_file=True)
+        prepared = prepare(dataset, size, report, True, _workers(chosen))
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
     _print(prepared, _remarks(experiment, prepared))
     return _audit(chosen, experiment, dataset, prepared)
+
+
+def _workers(chosen: argparse.Namespace) -> "Workers | None":
+    if chosen.on == "here":
+        if chosen.address:
+            raise SettingsError("--address is that of a Ray cluster; add --on ray")
+        return None
+    from unseen.sweeps.ray import map_on_ray
+    from unseen.sweeps.workers import Resources
+
+    return partial(map_on_ray, Resources("ray", address=chosen.address))
 
 
 def _audit(

@@ -8,12 +8,12 @@ import numpy as np
 from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.dataset import Dataset
+from unseen.data.decoding import UNREADABLE, read
 from unseen.data.known import digest, write_arrays
 from unseen.errors import DataError
 
 FEW = 50_000
 """Images up to which every file is looked at whenever a run starts."""
-UNREADABLE = bytes(32)
 
 
 class Contents:
@@ -68,15 +68,13 @@ class Contents:
 
     def digest_one(self, position: int) -> None:
         """Read an image for its digest alone."""
-        self.digests[position] = np.frombuffer(self.read(position)[0], np.uint8)
+        self.digests[position] = np.frombuffer(read(self.dataset, position)[0], np.uint8)
 
-    def read(self, position: int) -> tuple[bytes, bytes | str]:
-        """Return the digest and the bytes of an image; or what is wrong with it."""
-        try:
-            content = self.dataset.content(position)
-        except DataError as error:
-            return UNREADABLE, str(error)
-        return hashlib.sha256(content).digest(), content
+    def state(self) -> str:
+        """Return a text that changes when an image may have changed."""
+        return (
+            hashlib.sha256(self._marks.tobytes()).hexdigest() if len(self._marks) else self.last()
+        )
 
     def digest(self) -> str:
         """Return the digest of all names and images, and of how they are read."""

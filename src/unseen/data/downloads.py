@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from unseen.data.cache import cache_folder, writing_to
 from unseen.data.dataset import PUBLISHED
-from unseen.data.prepare import ProgressCallback
+from unseen.data.decoding import ProgressCallback
 from unseen.errors import DataError
 
 CHUNK = 2**18

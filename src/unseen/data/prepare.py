@@ -2,12 +2,11 @@
 
 import io
 import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from PIL import Image
 
 from unseen.atomic import atomic_file
 from unseen.data.cache import (
+    BUILDING,
     MANIFEST,
     PREPARATION_VERSION,
     building,
@@ -28,22 +28,14 @@ from unseen.data.cache import (
 )
 from unseen.data.contents import Contents
 from unseen.data.dataset import Dataset
-from unseen.data.images import to_square
+from unseen.data.decoding import Made, ProgressCallback, Workers, in_shards, in_threads, make
 from unseen.data.index import Index
 from unseen.data.known import digest
 from unseen.errors import DataError
 
-ProgressCallback = Callable[[str, int, int], None]
-"""Gets what is being done, how many images are done, and how many there are."""
-Form = Literal["decoded", "encoded"]
-
 IMAGES = "images.bin"
 OFFSETS = "offsets.npy"
 DIGESTS = "digests.npy"
-TOGETHER = 16
-"""Images that a thread takes at once."""
-
-Result = TypeVar("Result")
 
 
 class PreparedImages:
@@ -85,8 +77,10 @@ def prepare(
     size: int,
     progress: ProgressCallback | None = None,
     every_file: bool = False,
+    workers: Workers | None = None,
 ) -> PreparedImages:
-    """Return the dataset's prepared images, from the cache or made now.
+    """Return the dataset's prepared images, from the cache or made now: here, or in shards by
+    `workers`, who go on where a call that was killed had come to.
 
     Of a large dataset whose folders have not changed no file is looked at, but with `every_file`.
     """
@@ -108,12 +102,12 @@ def prepare(
         contents.look_at_files()
         missing = contents.unknown()
         if len(missing) < len(index) or _seen_before(parent, about):
-            for _ in _in_threads(contents.digest_one, missing, "checking", report):
+            for _ in in_threads(contents.digest_one, missing, "checking", report):
                 pass
             content = contents.digest()
     folder = _folder(parent, content, about)
     if content is None or not read_manifest(folder):
-        content = _build(contents, parent, about, report)
+        content = _build(contents, parent, about, report, workers)
         folder = _folder(parent, content, about)
     whole = read_manifest(folder)
     if not whole:
@@ -147,32 +141,33 @@ def _memory() -> int:
 
 
 def _build(
-    contents: Contents, parent: Path, about: dict[str, Any], report: ProgressCallback
+    contents: Contents,
+    parent: Path,
+    about: dict[str, Any],
+    report: ProgressCallback,
+    workers: Workers | None,
 ) -> str:
     """Read, digest, decode, resize and store every image, and return the digest of all of them; bad
     ones are left out, or stop it if so set. What an older cache has is taken from there."""
     dataset, index = contents.dataset, contents.index
     form, size = about["form"], about["size"]
-    stored = _stored(_folder(parent, contents.last(), about), about)
+    shards = parent / f"{BUILDING}{digest([str(about), contents.state()])[:32]}"
+    if workers is None:
+        stored = _stored(_folder(parent, contents.last(), about), about)
 
-    def make(position: int) -> tuple[bytes, bytes | str]:
-        known = contents.digests[position].tobytes()
-        if image := stored(known):
-            return known, image
-        found, data = contents.read(position)
-        if isinstance(data, str):
-            return found, data
-        try:
-            return found, encode(to_square(dataset.decode(data, position, size), size), form)
-        except DataError as error:
-            return found, str(error)
+        def make_or_take(position: int) -> Made:
+            known = contents.digests[position].tobytes()
+            image = stored(known)
+            return (known, image) if image else make(dataset, position, size, form)
 
+        made = in_threads(make_or_take, np.arange(len(index)), "decoding", report)
+    else:
+        made = in_shards(dataset, size, form, shards, workers, report)
     bytes_each = size**2 * 3 if form == "decoded" else size**2 // 4
     left_out: dict[str, str] = {}
     ends = [0]
     with writing_to(parent, len(index) * bytes_each), building(parent) as temporary:
         with (temporary / IMAGES).open("wb") as stream:
-            made = _in_threads(make, np.arange(len(index)), "decoding", report)
             for position, (found, image) in enumerate(made):
                 contents.digests[position] = np.frombuffer(found, np.uint8)
                 if isinstance(image, bytes):
@@ -196,6 +191,7 @@ def _build(
         complete(temporary, about | {"left_out": left_out})
         content = contents.digest()
         install(temporary, _folder(parent, content, about))
+    shutil.rmtree(shards, ignore_errors=True)
     return content
 
 
@@ -215,15 +211,6 @@ def _stored(folder: Path, about: dict[str, Any]) -> Callable[[bytes], bytes | No
     return stored
 
 
-def encode(pixels: np.ndarray, form: Form) -> bytes:
-    """Turn one image into what is stored: raw, or JPEG of hardly visible loss (benchmarks/)."""
-    if form == "decoded":
-        return pixels.tobytes()
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=95, subsampling=0)
-    return buffer.getvalue()
-
-
 def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
     if left_out and dataset.config.bad_images == "stop":
         reasons = "".join(f"\n  {reason}" for reason in list(left_out.values())[:20])
@@ -232,26 +219,3 @@ def _check_left_out(dataset: Dataset, left_out: dict[str, str]) -> None:
             f"{len(left_out)} images cannot be used:{reasons}{more}\n"
             f"Repair or remove them, or train without them: data.bad_images=skip"
         )
-
-
-def _in_threads(
-    work: Callable[[int], Result], positions: np.ndarray, doing: str, report: ProgressCallback
-) -> Iterator[Result]:
-    """Yield the work of each position in order; a bounded number of results waits in memory."""
-    number, cores = len(positions), os.cpu_count() or 1
-
-    def do(start: int) -> list[Result]:
-        return [work(int(position)) for position in positions[start : start + TOGETHER]]
-
-    waiting: deque[Future[list[Result]]] = deque()
-    report(doing, 0, number)
-    with ThreadPoolExecutor(cores) as pool:
-        starts = iter(range(0, number, TOGETHER))
-        waiting.extend(pool.submit(do, start) for start in islice(starts, 4 * cores))
-        done = 0
-        while waiting:
-            finished = waiting.popleft().result()
-            waiting.extend(pool.submit(do, start) for start in islice(starts, 1))
-            yield from finished
-            done += len(finished)
-            report(doing, done, number)

@@ -1,4 +1,4 @@
-"""Jobs on Ray: on this machine, or on a cluster that is running already."""
+"""Work on Ray: on this machine, or on a cluster that is running already."""
 
 import logging
 import math
@@ -8,11 +8,13 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
@@ -25,6 +27,9 @@ from unseen.sweeps.workers import (
     worker_environments,
 )
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 _SECONDS = 0.2
 _LEAST_IN_FLIGHT = 64
 """On a cluster, which may grow when it sees that there is more to do."""
@@ -34,17 +39,47 @@ _OBJECT_STORE = 100 * 2**20
 
 @contextmanager
 def ray_pool(resources: Resources) -> Iterator["RayPool"]:
+    with _connected(resources) as ray:
+        yield RayPool(ray, resources)
+
+
+@contextmanager
+def _connected(resources: Resources) -> Iterator[ModuleType]:
     """On the cluster, or on a Ray of our own that ends with the command."""
     ray = require("ray", extra="ray")
     if ray.is_initialized():
-        yield RayPool(ray, resources)
+        yield ray
         return
     with _restored_signals():
         start(ray, resources)
         try:
-            yield RayPool(ray, resources)
+            yield ray
         finally:
             ray.shutdown()
+
+
+def map_on_ray(
+    resources: Resources, work: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Yield what a function returns for each item, in order. What a lost node was doing is done
+    again on another one, `retries` times."""
+    with _connected(resources) as ray:
+        remote = ray.remote(work).options(
+            num_cpus=resources.cpus,
+            max_retries=resources.retries,
+            runtime_env={"env_vars": worker_environment(resources)},
+        )
+        following, most = iter(items), _in_flight(ray, resources)
+        waiting = deque(remote.remote(item) for item in islice(following, most))
+        while waiting:
+            try:
+                result = ray.get(waiting.popleft())
+            except ray.exceptions.RayTaskError as error:  # raised by the work itself, not by Ray
+                raise error.cause if isinstance(error.cause, UnseenError) else error from None
+            except ray.exceptions.RayError as error:
+                raise UnseenError(f"a process on Ray was lost ({error}); try again") from error
+            waiting.extend(remote.remote(item) for item in islice(following, 1))
+            yield result
 
 
 class RayPool:

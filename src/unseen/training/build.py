@@ -9,8 +9,9 @@ from torch import Tensor
 
 from unseen.data.batch import Task
 from unseen.data.dataset import Dataset
+from unseen.data.decoding import ProgressCallback
 from unseen.data.index import Index
-from unseen.data.prepare import PreparedImages, ProgressCallback, prepare
+from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
 from unseen.errors import SettingsError, unknown_name
