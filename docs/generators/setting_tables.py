@@ -27,17 +27,39 @@ def method_pages(folder: Path) -> dict[Path, str]:
     return pages
 
 
-def methods_page(page: str) -> str:
-    """The page of methods, with the table of those in the catalog."""
+def methods_page(page: str, folder: Path) -> str:
+    """The page of methods, with a table of those in the catalog for each family that their pages
+    name."""
     wishes = {"unused": "no", "optional": "optional", "dataset_pass": "yes", "required": "yes"}
-    rows = ["| name | idea | uses unlabelled target images |", "|---|---|---|"]
-    for name, entry in catalog.METHODS.items():
-        wish = wishes[catalog.load("method", name).traits.target_images]
-        rows.append(f"| [`{name}`](methods/{name}.md) | {entry.description} | {wish} |")
+    header = "| name | idea | stored features | target images |\n|---|---|---|---|"
+    parts = []
+    for family, names in families(folder).items():
+        rows = [f"### {family.capitalize()}", "", header]
+        for name in names:
+            traits = catalog.load("method", name).traits
+            stored = (
+                "no" if traits.needs_pixels else "yes, in stacks" if traits.stackable else "yes"
+            )
+            idea = catalog.METHODS[name].description
+            wish = wishes[traits.target_images]
+            rows.append(f"| [`{name}`](methods/{name}.md) | {idea} | {stored} | {wish} |")
+        parts.append("\n".join(rows))
     before, _, after = page.partition("<!-- methods -->")
     _, _, rest = after.partition("<!-- end of methods -->")
-    table = "\n".join(rows)
-    return f"{before}<!-- methods -->\n{table}\n<!-- end of methods -->{rest}"
+    tables = "\n\n".join(parts)
+    return f"{before}<!-- methods -->\n{tables}\n<!-- end of methods -->{rest}"
+
+
+def families(folder: Path) -> dict[str, list[str]]:
+    """The methods of each family, both in the order of the catalog."""
+    found: dict[str, list[str]] = {}
+    for name in catalog.METHODS:
+        page = (folder / f"{name}.md").read_text(encoding="utf-8")
+        family = re.search(r"^Family: \[(.+?)\]", page, flags=re.MULTILINE)
+        if family is None:
+            raise SystemExit(f"docs/methods/{name}.md lacks the line 'Family: [...](...)'")
+        found.setdefault(family[1], []).append(name)
+    return found
 
 
 def settings_page(page: str) -> str:

@@ -1,23 +1,29 @@
-"""Hooks of the documentation site: the pages of methods, pages that lie outside docs/, and links
-between pages.
+"""Hooks of the documentation site: the pages of methods, pages that lie outside docs/, links
+between pages, and formulas.
 
 Markdown files link to each other by their paths in the repository, so that links also work when the
 files are read there. Some of them lie outside docs/; the site shows them as pages of its own, and
-links to them are changed accordingly.
+links to them are changed accordingly. Formulas are LaTeX as GitHub reads it; the site has them as
+MathML, which browsers typeset without any script.
 """
 
 import ast
 import re
+import sys
+from html import unescape
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from unseen.settings.catalog import METHODS
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from docs.generators.setting_tables import families  # noqa: E402
+
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -27,12 +33,16 @@ OUTSIDE = {
 """Files of the repository, and the pages of the site that show them."""
 _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+_FORMULA = re.compile(r'<pre class="math"><code>(.*?)</code></pre>', re.DOTALL)
+_SYMBOLS = re.compile(r"\$<code>(.*?)</code>\$")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Add each method's page to the navigation, in the order of the catalog, and the lab book."""
+    """Add each method's page to the navigation, by family, and the lab book."""
     sections = {name: pages for part in config.nav or () for name, pages in part.items()}
-    sections["Methods"] += [{name: f"methods/{name}.md"} for name in METHODS]
+    for family, names in families(ROOT / "docs" / "methods").items():
+        pages = [{name: f"methods/{name}.md"} for name in names]
+        sections["Methods"].append({family.capitalize(): pages})
     book = sorted((ROOT / "docs" / "lab").glob("*.md"), reverse=True)
     sections["Results"].append({"Lab book": [f"lab/{page.name}" for page in book]})
 
@@ -50,6 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change links between files of the repository to links between pages."""
     here = page.file.src_uri
+    if here.startswith("lab/") or here in {"changelog.md", "published.md"}:
+        page.meta["search"] = {"boost": 0.3}  # records come after pages that explain
     sources = {shown: source for source, shown in OUTSIDE.items()}
     folder = PurePosixPath(sources.get(here, f"docs/{here}")).parent
 
@@ -64,6 +76,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     # in code within tables, | is escaped for readers of the repository, but not for the site
     plain = _CODE_IN_TABLE.sub(lambda code: code[0].replace("\\|", "|"), markdown)
     return _LINK.sub(link, plain)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Typeset formulas: blocks of the language math, and $`symbols`$ in a sentence."""
+
+    def formula(match: re.Match[str]) -> str:
+        typeset = convert(unescape(match[1]).strip(), display="block")
+        return f'<div class="formula" tabindex="0">{typeset}</div>'
+
+    html = _FORMULA.sub(formula, html)
+    return _SYMBOLS.sub(lambda match: convert(unescape(match[1])), html)
 
 
 def _scripts(names: list[str]) -> str:

@@ -25,7 +25,7 @@ def generated_pages() -> dict[Path, str]:
         **method_pages(DOCS / "methods"),
         **result_pages(ROOT),
         **published_pages(DOCS),
-        methods: methods_page(methods.read_text(encoding="utf-8")),
+        methods: methods_page(methods.read_text(encoding="utf-8"), DOCS / "methods"),
         settings: settings_page(settings.read_text(encoding="utf-8")),
         DOCS / "commands.md": command_page(),
     }

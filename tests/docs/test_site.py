@@ -67,17 +67,22 @@ def test_tables_and_code_are_rendered(site: Path) -> None:
 
 
 def test_search_works_without_a_server(site: Path, browser: Any) -> None:
-    """In a page opened from the file system, which asks no other host for anything."""
+    """In a page opened from the file system, which asks no other host for anything; what is found
+    has every word of the query."""
     browser.get((site / "index.html").as_uri())
     browser.execute_script("document.querySelector('[data-md-toggle=search]').click()")
-    field = browser.find_element("css selector", ".md-search__input")
-    field.send_keys("Bernoulli")
+    browser.find_element("css selector", ".md-search__input").send_keys("overlap weight")
     for _ in range(100):
-        found = browser.find_elements("css selector", ".md-search-result__link")
+        found = browser.find_elements("css selector", ".md-search-result__item > a")
         if found:
             break
         time.sleep(0.2)
-    assert any("dmg" in link.get_attribute("href") for link in found)
+    pages = [link.get_attribute("href").partition("?")[0].partition("#")[0] for link in found]
+    assert any(page.endswith("methods/dmg.html") for page in pages)
+    for page in pages:
+        text = (site / page.removeprefix(f"{site.as_uri()}/")).read_text(encoding="utf-8").lower()
+        assert "overlap" in text, page
+        assert "weight" in text, page
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [e["params"]["request"]["url"] for e in events if e["method"] == _REQUEST]
     assert asked
