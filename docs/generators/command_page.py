@@ -12,8 +12,24 @@ Every command has a `--help`. Settings are written as `key=value` on the command
 recipes; `unseen show pacs/dmg` prints all of them, and [Settings](settings.md) explains them. All
 mistakes are reported at once, each with the nearest valid name.
 
+Results go to the standard output, everything else to the standard error: progress, notes, the next
+command. `--json` prints the results as JSON; `-q` prints results and errors alone; `-v` adds
+tracebacks, versions and times; `-o` says where a command writes what it makes.
+
+| exit code | meaning |
+|---:|---|
+| 0 | done |
+| 1 | done, but for what the messages name: unreadable images, runs that failed, `--strict` |
+| 2 | not done: a mistake in the command, in settings or in data, which the message names |
+| 130 | ended by Ctrl-C; the same command continues |
+| 143 | ended by SIGTERM; the same command continues |
+
+Shells complete commands, options, recipes and methods: see [completion](#unseen-completion).
+
 `make docs` generates this page from the commands' own help.
 """
+SHARED = ("--help", "--json", "--quiet", "--verbose")
+"""Options that the introduction explains."""
 
 
 def command_page() -> str:
@@ -26,7 +42,7 @@ def command_page() -> str:
 
 def _section(name: str, command: argparse.ArgumentParser) -> str:
     text, examples = _split(command.description or "")
-    arguments = [a for a in command._actions if not isinstance(a, argparse._HelpAction)]
+    arguments = [a for a in command._actions if not {*a.option_strings} & {*SHARED}]
     parts = [f"## unseen {name}", text]
     if examples:
         parts.append("```sh\n" + "\n".join(examples) + "\n```")
@@ -38,7 +54,7 @@ def _section(name: str, command: argparse.ArgumentParser) -> str:
 def _split(description: str) -> tuple[str, list[str]]:
     """The sentences of a command's description, and the example commands in it."""
     lines = [line.strip() for line in description.strip().splitlines()]
-    examples = [line for line in lines if line.startswith("unseen ")]
+    examples = [line for line in lines if re.match(r'(eval "\$\()?unseen ', line)]
     text = "\n".join(line for line in lines if line not in examples).strip()
     return re.sub(r"\n{3,}", "\n\n", text), examples
 
@@ -57,4 +73,4 @@ def _row(argument: argparse.Action) -> str:
 def _default(argument: argparse.Action) -> str:
     if argument.required and argument.nargs != "*":
         return "required"
-    return "" if argument.default in (None, "", False) else f"`{argument.default}`"
+    return "" if argument.default in (None, "", False, []) else f"`{argument.default}`"

@@ -1,5 +1,5 @@
-"""Writes what is generated in the documentation: tables of settings, the page of commands, and
-results.
+"""Writes what is generated: tables of settings, the page of commands, results, and the types of
+settings.
 
 make docs
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs.generators import typed_settings  # noqa: E402
 from docs.generators.command_page import command_page  # noqa: E402
 from docs.generators.published_page import published_pages  # noqa: E402
 from docs.generators.result_tables import result_pages  # noqa: E402
@@ -28,6 +29,7 @@ def generated_pages() -> dict[Path, str]:
         methods: methods_page(methods.read_text(encoding="utf-8"), DOCS / "methods"),
         settings: settings_page(settings.read_text(encoding="utf-8")),
         DOCS / "commands.md": command_page(),
+        ROOT / typed_settings.FILE: typed_settings.typed_settings(),
     }
 
 

@@ -3,22 +3,29 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0.dev0"
+
 if TYPE_CHECKING:
     from unseen.api import Run, fit, forecast_accuracy, load_run, merge
     from unseen.automatic.run import auto
     from unseen.data.batch import DomainBatch, Task
     from unseen.errors import UnseenError
+    from unseen.forecast.forecast import FileForecast
     from unseen.methods.base import Method
     from unseen.serve.model import Model
-    from unseen.serve.predictor import load
+    from unseen.serve.predictor import Predictor, load
     from unseen.settings.catalog import trust_imports
     from unseen.settings.experiment import Settings
     from unseen.sweeps.compare import compare, sweep
+    from unseen.sweeps.tables import Comparison
 
 __all__ = [
+    "Comparison",
     "DomainBatch",
+    "FileForecast",
     "Method",
     "Model",
+    "Predictor",
     "Run",
     "Settings",
     "Task",
@@ -33,35 +40,31 @@ __all__ = [
     "sweep",
     "trust_imports",
 ]
-
-_HOME = {
-    "DomainBatch": "unseen.data.batch",
-    "Method": "unseen.methods.base",
-    "Model": "unseen.serve.model",
-    "Run": "unseen.api",
-    "Settings": "unseen.settings.experiment",
-    "Task": "unseen.data.batch",
-    "UnseenError": "unseen.errors",
-    "auto": "unseen.automatic.run",
-    "compare": "unseen.sweeps.compare",
-    "fit": "unseen.api",
-    "forecast_accuracy": "unseen.api",
-    "load": "unseen.serve.predictor",
-    "load_run": "unseen.api",
-    "merge": "unseen.api",
-    "sweep": "unseen.sweeps.compare",
-    "trust_imports": "unseen.settings.catalog",
+_HOMES = {
+    "unseen.api": ("Run", "fit", "forecast_accuracy", "load_run", "merge"),
+    "unseen.automatic.run": ("auto",),
+    "unseen.data.batch": ("DomainBatch", "Task"),
+    "unseen.errors": ("UnseenError",),
+    "unseen.forecast.forecast": ("FileForecast",),
+    "unseen.methods.base": ("Method",),
+    "unseen.serve.model": ("Model",),
+    "unseen.serve.predictor": ("Predictor", "load"),
+    "unseen.settings.catalog": ("trust_imports",),
+    "unseen.settings.experiment": ("Settings",),
+    "unseen.sweeps.compare": ("compare", "sweep"),
+    "unseen.sweeps.tables": ("Comparison",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import unseen` is quick."""
-    if name not in _HOME:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'unseen' has no attribute '{name}'")
     from unseen.optional import training_packages
 
     with training_packages():
-        return getattr(importlib.import_module(_HOME[name]), name)
+        return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.console import Console
 from unseen.data.dataset import OpenDatasets
 from unseen.data.images import find_images
 from unseen.forecast.forecast import FileForecast
+from unseen.reports.figures.figure import Figure
+from unseen.reports.formats import result_records, result_table
+from unseen.reports.shown import Shown, confusions, html_table
 from unseen.reports.tracking import choose_trackers
 from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import RunResult, View, Views
@@ -18,19 +22,20 @@ from unseen.serve.evaluate import evaluate
 from unseen.serve.export import SUFFIXES, Target, export
 from unseen.serve.forecast import forecast_files
 from unseen.serve.model import Model
-from unseen.serve.predictor import ImageLike
+from unseen.serve.predictor import Classified, ImageLike
 from unseen.settings.experiment import Experiment, Metric
 from unseen.settings.recipes import load_experiment, open_experiment
+from unseen.settings.typed import Overrides
 from unseen.sweeps.merge import Choice, merge_runs
 from unseen.training.devices import is_first_process
-from unseen.training.display import Display
+from unseen.training.display import Display, progress_console
 from unseen.training.execute import execute, length, remarks_before
 
 
-class Run:
+class Run(Shown):
     """A finished run: its settings, its result and its model."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
         self.experiment: Experiment = open_experiment(
             self.folder.read_settings(), self.folder.settings
@@ -62,6 +67,19 @@ class Run:
         measured = self.result.view(rule or self.result.selection, view)
         return {d: each.measures[metric or self.result.metric] for d, each in measured.items()}
 
+    def records(self) -> list[dict[str, Any]]:
+        """What was measured of each domain in each view, under the run's own rule."""
+        return list(result_records(self.result.under(self.result.selection).views))
+
+    def plot(self) -> Figure:
+        """Which classes it takes for which, by domain."""
+        return confusions(self.result)
+
+    def _repr_html_(self) -> str:
+        views, metric = self.result.under(self.result.selection).views, self.result.metric
+        metrics = tuple(dict.fromkeys((metric, "accuracy")))
+        return html_table(self.result.label, *result_table(views, metrics, self.result.view_texts))
+
     @cached_property
     def model(self) -> Model:
         """The model with the weights that the run's selection rule chose."""
@@ -76,6 +94,12 @@ class Run:
         """Class probabilities `[images, classes]`; name the domain where it is known. `raw` gives
         those that are not calibrated."""
         return self.model.predict(images, domain, raw)
+
+    def classify(
+        self, images: Iterable[ImageLike] | np.ndarray, domain: str | None = None
+    ) -> list[Classified]:
+        """The most likely class of each image by its name, with its probability."""
+        return self.model.classify(images, domain)
 
     def evaluate(self, data: str | Path | None = None) -> Views:
         """The three views on the run's own images, or accuracy by domain on other ones: a folder
@@ -97,7 +121,7 @@ class Run:
 
 
 def forecast_accuracy(
-    model: str | Path,
+    model: str | PathLike[str],
     images: Iterable[str | Path],
     reference: str | Path | None = None,
     *,
@@ -114,7 +138,7 @@ def forecast_accuracy(
     return forecast_files(Path(model), files, runs, device)
 
 
-def load_run(path: str | Path) -> Run:
+def load_run(path: str | PathLike[str]) -> Run:
     """Open a finished run folder."""
     return Run(path)
 
@@ -125,7 +149,7 @@ def fit(
     runs: str | Path = "runs",
     log: str | Sequence[str] = (),
     console: Console | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Overrides],
 ) -> Run:
     """Train a recipe to its end and open the run. Finished runs are not trained again.
 
@@ -145,7 +169,7 @@ def finish_run(
     """Train the run in a folder to its end, unless it is finished, and open it."""
     trackers = choose_trackers(log)
     if not folder.finished:
-        console = console or Console(stderr=True)
+        console = console or progress_console()
         datasets = OpenDatasets()
         steps, remarks = length(experiment, datasets), remarks_before(experiment, datasets)
         with Display(console, steps, folder.path.name) as display:
@@ -170,5 +194,5 @@ def merge(
     """
     paths = [runs] if isinstance(runs, str | Path) else list(runs)
     output = Path(output)
-    with Display(console or Console(stderr=True), 1, output.name) as display:
+    with Display(console or progress_console(), 1, output.name) as display:
         return Run(merge_runs(paths, output, choose, display).path)

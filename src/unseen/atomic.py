@@ -46,20 +46,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON that people can read: a key a line, and a list of plain values in one line."""
-    write_text(path, _as_json(content, "\n") + "\n")
+    """Write JSON that people can read."""
+    write_text(path, as_json(content) + "\n")
 
 
-def _as_json(value: Any, newline: str) -> str:
+def as_json(value: Any, newline: str = "\n") -> str:
+    """Return JSON with a key a line, and a list of plain values in one line."""
     deeper = newline + " "
     if isinstance(value, dict) and value:
         items = cast(dict[str, Any], value).items()
-        lines = (f"{_plain(str(key))}: {_as_json(inner, deeper)}" for key, inner in items)
+        lines = (f"{_plain(str(key))}: {as_json(inner, deeper)}" for key, inner in items)
         return f"{{{deeper}{f',{deeper}'.join(lines)}{newline}}}"
     if isinstance(value, list | tuple):
         members = cast(list[Any], value)
         if any(isinstance(member, dict | list | tuple) for member in members):
-            inner = f",{deeper}".join(_as_json(member, deeper) for member in members)
+            inner = f",{deeper}".join(as_json(member, deeper) for member in members)
             return f"[{deeper}{inner}{newline}]"
     return _plain(value)
 

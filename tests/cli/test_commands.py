@@ -1,13 +1,20 @@
 """The command line: what it lists and shows, and how it speaks of mistakes."""
 
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.commands import commands_in
+from tests.docs.markdown_files import ROOT
+from tests.tiny import TINY
 
+from unseen import __version__
+from unseen.cli import show
 from unseen.cli.main import COMMANDS, parse
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
@@ -21,6 +28,84 @@ from unseen.sweeps.sweep_file import sweep_names
 def unseen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Run a command in an empty folder."""
     return commands_in(tmp_path, capsys, monkeypatch)
+
+
+def test_version_and_help(unseen) -> None:
+    """One version, in the package and in the list of changes; the latest is not yet released."""
+    assert unseen("--version").out == f"unseen {__version__}\n"
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.search(r"^## (?:Unreleased \()?([\d.]+)", changes, flags=re.MULTILINE)
+    assert first is not None
+    assert __version__.removesuffix(".dev0") == f"{first[1]}.0"
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    assert unseen().out == unseen("--help").out
+    assert unseen("list").out == unseen("list", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["tr"], ["train"]),
+        (["train", "digits/dm"], ["digits/dmg"]),
+        (["compare", "digits", "--methods", "aggregate,dm"], ["aggregate,dmg"]),
+        (["train", "digits/dmg", "--re"], ["--resume"]),
+        (["compare", "digi"], ["digits", "digits_5"]),
+        (["sweep", "pacs_m"], ["pacs_masks"]),
+        (["list", "rec"], ["recipes"]),
+        (["nothing", ""], []),
+    ],
+)
+def test_completion(unseen, typed: list[str], expected: list[str]) -> None:
+    assert unseen("completion", "words", "--", *typed).out.split() == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_take_their_script(unseen, shell: str, tmp_path: Path) -> None:
+    script = unseen("completion", shell).out
+    assert "unseen completion words" in script
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
+
+
+def test_json_is_all_there_is_on_the_standard_output(unseen, tmp_path: Path) -> None:
+    assert json.loads(unseen("list", "methods", "--json").out)["dmg"]
+    shown = json.loads(unseen("show", "digits/dmg", "seed=3", "--json").out)
+    assert shown["settings"] == complete_settings(load_experiment("digits/dmg", {"seed": 3}))
+    settings = [f"{key}={value}" for key, value in TINY.items() if key != "data.unseen_domain"]
+    words = ("compare", "digits", "--methods", "aggregate", "--unseen", "plain", *settings)
+    answer = unseen(*words, "--json", "--workers", "0")
+    assert answer.code == 0
+    found = json.loads(answer.out)
+    (run,), home = found["runs"], found["home"]
+    own = [each for each in found["tables"][0]["numbers"] if each["method"] == "aggregate"]
+    numbers = {each["column"]: each["mean"] for each in own}
+    assert set(numbers) == {"plain", "overall"}
+    assert f"Next: unseen report {home}/source\n" in answer.err
+    measured = json.loads(unseen("evaluate", run, "--json", "-q").out)["measured"]
+    (unseen_domain,) = (each for each in measured if each["view"] == "out_of_domain")
+    assert 100 * unseen_domain["accuracy"] == pytest.approx(numbers["plain"])
+    assert json.loads(unseen("show", run, "--json").out)["result"]["seed"] == 0
+
+
+def test_quiet_and_verbose(unseen) -> None:
+    settings = [f"{key}={value}" for key, value in TINY.items()]
+    first, second = (
+        unseen("train", "digits/dmg", *settings, "-q"),
+        unseen("train", "digits/dgm", "-v"),
+    )
+    assert (first.code, first.err) == (0, "")
+    assert "out of domain" in first.out
+    assert second.code == 2
+    assert "Traceback" in second.err
+    assert re.search(rf"unseen {__version__}, Python .* s, exit code 2$", second.err.strip())
+
+
+def test_interrupted_commands_end_with_the_code_of_shells(unseen, monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "run_list", interrupted)
+    assert unseen("list", "methods").code == 130
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "backbones"])
@@ -63,7 +148,7 @@ def test_show_an_unfinished_run(unseen, tmp_path: Path) -> None:
 
 def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
     answer = unseen("show", "digits/dmg", "seed=3", "--save", "mine.yaml")
-    assert (answer.code, "unseen train mine.yaml" in answer.out) == (0, True)
+    assert (answer.code, "Next: unseen train mine.yaml\n" in answer.err) == (0, True)
     file = tmp_path / "mine.yaml"
     assert file.read_text().startswith("# ")
     expected = complete_settings(load_experiment("digits/dmg", {"seed": 3}))
@@ -106,7 +191,7 @@ def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
         ("list everything", "invalid choice: 'everything'"),
         ("train digits/dmg --unknown 3", "unrecognized arguments: --unknown 3"),
         ("list methods seed=3", "unrecognized arguments: seed=3"),
-        ("", "required: COMMAND"),
+        ("compare digits --dry-run --json", "a dry run has none"),
     ],
 )
 def test_mistakes_end_with_a_message(unseen, tmp_path: Path, words: str, message: str) -> None:

@@ -40,7 +40,8 @@ def test_no_torch_for_help_lists_and_recipes(tmp_path: Path) -> None:
         *((f"list {kind}", "") for kind in KINDS),
         *((f"{name} --help", f"usage: unseen {name}") for name in COMMANDS),
         ("show digits/dmg seed=3", "seed: 3"),
-        ("show digits/dmg --save mine.yaml", "unseen train mine.yaml"),
+        ("show digits/dmg --save mine.yaml", "Wrote mine.yaml"),
+        ("completion words -- train digits/", "digits/dmg"),
     ]
     no_torch(tmp_path, commands)
 

@@ -88,15 +88,13 @@ def test_from_folders_to_a_model_and_a_forecast(user: User) -> None:
     user.types(command("unseen train folder/dmg"))
     user.types(command("unseen forecast deployed"))
     assert "<html" in (user.home / "forecast.html").read_text(encoding="utf-8")
-    assert json.loads((user.home / "forecast.json").read_text())
 
 
 def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
     if not list(user.home.glob("deployed/*/result.json")):
         user.types(command("unseen train folder/dmg"))
     user.types(command("unseen train folder/aggregate"))
-    user.types(command("unseen forecast adapted"))
-    assert json.loads((user.home / "adapted.json").read_text())
+    assert "Best guess" in user.types(command("unseen forecast adapted"))
     pytest.importorskip("onnxruntime")
     user.types(command("unseen export"))
     user.types(command("unseen predict"))

@@ -21,7 +21,7 @@ from unseen.errors import SettingsError
 from unseen.methods.aggregate import Aggregate
 from unseen.results.folder import RunFolder, find_runs
 from unseen.settings import catalog
-from unseen.sweeps.tables import SweepResults
+from unseen.sweeps.tables import Comparison
 from unseen.sweeps.train import resources_for
 
 METHODS = ("aggregate", "dmg")
@@ -34,7 +34,7 @@ TINY: dict[str, Any] = {
 VIEWS = ("out_of_domain", "in_domain", "known_domain")
 
 
-def compare(runs: Path, **changes: Any) -> SweepResults:
+def compare(runs: Path, **changes: Any) -> Comparison:
     options = {"methods": METHODS, "seeds": (0, 1), "runs": runs, "console": Console(quiet=True)}
     return unseen.compare("digits", **(options | TINY | changes))
 
@@ -45,13 +45,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def comparison(runs: Path, shared_cache: Path) -> Iterator[SweepResults]:
+def comparison(runs: Path, shared_cache: Path) -> Iterator[Comparison]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         yield compare(runs)
 
 
-def test_every_domain_method_and_seed_is_run_once(comparison: SweepResults, runs: Path) -> None:
+def test_every_domain_method_and_seed_is_run_once(comparison: Comparison, runs: Path) -> None:
     assert len(comparison.folders) == len(set(comparison.folders)) == 2 * 2 * 4
     assert sorted(folder.path for folder in find_runs(runs)) == sorted(comparison.folders)
     done = {(r.method, r.seed, *r.unseen_domains) for r in comparison.results}
@@ -63,7 +63,7 @@ def test_every_domain_method_and_seed_is_run_once(comparison: SweepResults, runs
     assert RunFolder(comparison.folders[0]).read_result() == run.result
 
 
-def test_tables_are_written_in_three_formats(comparison: SweepResults, runs: Path) -> None:
+def test_tables_are_written_in_three_formats(comparison: Comparison, runs: Path) -> None:
     assert tuple(table.view for table in comparison.shown) == VIEWS
     assert comparison.home.parent == runs / "tables"
     assert comparison.home.name.startswith("digits-small_cnn-")
@@ -78,7 +78,7 @@ def test_tables_are_written_in_three_formats(comparison: SweepResults, runs: Pat
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_numbers_in_the_table_are_those_of_the_runs(comparison: SweepResults, view: str) -> None:
+def test_numbers_in_the_table_are_those_of_the_runs(comparison: Comparison, view: str) -> None:
     """Means over seeds of what the runs' result.json files say, in percent."""
     with (comparison.home / "source" / f"{view}.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -101,7 +101,7 @@ def test_numbers_in_the_table_are_those_of_the_runs(comparison: SweepResults, vi
         assert mean == pytest.approx(100 * fmean(by_seed))
 
 
-def test_finished_runs_are_not_trained_again(comparison: SweepResults, runs: Path) -> None:
+def test_finished_runs_are_not_trained_again(comparison: Comparison, runs: Path) -> None:
     """A part of what is there already is the same runs in a smaller table."""
 
     def stamps() -> dict[Path, int]:
@@ -204,7 +204,7 @@ class Breaking(Aggregate):
 
 
 def test_a_run_that_fails_does_not_lose_the_others(
-    comparison: SweepResults, runs: Path, tmp_path: Path
+    comparison: Comparison, runs: Path, tmp_path: Path
 ) -> None:
     broken = f"{__name__}:Breaking"
     shown = io.StringIO()
@@ -224,7 +224,7 @@ def test_a_run_that_fails_does_not_lose_the_others(
 
 
 def test_workers_write_what_this_process_would(
-    comparison: SweepResults,
+    comparison: Comparison,
     runs: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

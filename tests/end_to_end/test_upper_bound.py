@@ -18,7 +18,7 @@ from unseen.results.folder import RunFolder
 from unseen.results.result import UPPER_BOUND
 from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
-from unseen.sweeps.tables import SweepResults
+from unseen.sweeps.tables import Comparison
 from unseen.sweeps.train import run_plan
 from unseen.sweeps.workers import Resources
 
@@ -32,7 +32,7 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> SweepResults:
+def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         return unseen.compare(
@@ -46,7 +46,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> 
         )
 
 
-def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: SweepResults) -> None:
+def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: Comparison) -> None:
     *_, bound = comparison.results
     assert bound.trained_on_unseen
     assert bound.training_domains == ("plain", "blended", "coloured", "outlines")
@@ -60,7 +60,7 @@ def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: SweepRe
     assert set(inside) == {"plain", "blended", "coloured"}  # as for the other rows
 
 
-def test_every_format_says_so_and_never_in_bold(comparison: SweepResults) -> None:
+def test_every_format_says_so_and_never_in_bold(comparison: Comparison) -> None:
     for file in comparison.home.glob("source/*_domain.*"):
         text = file.read_text(encoding="utf-8")
         assert UPPER_BOUND in text, file
@@ -89,7 +89,7 @@ def _all_right(result):
     return {"source": result.rules["source"].model_copy(update={"views": right})}
 
 
-def test_the_report_never_ranks_it(comparison: SweepResults, tmp_path: Path) -> None:
+def test_the_report_never_ranks_it(comparison: Comparison, tmp_path: Path) -> None:
     runs = comparison.folders[0].parent
     (study,) = make_studies(load_runs(runs)[0], None)
     assert study.rows[-1][0] == f"aggregate, {UPPER_BOUND}"  # never what others are compared to
@@ -102,7 +102,7 @@ def test_the_report_never_ranks_it(comparison: SweepResults, tmp_path: Path) -> 
     assert UPPER_BOUND.replace("'", "&#39;") in page
 
 
-def test_the_card_says_so(comparison: SweepResults) -> None:
+def test_the_card_says_so(comparison: Comparison) -> None:
     *_, path = comparison.folders
     card = RunFolder(path).card.read_text(encoding="utf-8")
     assert f"# aggregate, {UPPER_BOUND} on digits" in card

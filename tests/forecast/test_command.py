@@ -64,14 +64,12 @@ def test_a_folder_without_references_is_refused_with_the_reason(story: Story) ->
 def test_terminal_page_and_json(
     story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
-    code = call(
-        story.model, story.images, "--reference", story.references, "-o", page, "--json", numbers,
-        "--device", "cpu",
-    )  # fmt: skip
-    assert code == 0
+    page = tmp_path / "page.html"
+    words = (story.model, story.images, "--reference", story.references, "--device", "cpu")
+    assert call(*words, "-o", page) == 0
     out = " ".join(capsys.readouterr().out.split())
-    content = json.loads(numbers.read_text())
+    assert call(*words, "--json") == 0
+    content = json.loads(capsys.readouterr().out)
     guess, low, high = (f"{100 * content[key]:.0f}" for key in ("accuracy", "low", "high"))
     assert f"Best guess: {guess} % of the predictions on these 60 images are right" in out
     assert f"80 % interval {low} to {high}" in out

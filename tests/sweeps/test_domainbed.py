@@ -26,7 +26,7 @@ from unseen.settings.recipes import load_experiment
 from unseen.sweeps.cost import estimate, run_seconds
 from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
-from unseen.sweeps.tables import SweepResults
+from unseen.sweeps.tables import Comparison
 from unseen.training.timing import ImageTimes, time_method
 
 SMALL = """
@@ -76,7 +76,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(small: Path, shared_cache: Path) -> SweepResults:
+def done(small: Path, shared_cache: Path) -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
         return unseen.sweep(small, runs=small.parent / "runs", console=Console(quiet=True))
@@ -98,7 +98,7 @@ def test_every_seed_is_a_trial_with_a_split_of_its_own(small: Path) -> None:
     assert len(drawn) == 2  # the recipe's, and the one choice of this dataset
 
 
-def test_the_summary_has_datasets_as_columns_and_the_average_last(done: SweepResults) -> None:
+def test_the_summary_has_datasets_as_columns_and_the_average_last(done: Comparison) -> None:
     assert not done.missing
     assert set(done.summaries) == {"source", "last", "leave-one-domain-out", "oracle"}
     table = done.summaries["source"]
@@ -118,7 +118,7 @@ def test_the_summary_has_datasets_as_columns_and_the_average_last(done: SweepRes
         assert average.estimate.half_width is None
 
 
-def _trial(done: SweepResults, chosen: list[Any], dataset: str, method: str, seed: int) -> float:
+def _trial(done: Comparison, chosen: list[Any], dataset: str, method: str, seed: int) -> float:
     """Percent, the mean over the held-out domains of the draws that were chosen."""
     own = [
         each
@@ -129,14 +129,14 @@ def _trial(done: SweepResults, chosen: list[Any], dataset: str, method: str, see
     return 100 * fmean(each.mean("source", "out_of_domain") or 0 for each in results)
 
 
-def test_a_dataset_without_pairs_is_empty_under_leave_one_domain_out(done: SweepResults) -> None:
+def test_a_dataset_without_pairs_is_empty_under_leave_one_domain_out(done: Comparison) -> None:
     first, second, average = done.summaries["leave-one-domain-out"].rows[0].cells
     assert first.estimate is not None
     assert second.estimate is None
     assert average.estimate is None
 
 
-def test_it_is_written_in_all_formats(done: SweepResults) -> None:
+def test_it_is_written_in_all_formats(done: Comparison) -> None:
     for rule in done.summaries:
         for suffix in (".csv", ".md", ".tex"):
             text = (done.home / rule / f"summary{suffix}").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from unseen.results.files import FORMAT
 from unseen.results.folder import find_runs, run_name
 from unseen.settings.experiment import Experiment
 from unseen.sweeps.plan import Plan
-from unseen.sweeps.tables import SweepResults, apply_rules
+from unseen.sweeps.tables import Comparison, apply_rules
 from unseen.sweeps.train import train_plan
 
 
@@ -29,7 +29,7 @@ def unlike_rate(experiment: Experiment, domain: str) -> float:
     return 0.5 - 20 * experiment.optimizer.lr - (0.1 if domain == "plain" else 0)
 
 
-def swept(plan: Plan, pretender: Pretender | None = None) -> SweepResults:
+def swept(plan: Plan, pretender: Pretender | None = None) -> Comparison:
     pretender = pretender or Pretender(rate, unlike_rate)
     results = apply_rules(plan, train_plan(plan, pretender, together=True))
     results.write()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from rich.console import Console
@@ -22,7 +22,8 @@ from unseen.automatic.subject import Subject, open_subject
 from unseen.errors import SettingsError
 from unseen.results.folder import RunList, write_run_list
 from unseen.settings.recipes import merge, nested
-from unseen.training.display import Display
+from unseen.settings.typed import Overrides
+from unseen.training.display import Display, progress_console
 
 COPIES, GROUPS = "copies between domains", "copies.csv"
 
@@ -38,7 +39,7 @@ def auto(
     seeds: int = 1,
     workers: int | None = 0,
     console: Console | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Overrides],
 ) -> Answer:
     """Find the best model for images like these that this machine can train in so many minutes, and
     say what to expect of it at a new place.
@@ -55,7 +56,7 @@ def auto(
     """
     if minutes <= 0 or seeds < 1:
         raise SettingsError("auto needs some minutes and at least one seed")
-    clock, console = Clock(60 * minutes), console or Console(stderr=True)
+    clock, console = Clock(60 * minutes), console or progress_console()
     subject = open_subject(data, unseen, overrides)
     home = Path(output) if output is not None else Path(f"auto-{subject.name}")
     report = look_at(subject, home, console)

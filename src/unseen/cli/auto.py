@@ -1,10 +1,8 @@
 """The command `auto`: from images to a chosen model within a given time."""
 
 import argparse
-from pathlib import Path
 
-from rich.console import Console
-
+from unseen.cli.shared import add_output, add_settings, loading, say, say_json
 from unseen.settings.recipes import parse_overrides
 
 
@@ -12,7 +10,7 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", help="a folder domain/class/*, a manifest, or a dataset's name"
     )
-    parser.add_argument("--minutes", type=float, default=20, help="the time it may take (20)")
+    parser.add_argument("--minutes", type=float, default=20, help="the time it may take")
     parser.add_argument(
         "--for",
         dest="images",
@@ -22,20 +20,18 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
         help="a folder, file or pattern of a new place without labels: forecast the accuracy "
         "there; may be given again",
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="where runs and answer go (auto-DATA)"
-    )
+    add_output(parser, "DIR", "runs and answer there; left out: auto-DATA")
     parser.add_argument(
         "--unseen",
         default="",
         metavar="DOMAIN",
         help="keep these domains out of everything, and measure the model on them at the end",
     )
-    parser.add_argument("--seeds", type=int, default=1, help="repetitions of every run (1)")
+    parser.add_argument("--seeds", type=int, default=1, help="repetitions of every run")
     parser.add_argument(
         "--workers", type=int, help="runs at once; left out: as many as the cores allow"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
+    add_settings(parser, "settings of all runs")
 
 
 def run_auto(chosen: argparse.Namespace) -> None:
@@ -51,8 +47,9 @@ def run_auto(chosen: argparse.Namespace) -> None:
       unseen auto three_hospitals --minutes 60 --for fourth_hospital -o answer
       unseen auto pacs --unseen sketch data.root=PACS
     """
-    from unseen.automatic.answer import PAGE
-    from unseen.automatic.run import auto
+    with loading():
+        from unseen.automatic.answer import PAGE
+        from unseen.automatic.run import auto
 
     answer = auto(
         chosen.data,
@@ -64,8 +61,10 @@ def run_auto(chosen: argparse.Namespace) -> None:
         workers=chosen.workers,
         **parse_overrides(chosen.overrides),
     )
-    console = Console()
+    if chosen.json:
+        say_json(answer.as_json())
+        return
     for line in answer.lines():
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
     for about, command in {"as a page": str(answer.home / PAGE), **answer.commands}.items():
-        console.print(f"  {about}: {command}", markup=False, highlight=False, soft_wrap=True)
+        say(f"  {about}: {command}")

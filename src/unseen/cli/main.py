@@ -1,15 +1,19 @@
 """The command line. Only the command that was called is imported: `--help` loads no torch."""
 
 import argparse
+import contextlib
 import importlib
 import inspect
+import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 
+from unseen import __version__
 from unseen.cli.shared import say
 from unseen.errors import UnseenError, unknown_name
 from unseen.optional import training_packages
@@ -41,6 +45,7 @@ COMMANDS = {
     "merge": ("train", "one model from many runs: their weights averaged"),
     "report": ("report", "one web page from a folder of runs: tables, figures, how it was made"),
     "show": ("show", "the complete settings of a recipe or a run"),
+    "completion": ("completion", "names of commands, options and recipes as you type"),
 }
 """The file of each command, which has `add_COMMAND(parser)` and `run_COMMAND(chosen)`, and what the
 command is for."""
@@ -48,6 +53,21 @@ command is for."""
 OPENING = ("train", "evaluate", "predict", "forecast", "export", "serve", "merge", "report")
 """Commands that open what may come from anywhere: they import nothing but what is installed, and
 the modules that the user trusts. To train a recipe is to trust it; to go on with a run is not."""
+VOLUME = {
+    "-q --quiet": "print results and errors, nothing else",
+    "-v --verbose": "also print the traceback of an error, versions, and the time it took",
+}
+WITH_JSON = ("list", "show", "compare", "sweep", "evaluate", "forecast", "auto", "prepare")
+"""Commands that print all they have to say as JSON, if asked to."""
+
+
+class _Form(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Texts stand as they are written, and options have their defaults, but for those that are off
+    or empty."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        empty = action.default in (None, False, "", []) or not action.option_strings
+        return action.help if empty else super()._get_help_string(action)
 
 
 def build_parser(called: str | None = None) -> argparse.ArgumentParser:
@@ -57,10 +77,10 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
         description="Image classifiers that hold up in domains they have never seen.",
         epilog="Settings are given as key=value, for example seed=3 method.overlap_weight=0.05.",
     )
+    parser.add_argument("-V", "--version", action="version", version=f"unseen {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (file, summary) in COMMANDS.items():
-        form = argparse.RawDescriptionHelpFormatter
-        command = commands.add_parser(name, help=summary, formatter_class=form)
+        command = commands.add_parser(name, help=summary, formatter_class=_Form)
         if called in (None, name):
             module = importlib.import_module(f"unseen.cli.{file}")
             run = getattr(module, f"run_{name}")
@@ -72,6 +92,10 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
                     metavar="MODULE",
                     help="may be imported, in this folder too, if settings of a run name it",
                 )
+            if name in WITH_JSON:
+                command.add_argument("--json", action="store_true", help="print JSON, not text")
+            for option, about in VOLUME.items():
+                command.add_argument(*option.split(), action="store_true", help=about)
             command.description = inspect.getdoc(run)
             command.set_defaults(run_command=run)
     return parser
@@ -80,6 +104,8 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """As `parse_args`, but key=value words may also stand after or between options."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments in ([], ["list"], ["completion"]):
+        arguments.append("--help")
     called = next((word for word in arguments if not word.startswith("-")), "")
     parser = build_parser(called)
     if called and called not in COMMANDS:
@@ -94,20 +120,43 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; mistakes of the user's end with a message, not with a traceback."""
-    chosen = parse(arguments)
+    chosen, started = parse(arguments), time.monotonic()
+    aside = Console(stderr=True)
     try:
-        _find_own_modules(chosen)
-        _name_other_formats(chosen)
-        with training_packages():
-            sys.exit(chosen.run_command(chosen) or 0)
+        with _said_aside(chosen.quiet):
+            _find_own_modules(chosen)
+            _name_other_formats(chosen)
+            with training_packages():
+                code = chosen.run_command(chosen) or 0
     except UnseenError as error:
-        say(f"unseen: {error}", Console(stderr=True))
-        sys.exit(getattr(error, "exit_code", 2))
+        if chosen.verbose:
+            aside.print_exception()
+        say(f"unseen: {error}", aside)
+        code = getattr(error, "exit_code", 2)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    if chosen.verbose:
+        say(f"{_versions()}; {time.monotonic() - started:.1f} s, exit code {code}", aside)
+    sys.exit(code)
+
+
+@contextlib.contextmanager
+def _said_aside(quiet: bool) -> Iterator[None]:
+    """Drop what is said beside results, if it is to be quiet."""
+    if not quiet:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+        yield
+
+
+def _versions() -> str:
+    torch = sys.modules.get("torch")
+    beside = f", torch {torch.__version__}" if torch else ""
+    return f"unseen {__version__}, Python {sys.version.split()[0]}{beside}"
 
 
 def _find_own_modules(chosen: argparse.Namespace) -> None:

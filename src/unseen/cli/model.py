@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import Progress
 
-from unseen.cli.shared import add_model, say, whole
+from unseen.cli.shared import (
+    add_model,
+    add_output,
+    loading,
+    next_step,
+    say,
+    say_json,
+    whole,
+)
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -35,13 +44,19 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
     unseen evaluate runs/pacs-...
     unseen evaluate runs/folder-... --data fourth_hospital    (a folder or a manifest)
     """
-    from unseen.api import load_run
-    from unseen.reports.terminal import show_views
+    with loading():
+        from unseen.api import load_run
+        from unseen.reports.formats import result_records
+        from unseen.reports.terminal import show_views
 
     opened = load_run(chosen.run)
     views = opened.evaluate(chosen.data)
     where = chosen.data or opened.result.dataset
     rule = opened.result.selection
+    if chosen.json:
+        measured = list(result_records(views))
+        say_json({"run": str(chosen.run), "data": str(where), "rule": rule, "measured": measured})
+        return
     title = f"{opened.result.method} on {where}, selection: {rule}"
     show_views(views, title, opened.result.metric, Console())
     if chosen.data is None:
@@ -52,13 +67,13 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
 def add_predict(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--domain", help="the training domain of all images, where it is known")
-    parser.add_argument("--top", type=whole(1), default=3, metavar="N", help="classes to name (3)")
+    parser.add_argument("--top", type=whole(1), default=3, metavar="N", help="classes to name")
     parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
-    parser.add_argument("--format", choices=["table", "csv", "json"], default="table")
     parser.add_argument(
-        "--batch", type=whole(1), default=64, metavar="N", help="images at a time (64)"
+        "--format", choices=["table", "csv", "json"], default="table", help="how it is written"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead")
+    parser.add_argument("--batch", type=whole(1), default=64, metavar="N", help="images at a time")
+    add_output(parser, "FILE", "there; left out: on the screen")
 
 
 def run_predict(chosen: argparse.Namespace) -> int:
@@ -75,12 +90,14 @@ def run_predict(chosen: argparse.Namespace) -> int:
     """
     from unseen.data.images import find_images
     from unseen.reports.predictions import FORMATS
-    from unseen.serve.predictor import load
 
     number, width = 0, 0
     for path in find_images(chosen.images):
         number, width = number + 1, max(width, len(str(path)))
-    model = load(chosen.model, chosen.device)
+    with loading():
+        from unseen.serve.predictor import load
+
+        model = load(chosen.model, chosen.device)
     predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch, chosen.raw)
     columns = _columns(model, chosen, width)
     console = Console(stderr=True)
@@ -151,10 +168,7 @@ def add_forecast(parser: argparse.ArgumentParser) -> None:
         metavar="RUNS",
         help="a folder of runs in which each training domain was left out in turn",
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="PAGE.html", help="write a web page, too"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    add_output(parser, "PAGE.html", "a web page, too")
 
 
 def run_forecast(chosen: argparse.Namespace) -> int:
@@ -167,14 +181,14 @@ def run_forecast(chosen: argparse.Namespace) -> int:
     how far estimates are off.
 
       unseen forecast runs/pacs-... fourth_hospital/ --reference comparison
-      unseen forecast model.onnx fourth_hospital/ -o forecast.html --json forecast.json
+      unseen forecast model.onnx fourth_hospital/ -o forecast.html
     """
-    from unseen.atomic import write_json
     from unseen.data.images import find_images
-    from unseen.forecast.text import print_forecast
-    from unseen.serve.forecast import forecast_files
 
     files = list(find_images(chosen.images))
+    with loading():
+        from unseen.forecast.text import print_forecast
+        from unseen.serve.forecast import forecast_files
     aside = Console(stderr=True)
     with Progress(console=aside, transient=True, disable=not aside.is_terminal) as bar:
         task = bar.add_task("images", total=len(files))
@@ -188,14 +202,15 @@ def run_forecast(chosen: argparse.Namespace) -> int:
         )
     for problem in found.problems:
         say(problem, aside)
-    print_forecast(found, Console())
-    if chosen.json is not None:
-        write_json(chosen.json, found.as_json())
+    if chosen.json:
+        say_json(found.as_json())
+    else:
+        print_forecast(found, Console())
     if chosen.output is not None:
         from unseen.forecast.page import write_page
 
         write_page(found, chosen.output)
-        say(chosen.output)
+        say(f"Wrote {chosen.output}", aside)
     return 1 if found.problems else 0
 
 
@@ -204,14 +219,12 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "run", metavar="RUN", type=Path, help="a finished run, or a folder of save_pretrained"
     )
     parser.add_argument("--to", choices=["onnx", "torch"], required=True, help="the kind of file")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: RUN/model.onnx or RUN/model.pt2"
-    )
+    add_output(parser, "FILE", "there; left out: RUN/model.onnx or RUN/model.pt2")
     parser.add_argument(
         "--tolerance",
         type=float,
         default=1e-4,
-        help="largest allowed difference from the model's probabilities (default: 1e-4)",
+        help="largest allowed difference from the model's probabilities",
     )
 
 
@@ -224,11 +237,12 @@ def run_export(chosen: argparse.Namespace) -> None:
       unseen export runs/pacs-... --to onnx
       unseen export runs/pacs-... --to torch -o classifier.pt2
     """
-    from unseen.serve.export import SUFFIXES, export
-    from unseen.serve.model import Model
-    from unseen.serve.predictor import load
+    with loading():
+        from unseen.serve.export import SUFFIXES, export
+        from unseen.serve.model import Model
+        from unseen.serve.predictor import load
 
-    model = load(chosen.run, "cpu")
+        model = load(chosen.run, "cpu")
     if not isinstance(model, Model):
         raise UnseenError(f"{chosen.run} is already an exported file; name the run it came from")
     path = chosen.output or chosen.run / f"model{SUFFIXES[chosen.to]}"
@@ -239,3 +253,6 @@ def run_export(chosen: argparse.Namespace) -> None:
         f"Largest difference from the model's probabilities: {written.difference:.1e} (allowed: "
         f"{chosen.tolerance:g}; {written.predictions} predictions on {written.compared_on})"
     )
+    if chosen.to == "onnx":
+        file = shlex.quote(str(written.path))
+        next_step(f"unseen predict {file} IMAGES", f"unseen serve {file}")

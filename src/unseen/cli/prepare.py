@@ -1,6 +1,7 @@
 """The command `prepare`: a dataset, checked and cached once."""
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from unseen.cli.shared import add_settings, say
+from unseen.cli.shared import add_output, add_settings, next_step, say, say_json
 from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.settings import catalog
 from unseen.settings.recipes import build_experiment, merge, parse_overrides, read_recipe
@@ -45,15 +46,14 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
         help="fetch it first, from its public address to --root or to the cache",
     )
     parser.add_argument(
-        "--size", type=int, help="image side in pixels (default: that of the dataset's recipe)"
+        "--size", type=int, help="image side in pixels (left out: that of the dataset's recipe)"
     )
     parser.add_argument(
         "--labels",
         action="store_true",
         help="also look for wrong labels, with features of the recipe's network",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="PAGE.html", help="write the audit")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings there")
+    add_output(parser, "PAGE.html", "the audit as a web page")
     parser.add_argument("--groups", type=Path, metavar="FILE.csv", help="write groups of copies")
     parser.add_argument(
         "--on",
@@ -92,7 +92,8 @@ def run_prepare(chosen: argparse.Namespace) -> int:
         prepared = prepare(dataset, size, report, True, _workers(chosen))
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
-    _print(prepared, _remarks(experiment, prepared))
+    if not chosen.json:
+        _print(prepared, _remarks(experiment, prepared))
     return _audit(chosen, experiment, dataset, prepared)
 
 
@@ -113,7 +114,6 @@ def _audit(
     dataset: "Dataset",
     images: "PreparedImages",
 ) -> int:
-    from unseen.atomic import write_json
     from unseen.audit.audit import audit
     from unseen.reports.page.parts import capital
 
@@ -125,18 +125,27 @@ def _audit(
         with Display(Console(stderr=True), len(images.index), "features") as display:
             features = features_of_images(images, experiment.network, display)
     found = audit(dataset, images, features)
-    for finding in found.findings:
+    if chosen.json:
+        say_json(found.as_json())
+    for finding in found.findings if not chosen.json else ():
         say(f"{capital(finding.kind)}: {finding.text}")
-    if chosen.json is not None:
-        write_json(chosen.json, found.as_json())
     if chosen.groups is not None:
         found.write_groups(chosen.groups)
     if chosen.output is not None:
         found.write_page(images, chosen.output)
-        say(chosen.output)
+        say(f"Wrote {chosen.output}", Console(stderr=True))
     elif found.findings:
-        say("With pictures: the same command and -o PAGE.html")
+        say("With pictures: the same command and -o PAGE.html", Console(stderr=True))
+    _say_next(chosen)
     return 1 if chosen.strict and found.findings else 0
+
+
+def _say_next(chosen: argparse.Namespace) -> None:
+    if chosen.dataset == "folder" and chosen.root is not None:
+        root = shlex.quote(str(chosen.root))
+        next_step(f"unseen auto {root}", f"unseen compare folder data.root={root}")
+    else:
+        next_step(f"unseen compare {chosen.dataset}")
 
 
 def _download(name: str, root: Path | None) -> Path:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from unseen.cli.shared import say
+from unseen.cli.shared import add_output, say
 from unseen.settings.experiment import METRICS
 
 _SECONDS = 10
@@ -15,7 +15,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUNS", type=Path, help="where runs are kept, or a folder of tables"
     )
-    parser.add_argument("-o", "--output", type=Path, help="where to write; otherwise RUNS/report")
+    add_output(parser, "DIR", "the page there; left out: RUNS/report")
     parser.add_argument("--rule", help="selection rule to show first: source, last or oracle")
     parser.add_argument(
         "--metric",

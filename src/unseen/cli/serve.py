@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from unseen.cli.shared import add_model, say, whole
+from unseen.cli.shared import add_model, loading, say, whole
 
 if TYPE_CHECKING:
     from unseen.serve.predictor import Predictor
@@ -29,8 +29,8 @@ _NUMBERS: dict[str, tuple[float, str]] = {
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
     add_model(parser, images=False)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="0 finds a free one (8000)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=8000, help="0 finds a free one")
     parser.add_argument(
         "--token", help="only answer who sends it; better in the variable UNSEEN_TOKEN"
     )
@@ -57,8 +57,7 @@ def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[fl
     for option, (default, about) in numbers.items():
         least = 0 if option == "--window" else 1
         kind = whole(least) if isinstance(default, int) else float
-        text = f"{about} ({default})"
-        parser.add_argument(option, type=kind, default=default, metavar="N", help=text)
+        parser.add_argument(option, type=kind, default=default, metavar="N", help=about)
 
 
 def run_serve(chosen: argparse.Namespace) -> int:
@@ -77,11 +76,13 @@ def run_serve(chosen: argparse.Namespace) -> int:
 
     for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "serve")
-    from unseen.serve.app import build_app
-    from unseen.serve.predictor import load
-    from unseen.serve.server import is_local, open_socket, run_server
+    with loading():
+        from unseen.serve.app import build_app
+        from unseen.serve.predictor import load
+        from unseen.serve.server import is_local, open_socket, run_server
 
-    service = _service(load(chosen.model, chosen.device), chosen)
+        model = load(chosen.model, chosen.device)
+    service = _service(model, chosen)
     listening = open_socket(chosen.host, chosen.port)
     token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
     tell = partial(say, console=Console(stderr=True))

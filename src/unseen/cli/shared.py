@@ -5,6 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.status import Status
+
+from unseen.atomic import as_json
 
 
 def say(text: object, console: Console | None = None, end: str = "\n") -> None:
@@ -12,6 +15,30 @@ def say(text: object, console: Console | None = None, end: str = "\n") -> None:
     given."""
     console = console or Console()
     console.print(str(text), markup=False, highlight=False, soft_wrap=True, end=end)
+
+
+def say_json(content: object) -> None:
+    """Print JSON on the standard output; whatever else there is to say goes to the other one."""
+    say(as_json(content))
+
+
+def next_step(*commands: str) -> None:
+    """Say beside the results what to do with them: commands with real paths."""
+    for number, command in enumerate(commands):
+        say(f"{'      ' if number else 'Next: '}{command}", Console(stderr=True))
+
+
+def loading() -> Status:
+    """A sign of life in a terminal while packages and a model are loaded."""
+    return Console(stderr=True).status("starting")
+
+
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, about: str, required: bool = False
+) -> None:
+    """Add where the command writes what it makes: a file or a folder."""
+    names, text = ("-o", "--output"), f"write {about}"
+    parser.add_argument(*names, type=Path, metavar=metavar, required=required, help=text)
 
 
 def add_model(parser: argparse.ArgumentParser, images: bool = True) -> None:

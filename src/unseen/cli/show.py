@@ -1,6 +1,7 @@
 """The commands `list` and `show`: what there is, and settings. No torch."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 import yaml
@@ -8,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unseen.cli.shared import add_recipe, say
+from unseen.atomic import read_json
+from unseen.cli.shared import add_recipe, next_step, say, say_json
 from unseen.errors import UnseenError
 from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings
@@ -25,7 +27,7 @@ from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     kinds = ("methods", "datasets", "backbones", "recipes", "sweeps")
-    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("kind", choices=kinds, help="what to list")
 
 
 def run_list(chosen: argparse.Namespace) -> None:
@@ -41,6 +43,9 @@ def run_list(chosen: argparse.Namespace) -> None:
         rows |= {name: f"another name of {method}" for name, method in catalog.ALIASES.items()}
     if chosen.kind == "backbones":
         rows["timm:NAME"] = "any timm network, by its timm name"
+    if chosen.json:
+        say_json(rows)
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -70,6 +75,10 @@ def run_show(chosen: argparse.Namespace) -> None:
         from unseen.results.folder import RunFolder
 
         folder = RunFolder(path)
+        if chosen.json:
+            result = read_json(folder.result) if folder.finished else None
+            say_json({"settings": folder.read_settings(), "result": result})
+            return
         say(_as_yaml(folder.read_settings()))
         if folder.finished:
             result = folder.read_result()
@@ -81,7 +90,11 @@ def run_show(chosen: argparse.Namespace) -> None:
     comments = "".join(f"# {line}".rstrip() + "\n" for line in about_recipe(path).splitlines())
     if chosen.save is not None:
         _save(chosen.save, comments, merge(read_recipe(chosen.what), overrides))
-        say(f"Wrote {chosen.save}. Train it with: unseen train {chosen.save}")
+        say(f"Wrote {chosen.save}")
+        next_step(f"unseen train {shlex.quote(str(chosen.save))}")
+        return
+    if chosen.json:
+        say_json({"settings": complete_settings(experiment)})
         return
     say(comments, end="")
     say(_as_yaml(complete_settings(experiment)))

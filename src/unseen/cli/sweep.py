@@ -2,11 +2,12 @@
 
 import argparse
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from unseen.cli.shared import add_runs, add_settings, say, whole
+from unseen.cli.shared import add_runs, add_settings, loading, next_step, say, say_json, whole
 from unseen.errors import SettingsError
 from unseen.settings.experiment import parse_seeds
 from unseen.settings.recipes import parse_overrides
@@ -138,6 +139,8 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
 
     if chosen.address and chosen.on != "ray":
         raise SettingsError("--address is that of a Ray cluster; add --on ray")
+    if chosen.json and chosen.dry_run:
+        raise SettingsError("--json prints results, and a dry run has none; leave one of them out")
     if chosen.workers == 0 and chosen.on == "ray":
         raise SettingsError("--workers 0 trains in this process; leave it or --on ray out")
     plan = plan_sweep(sweep, name, chosen.runs, dry=chosen.dry_run)
@@ -147,23 +150,26 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
         _show_cost(plan, chosen, options)
         return 0
 
-    from unseen.reports.terminal import show_tables
-    from unseen.sweeps.compare import run_sweep
-    from unseen.training.devices import is_first_process
+    with loading():
+        from unseen.reports.terminal import show_tables
+        from unseen.sweeps.compare import run_sweep
+        from unseen.training.devices import is_first_process
 
     quiet = not is_first_process()
-    console, warnings = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
+    console, aside = Console(quiet=quiet), Console(stderr=True, quiet=quiet)
     how = {"together": together, "log": chosen.log, "merge": chosen.merge}
-    results = run_sweep(plan, options, warnings, **how)
-    show_tables(results.shown, console)
-    if results.chosen:
-        rules = ", ".join(results.tables)
-        page = f"As a page: unseen report {results.home / results.plan.rule}"
-        say(f"Tables for the rules {rules}, and chosen.json: {results.home}\n{page}", console)
+    results = run_sweep(plan, options, aside, **how)
+    if chosen.json and not quiet:
+        say_json(results.as_json())
+    elif not chosen.json:
+        show_tables(results.shown, console)
     if stopped := len(results.missing) - len(results.failed):
-        say(f"{stopped} runs were stopped early by successive halving.", warnings)
+        say(f"{stopped} runs were stopped early by successive halving.", aside)
     if results.failures:
-        say(results.failures, warnings)
+        say(results.failures, aside)
+    if results.chosen and not quiet:
+        say(f"Tables for the rules {', '.join(results.tables)}: {results.home}", aside)
+        next_step(f"unseen report {shlex.quote(str(results.home / results.plan.rule))}")
     return 1 if results.failed else 0
 
 

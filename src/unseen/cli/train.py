@@ -1,12 +1,13 @@
 """The commands `train` and `merge`: one model from a recipe or a run, or from many runs."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from unseen.cli.shared import add_recipe, add_runs, say
+from unseen.cli.shared import add_output, add_recipe, add_runs, loading, next_step, say
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_run
 from unseen.settings.experiment import Experiment, identity
@@ -48,10 +49,10 @@ def run_train(chosen: argparse.Namespace) -> None:
         raise UnseenError(
             f"there is no run to resume in {folder.path}; leave out --resume to start one"
         )
-    # torch is loaded from here on: mistakes in settings have been told at once
-    from unseen.api import finish_run
-    from unseen.reports.terminal import show_run
-    from unseen.training.devices import is_first_process
+    with loading():  # mistakes in settings have been told at once
+        from unseen.api import finish_run
+        from unseen.reports.terminal import show_run
+        from unseen.training.devices import is_first_process
 
     quiet = not is_first_process()
     console, shown = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
@@ -59,6 +60,8 @@ def run_train(chosen: argparse.Namespace) -> None:
         say(f"{folder.path} is already finished", console)
     finished = finish_run(experiment, folder, console, chosen.log)
     show_run(finished.result, shown)
+    if not quiet:
+        next_step(*_uses(folder.path))
 
 
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
@@ -75,6 +78,11 @@ def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
     return build_experiment(merge(settings, overrides), str(folder.settings))
 
 
+def _uses(folder: Path) -> list[str]:
+    run = shlex.quote(str(folder))
+    return [f"unseen predict {run} IMAGES", f"unseen export {run} --to onnx"]
+
+
 def add_merge(parser: argparse.ArgumentParser) -> None:
     many = "run folders, or folders that hold runs"
     parser.add_argument("merged", metavar="RUNS", nargs="+", type=Path, help=many)
@@ -85,9 +93,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         help="greedy: the best on source validation first, each next one unless the average gets "
         "worse there",
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="MODEL", help="the new run folder"
-    )
+    add_output(parser, "MODEL", "the new run folder there", required=True)
 
 
 def run_merge(chosen: argparse.Namespace) -> None:
@@ -101,10 +107,12 @@ def run_merge(chosen: argparse.Namespace) -> None:
       unseen merge runs/pacs-efficientnet_lite0-dmg-sketch-* -o models/sketch
       unseen merge sweep_of_one_domain --choose greedy -o models/sketch
     """
-    import unseen
-    from unseen.reports.terminal import show_run
+    with loading():
+        from unseen.api import merge as merge_weights
+        from unseen.reports.terminal import show_run
 
-    finished = unseen.merge(chosen.merged, chosen.output, choose=chosen.choose)
+    finished = merge_weights(chosen.merged, chosen.output, choose=chosen.choose)
     show_run(finished.result, Console())
     assert finished.result.merged is not None
     say(finished.result.merged.description)
+    next_step(*_uses(chosen.output))

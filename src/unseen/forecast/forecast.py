@@ -12,6 +12,10 @@ from unseen.errors import DataError
 from unseen.forecast.differences import Differences, StatisticDifference, find_differences
 from unseen.forecast.estimate import LEVEL, NAMES, Combined, Reference, combine, gaps
 from unseen.forecast.profile import ModelOutputs, Profile
+from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
+from unseen.reports.figures.figure import Figure
+from unseen.reports.formats import MISSING
+from unseen.reports.shown import Shown, html_table
 
 HARDLY = 0.05
 """A fall in accuracy that nobody has to act upon."""
@@ -291,7 +295,7 @@ class Outlier:
 
 
 @dataclass(frozen=True)
-class FileForecast:
+class FileForecast(Shown):
     """A forecast about image files."""
 
     forecast: Forecast
@@ -301,6 +305,32 @@ class FileForecast:
     problems: tuple[str, ...]
     """The reason why a file has no prediction, for each of them."""
     outliers: tuple[Outlier, ...]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the single estimates, each as it is and calibrated on references."""
+        return [asdict(each) for each in self.forecast.estimates]
+
+    def plot(self) -> Figure:
+        """Return the forecast with its interval, and below it the single estimates."""
+        made = self.forecast
+        whole = Mark("", 100 * made.accuracy, 100 * made.half_width)
+        rows = [ChartRow("forecast", 0, (whole,), f"{100 * made.low:.0f} to {100 * made.high:.0f}")]
+        rows += [
+            ChartRow(NAMES[each.name], 1, (Mark("", 100 * each.accuracy, None, "hollow"),))
+            for each in made.estimates
+            if each.accuracy is not None
+        ]
+        drawn = row_chart("accuracy, %", rows, Axis(0, 100))
+        return Figure("forecast", f"Forecast of {self.model}", "", (drawn,), wide=True)
+
+    def _repr_html_(self) -> str:
+        made = self.forecast
+        rows = [
+            (NAMES[each.name], *map(_percent, (each.plain, each.accuracy, each.weight)))
+            for each in made.estimates
+        ]
+        header = ("estimate", "as it is", "calibrated", "weight")
+        return html_table(f"Best guess {made.text}", header, rows)
 
     def as_json(self) -> dict[str, Any]:
         outliers = [
@@ -314,3 +344,7 @@ class FileForecast:
             "outliers": outliers,
             "problems": list(self.problems),
         }
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"

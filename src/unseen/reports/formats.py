@@ -3,8 +3,9 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
@@ -77,19 +78,38 @@ def result_table(
     return header, rows
 
 
-def to_csv(table: Table) -> str:
-    """Returns a line for each number, in percent at full precision; empty where there is none."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*_CSV_PLACE, "mean", table.spread, "n", "planned", "metric"))
+def records(table: Table) -> Iterator[dict[str, Any]]:
+    """Yields each number with its place, in percent at full precision; None where there is none."""
     for row in table.lines:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is None:
                 continue
             place = (table.dataset, table.view, table.rule, row.method, row.backbone)
-            numbers = cell.estimate or ("", "", 0)
-            about = (cell.planned, table.metric)
-            writer.writerow((*place, column.quantity, column.name, *numbers, *about))
+            numbers = cell.estimate or (None, None, 0)
+            values = (*place, column.quantity, column.name, *numbers, cell.planned, table.metric)
+            yield dict(zip(_columns(table), values, strict=True))
+
+
+def _columns(table: Table) -> tuple[str, ...]:
+    return (*_CSV_PLACE, "mean", table.spread, "n", "planned", "metric")
+
+
+def result_records(views: Views) -> Iterator[dict[str, Any]]:
+    """Yields what was measured of one model, for each domain in each view."""
+    for view, domains in views.items():
+        for domain, each in domains.items():
+            counts = {"images": each.images, "correct": each.correct}
+            errors = each.calibration_error, each.calibrated_error
+            calibration = dict(zip(("calibration_error", "calibrated_error"), errors, strict=True))
+            yield {"view": view, "domain": domain} | counts | each.measures | calibration
+
+
+def to_csv(table: Table) -> str:
+    """Returns a line for each number; empty where there is none."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, _columns(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records(table))
     return out.getvalue()
 
 

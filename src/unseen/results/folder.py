@@ -136,8 +136,8 @@ class _File:
         return folder.path / self._name
 
 
-class RunFolder:
-    """The files of one run."""
+class RunFolder(os.PathLike[str]):
+    """The files of one run; it stands for its path wherever one is asked for."""
 
     settings = _File("settings.json")
     environment = _File("environment.json")
@@ -156,6 +156,9 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     def weights(self, rule: str) -> Path:
         """Returns the file of the weights that a selection rule chose."""

@@ -69,6 +69,13 @@ def _softened(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     return softmax(scores, axis=-1).astype(probabilities.dtype)
 
 
+class Classified(NamedTuple):
+    """The most likely class of an image."""
+
+    name: str
+    probability: float
+
+
 class Prediction(NamedTuple):
     """The outcome for one image; `problem` says why there are no numbers."""
 
@@ -122,6 +129,11 @@ class Predictor(ABC):
         `raw` gives those that are not calibrated."""
         rows = [_good(each).probabilities for each in self.stream(images, domain, raw=raw)]
         return np.array(rows, dtype=np.float32).reshape(-1, len(self.classes))
+
+    def classify(self, images: Images, domain: str | None = None) -> list[Classified]:
+        """Returns the most likely class of each image by its name, with its probability."""
+        rows = self.predict(images, domain)
+        return [Classified(self.classes[row.argmax()], float(row.max())) for row in rows]
 
     def opinions(self, images: Images, raw: bool = False) -> np.ndarray:
         """Returns probabilities `[images, domains, classes]` as if each training domain were the
@@ -235,7 +247,7 @@ def _good(prediction: Prediction) -> Prediction:
     return prediction
 
 
-def load(path: str | Path, device: str = "auto") -> Predictor:
+def load(path: str | os.PathLike[str], device: str = "auto") -> Predictor:
     """Open a model to use it. A run folder gives the weights that its selection rule chose.
 
     Opening a file never runs code in it. `device` is `auto`, or a device as torch names it.

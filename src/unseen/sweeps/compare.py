@@ -7,18 +7,20 @@ several draws of settings.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console
 
 from unseen.errors import UnseenError
 from unseen.reports.tracking import Subject, Trackers, choose_trackers
+from unseen.settings.typed import Overrides, SweepKeys
 from unseen.sweeps.merge import Choice
 from unseen.sweeps.plan import Plan, plan_sweep
 from unseen.sweeps.sweep_file import load_sweep, make_comparison
-from unseen.sweeps.tables import SweepResults, apply_rules
+from unseen.sweeps.tables import Comparison, apply_rules
 from unseen.sweeps.train import check_mergeable, merge_plan, resources_for, run_plan
 from unseen.training.devices import is_first_process
+from unseen.training.display import progress_console
 
 
 def compare(
@@ -34,8 +36,8 @@ def compare(
     merge: Choice | None = None,
     upper_bound: bool = False,
     console: Console | None = None,
-    **overrides: Any,
-) -> SweepResults:
+    **overrides: Unpack[Overrides],
+) -> Comparison:
     """Train on all domains but one, test on that one; every domain, method and seed.
 
     Each method starts from its recipe `dataset/method`. Everything is checked before the first run.
@@ -67,8 +69,8 @@ def sweep(
     workers: int | None = 0,
     merge: Choice | None = None,
     console: Console | None = None,
-    **overrides: Any,
-) -> SweepResults:
+    **overrides: Unpack[SweepKeys],
+) -> Comparison:
     """Train all runs of a sweep, and apply every selection rule to its draws.
 
     `source` is a sweep file or the name of a shipped one; overrides are its keys:
@@ -91,7 +93,7 @@ def run_sweep(
     together: bool,
     log: str | Sequence[str] = (),
     merge: Choice | None = None,
-) -> SweepResults:
+) -> Comparison:
     """Train what is not finished, and write the tables of what is.
 
     `options` are fields of `Resources`, None standing for the default. With `together`, runs on
@@ -101,7 +103,7 @@ def run_sweep(
     trackers = choose_trackers(log)
     if merge:
         check_mergeable(plan)
-    console = console or Console(stderr=True)
+    console = console or progress_console()
     if plan.is_comparison:  # the same command tries again what failed before
         for run in plan.singles:
             run.folder.failure.unlink(missing_ok=True)
@@ -116,7 +118,7 @@ def run_sweep(
     return results
 
 
-def _send_tables(names: Sequence[str], results: SweepResults, console: Console) -> None:
+def _send_tables(names: Sequence[str], results: Comparison, console: Console) -> None:
     """The entry of the tables in each tracker, beside those of the runs."""
     if names:
         home = results.home.name

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseen.atomic import write_json
-from unseen.reports.formats import write_table, write_tables
-from unseen.reports.tables import Table, build_tables, summarize
+from unseen.reports.figures.figure import Figure
+from unseen.reports.formats import records, write_table, write_tables
+from unseen.reports.shown import Shown, bars, result_html
+from unseen.reports.tables import Table, build_tables, notes_once, summarize
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunList, safe_name, write_run_list
 from unseen.results.result import RuleResult, RunResult
@@ -27,7 +29,7 @@ class Missing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SweepResults:
+class Comparison(Shown):
     """What was chosen from the runs of a sweep or a comparison, and what could not be compared."""
 
     plan: Plan
@@ -88,6 +90,27 @@ class SweepResults:
             "the others:\n  " + "\n  ".join(lines)
         )
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return the numbers of `shown`, in percent: a row for each method, column and view."""
+        return [record for table in self.shown for record in records(table)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the tables with their notes, and where everything is, as plain data."""
+        keys = ("title", "dataset", "view", "rule", "metric", "notes")
+        tables = [
+            {key: getattr(table, key) for key in keys} | {"numbers": list(records(table))}
+            for table in self.shown
+        ]
+        runs = [str(path) for path in self.folders]
+        return {"tables": tables, "runs": runs, "home": str(self.home), "failures": self.failures}
+
+    def plot(self) -> Figure:
+        """Return bars of accuracy on unseen domains, method by method."""
+        return bars(self.shown[0])
+
+    def _repr_html_(self) -> str:
+        return "".join(map(result_html, notes_once(self.shown)))
+
     def write(self) -> None:
         """Write tables, the lists of their runs, and `chosen.json`, below `RUNS/tables`."""
         for rule, by_dataset in self.by_dataset.items():
@@ -109,7 +132,7 @@ def apply_rules(
     plan: Plan,
     outcomes: Mapping[Path, Outcome] | None = None,
     merged: Sequence[PlannedRun] = (),
-) -> SweepResults:
+) -> Comparison:
     """Choose among the draws by every rule, and put the results into tables. Merged models stand in
     those of the rules that their weights were chosen by."""
     missing = list(_missing(plan, outcomes or {}))
@@ -129,7 +152,7 @@ def apply_rules(
         }
         if len(results) > 1 and tables[rule]:
             summaries[rule] = _summary(plan, rule, results, missing)
-    return SweepResults(plan, everything, missing, merged, tables, summaries)
+    return Comparison(plan, everything, missing, merged, tables, summaries)
 
 
 def _finished(chosen: Sequence[Chosen], rule: str) -> Iterator[Chosen]:
@@ -248,7 +271,7 @@ def _best_of(plan: Plan) -> str:
     return "One draw" if numbers == [1] else f"Best of {' or '.join(map(str, numbers))} draws"
 
 
-def _describe(results: SweepResults) -> dict[str, Any]:
+def _describe(results: Comparison) -> dict[str, Any]:
     """Return the content of `chosen.json`."""
     plan = results.plan
     return {

@@ -25,6 +25,11 @@ _NARROW_BAR = 10
 _OTHERS = _NARROW_BAR + 22  # columns of bar, numbers of steps and time left
 
 
+def progress_console() -> Console:
+    """Returns where progress is shown if nobody named a place; in notebooks it is lines of text."""
+    return Console(stderr=True, force_jupyter=False)
+
+
 class Display:
     """A bar over all steps of one or many runs, drawn while it is open. Also usable where nothing
     should be shown."""

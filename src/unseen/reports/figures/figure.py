@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from markupsafe import Markup
 from PIL import Image
@@ -37,6 +37,20 @@ class Figure:
     wide: bool = False
     small: bool = False
     """Whether the page shows small panels that one can enlarge."""
+
+    def save(self, path: str | Path) -> None:
+        """Writes it as a file that ends in .svg, .pdf or .png."""
+        path = Path(path)
+        kind = cast(Kind, path.suffix.lstrip("."))
+        if kind not in get_args(Kind):
+            raise UnseenError(f"{path} should end in .svg, .pdf or .png")
+        if kind != "svg":
+            check_can_print()
+        with atomic_file(path) as part:
+            part.write_bytes(_printed(self.draw(), kind, 2 * _PIXELS))
+
+    def _repr_svg_(self) -> str:
+        return self.draw().as_file()
 
     def draw(self) -> Drawing:
         """Puts all panels into one drawing, two in a row, the legend below."""
