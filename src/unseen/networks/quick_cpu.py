@@ -165,7 +165,9 @@ LARGEST_MAP = 64
 """Pixels. Larger maps would be copied nine times over for little gain."""
 PROCESSORS = ("AVX2",)
 """Whose instructions the products in 32 bits were measured with, in torch's words."""
-BFLOAT16 = bool(getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16"))
+BFLOAT16 = hasattr(torch.cpu, "get_capabilities") and bool(
+    torch.cpu.get_capabilities().get("avx512_bf16")
+)
 """Whether the processor has the instructions that products in bfloat16 were measured with; old
 versions of torch do not say."""
 _FEWEST_PRODUCTS = 1 << 15
