@@ -16,7 +16,7 @@ from unseen.errors import UnseenError
 from unseen.reports.figures.charts import Axis, Line, axis_around, curve_chart, uneven_axis
 from unseen.reports.figures.figure import Figure, write_figures
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.gather import OVERALL, Expected, check_results, gather, lay_out
+from unseen.reports.tables import OVERALL, Expected, check_results, gather, lay_out
 from unseen.results.folder import find_runs
 from unseen.results.result import RunResult
 from unseen.results.statistics import paired_difference

@@ -15,7 +15,7 @@ from unseen.forecast.forecast import FileForecast
 from unseen.reports.figures.figure import Figure
 from unseen.reports.formats import result_records, result_table
 from unseen.reports.shown import Shown, confusions, html_table
-from unseen.reports.tracking import choose_trackers
+from unseen.reports.trackers import choose_trackers
 from unseen.results.folder import RunFolder, find_run
 from unseen.results.result import RunResult, View, Views
 from unseen.serve.evaluate import evaluate

@@ -25,7 +25,7 @@ from tests.tiny import TINY
 
 import unseen
 from unseen.errors import UnseenError
-from unseen.reports.page.runs import load_runs
+from unseen.reports.page.studies import load_runs
 from unseen.reports.page.write import write_report
 from unseen.results.files import DIGESTS
 

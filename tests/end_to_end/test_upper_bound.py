@@ -10,8 +10,7 @@ import unseen
 from unseen.cli.main import parse
 from unseen.errors import SettingsError
 from unseen.reports.page.conclusion import conclude, ranking
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import make_studies
+from unseen.reports.page.studies import load_runs, make_studies
 from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables
 from unseen.results.folder import RunFolder

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.made_results import made_result
 
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import Study, make_studies
+from unseen.reports.page.studies import Study, load_runs, make_studies
 from unseen.reports.page.write import write_report
 from unseen.results.files import FORMAT
 from unseen.results.folder import RunFolder

@@ -1,5 +1,6 @@
 """The model card says what happened, and what should not be concluded from it."""
 
+import re
 from typing import Any
 
 import pytest
@@ -115,11 +116,21 @@ def test_nothing_of_the_machine_that_trained(file: str) -> None:
 
 
 def test_strange_names_break_nothing() -> None:
-    views: Views = {"out_of_domain": {"a|b: c": counted([[4, 1], [4, 1]])}}
+    """Names come from folders, and folders from strangers."""
+    domain, hostile = "a|b: c", "[x](http://evil) <b>\n# Heading\n```"
+    views: Views = {"out_of_domain": {domain: counted([[4, 1], [4, 1]])}}
+    names = {"classes": (hostile, "-dog"), "training_domains": (f"{hostile}; rm -rf /",)}
+    names |= {"recipe": hostile, "remarks": (hostile,), "dataset": "`pacs`", "backbone": hostile}
     rules = {"source": RuleResult(step=1, views=views)}
-    text = card({"out_of_domain": {"a|b: c": 10}}, unseen_domains=("a|b: c",), results=rules)
+    data = {"out_of_domain": {domain: 10}}
+    text = card(data, unseen_domains=(domain,), results=rules, **names)
     assert "| a\\|b: c | held out | 0 | 0 | 10 |" in text
+    body = text.split("\n---\n", 1)[1]
+    assert "# Heading" not in [line.strip() for line in body.splitlines()]
+    assert body.count("\n```") == 2 * len(("shell", "python", "settings"))
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", body, flags=re.S)
+    assert not re.search(r"(?<!\\)<b>|(?<!\\)\[x", prose)
     parsed = ModelCard(text).data
     assert parsed.eval_results is not None
-    assert parsed.eval_results[0].dataset_name == "pacs, a|b: c"
+    assert parsed.eval_results[0].dataset_name == "`pacs`, a|b: c"
     assert parsed.eval_results[0].metric_value == pytest.approx(0.5)

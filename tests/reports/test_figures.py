@@ -54,6 +54,7 @@ def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_pat
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     text = (tmp_path / "a" / "all.svg").read_text(encoding="utf-8")
+    assert text == FIGURE.svg() == FIGURE._repr_svg_()
     assert "dog → &lt;house&gt;" in text
     assert "var(--" not in text  # programs for SVG files know no variables
     assert (tmp_path / "a" / "all.pdf").read_bytes().startswith(b"%PDF")

@@ -10,6 +10,7 @@ from rich.console import Console
 from tests.made_results import made_result
 
 from unseen.errors import UnseenError
+from unseen.reports import predictions
 from unseen.reports.formats import to_csv, to_latex, to_markdown, write_tables
 from unseen.reports.tables import Expected, Table, build_tables
 from unseen.reports.terminal import show_run, show_tables, to_rich
@@ -149,6 +150,22 @@ def test_hostile_names_break_no_format(hostile_table: Table) -> None:
     printed = on_terminal(hostile_table)
     assert "[*x|y_&%#$~^" in printed
     assert "\x1b" not in printed
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])
+def test_no_spreadsheet_takes_a_name_for_a_formula(first: str) -> None:
+    name = f"{first}cmd|' /C calc'!A1"
+    rows = records(made_table(("aggregate", name), (name,), -0.01, seeds=1))
+    texts = {cell for row in rows for key, cell in row.items() if key != "mean"}
+    safe = "'" + name.replace("\r", " ")
+    assert safe in texts
+    assert not [text for text in texts if text.lstrip().startswith(tuple("=+-@"))]
+    assert any(row["mean"].startswith("-") for row in rows), "numbers are left alone"
+    shown = [predictions.Row(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
+    columns = predictions.Columns(1, [name], 20, 20)
+    header, line = csv.reader(io.StringIO("".join(predictions.to_csv(shown, columns)), newline=""))
+    assert header[3:5] == [f"{safe}_class", f"{safe}_probability"]
+    assert line == [safe, safe, "0.750000", safe, "0.750000", "0.100000"]
 
 
 def test_a_terminal_shows_bold_numbers_and_the_rule(table: Table) -> None:

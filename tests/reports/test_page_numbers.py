@@ -124,7 +124,7 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(
     assert line.images == (8, 12)
     tables = read_tables()
     assert tables["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
-    weakest = ["sketch", "aggregate", "house", "80%", "10", "dog (20%)"]
+    weakest = ["aggregate", "sketch", "house", "80%", "10", "dog (20%)"]
     assert tables["Weakest classes", "source"][1] == weakest
 
 
@@ -155,4 +155,4 @@ def test_classes_that_the_model_does_not_know_are_not_its_weakest(make_run, read
     results = {"source": RuleResult(step=1, views={"out_of_domain": {"sketch": each}})}
     make_run("aggregate", {"sketch": 0.5}, results=results)
     (_, row) = read_tables()["Weakest classes", "source"]
-    assert row == ["sketch", "aggregate", "house", "50%", "10", "dog (50%)"]
+    assert row == ["aggregate", "sketch", "house", "50%", "10", "dog (50%)"]

@@ -49,6 +49,22 @@ def test_runs_under_way_have_curves_and_a_state(make_run, report) -> None:
     assert "dmg from 2 to 0.04" in page  # what a curve tells those who do not see it
 
 
+def test_of_many_rows_figures_show_the_baseline_and_the_best(make_run, studies, report) -> None:
+    """Tables have them all; a page with the curves of 2,000 runs could not be opened."""
+    for number in range(30):
+        log = [{"step": step, "loss": 1.0} for step in (1, 2)]
+        about = {"recipe": f"r{number}", "run": f"{number}", "metrics": log}
+        make_run("aggregate", {"sketch": 0.3 + number / 100}, **about)
+    (study,) = studies()
+    names = [study.row_name(row) for row in study.rows]
+    assert names == ["r0", *(f"r{number}" for number in range(29, 0, -1))]
+    page = report()
+    assert "Figures show r0 and the 11 best of the other 29 rows" in page
+    curves = set(re.findall(r'data-label="(r\d+)"', page))
+    assert curves == {"r0", *(f"r{number}" for number in range(19, 30))}
+    assert page.count("</i>r7</th>") == 6, "three tables under two rules"
+
+
 def test_a_damaged_run_is_named_and_hides_no_other(make_run, report) -> None:
     make_run("aggregate", {"sketch": 0.6})
     broken = make_run("dmg", {"sketch": 0.6})

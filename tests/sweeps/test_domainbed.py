@@ -17,8 +17,7 @@ import unseen
 from unseen.cli.main import main
 from unseen.errors import SettingsError
 from unseen.reports.formats import to_csv, to_latex, to_markdown
-from unseen.reports.gather import Expected
-from unseen.reports.tables import standard_error, summarize
+from unseen.reports.tables import Expected, standard_error, summarize
 from unseen.results.result import RunResult
 from unseen.settings import catalog
 from unseen.settings.experiment import identity

@@ -8,8 +8,7 @@ from tests.made_results import measured
 from tests.sweeps.made_records import DOMAINS, TINY, Pretender, comparison_plan, small_plan
 
 from unseen.atomic import read_json
-from unseen.reports.page.runs import load_runs
-from unseen.reports.page.studies import make_studies
+from unseen.reports.page.studies import load_runs, make_studies
 from unseen.reports.page.write import write_report
 from unseen.results.files import FORMAT
 from unseen.results.folder import find_runs, run_name

@@ -4,8 +4,10 @@
 have equal cards.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import yaml
 
 from unseen.atomic import read_json, write_text
 from unseen.reports.formats import result_table
-from unseen.reports.text import pipe_table
+from unseen.reports.text import code, escaped, one_line, pipe_table
 from unseen.results.folder import RunFolder
 from unseen.results.result import VIEWS, RunResult
 from unseen.results.rules import rule_note
@@ -51,6 +53,11 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
         "shown_settings": _shown(settings),
     }
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {
+        "text": escaped,
+        "code": code,
+        "word": lambda name: quote(one_line(name)),
+    }
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return environment.from_string(template).render(content)
 
@@ -135,4 +142,4 @@ def _shown(settings: Content) -> str:
     if isinstance(pretrained, str):
         name = pretrained.replace("\\", "/").rpartition("/")[2]
         shown["network"] = {**settings["network"], "pretrained": name}
-    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=math.inf)

@@ -10,7 +10,7 @@ from typing import Any
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.reports.tables import Cell, Column, Table
-from unseen.reports.text import aligned_table, escaped, one_line
+from unseen.reports.text import aligned_table, csv_cell, escaped, one_line
 from unseen.results.result import VIEWS, View, Views, ViewTexts
 from unseen.results.statistics import Estimate
 from unseen.settings.experiment import METRICS, Metric
@@ -109,7 +109,8 @@ def to_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, _columns(table), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records(table))
+    for record in records(table):
+        writer.writerow({name: csv_cell(value) for name, value in record.items()})
     return out.getvalue()
 
 
@@ -163,7 +164,12 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in one_line(text))
 
 
-_FILES: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}
+FILES: dict[str, tuple[str, str, Callable[[Table], str]]] = {
+    ".csv": ("CSV", "text/csv;charset=utf-8", to_csv),
+    ".md": ("Markdown", "text/markdown;charset=utf-8", to_markdown),
+    ".tex": ("LaTeX", "application/x-tex;charset=utf-8", to_latex),
+}
+"""By the ending of a file: the format's name and type, and what makes it of a table."""
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -183,7 +189,7 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
 def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
     """Writes one table in all formats, under a name."""
     paths = []
-    for suffix, render in _FILES.items():
+    for suffix, (_, _, render) in FILES.items():
         path = folder / f"{stem}{suffix}"
         with atomic_file(path) as part:
             part.write_text(render(table), encoding="utf-8", newline="")

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from unseen.reports.text import csv_cell
+
 Guess = tuple[str, float]
 """A class and its probability."""
 
@@ -51,7 +53,7 @@ def to_csv(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
 
 def _csv_line(*cells: str) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
+    csv.writer(line, lineterminator="\n").writerow(map(csv_cell, cells))
     return line.getvalue()
 
 

@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from unseen.reports.formats import cell_text, result_table, to_markdown
-from unseen.reports.tables import Cell, Table, notes_once
+from unseen.reports.formats import MISSING, cell_text, result_table, to_markdown
+from unseen.reports.tables import Table, notes_once
 from unseen.reports.text import aligned_table, escaped, one_line, words, wrapped
 from unseen.results.result import RunResult, Views
 from unseen.results.rules import RULES
@@ -35,21 +35,21 @@ def show_tables(tables: Iterable[Table], console: Console) -> None:
 
 def to_rich(table: Table, width: int = 100) -> RenderableType:
     """Lays a table out for a terminal `width` columns wide, a line for each method. Where space is
-    short, intervals move close to their numbers, then headers are broken, then the intervals of
+    short, headers are broken and intervals move close to their numbers, then the intervals of
     domains go, then domains move below the overall and the difference."""
     cells = list(zip(*(row.cells for row in table.lines), strict=True))
+    best = [[bool(cell and cell.best) for cell in own] for own in cells]
     columns = [
         ["difference" if column.quantity == "difference" else one_line(column.name)]
         + [cell_text(cell, column) for cell in own]
         for column, own in zip(table.columns, cells, strict=True)
     ]
-    close = [[text.replace(" ± ", "±") for text in column] for column in columns]
-    broken = list(map(_broken, close))
+    broken = [_broken([text.replace(" ± ", "±") for text in column]) for column in columns]
     domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
     bare = [_broken([re.sub(r" ± [\d.]+", "", text) for text in column]) for column in columns]
-    forms = (columns, close, broken, bare[:domains] + broken[domains:])
-    names = [one_line(row.name) for row in table.rows]
-    room = max(map(_width, ["method", *names]))
+    forms = (columns, broken, bare[:domains] + broken[domains:])
+    names = ["method", *(one_line(row.name) for row in table.rows)]
+    room = max(map(_width, names))
     names += [wrapped(table.always_largest.name, room)] if table.always_largest else []
     places = list(range(len(columns)))
     form = next((each for each in forms if _EDGES + room + _taken(each) <= width), None)
@@ -57,17 +57,17 @@ def to_rich(table: Table, width: int = 100) -> RenderableType:
     if form is None:
         widest = max(map(_width, (text for column in broken for text in column)))
         names = [wrapped(name, max(width - _EDGES - _GAP - widest, 8)) for name in names]
-        left = width - _EDGES - max(map(_width, ["method", *names]))
+        left = width - _EDGES - max(map(_width, names))
         blocks = list(_blocks(broken, places[domains:] + places[:domains], left))
-    title = Text(one_line(table.title), "bold")
     lacking = form is forms[-1] and any("±" in text for column in columns for text in column)
     gone = ["Too narrow for the intervals of single domains: they are in the files."] * lacking
-    notes = Text("\n".join([*map(one_line, table.notes), *gone, ""]), "dim")
-    shown = form or broken
+    shown, plain = form or broken, [False] * len(table.lines)
     drawn = (
-        _table(names, [shown[p] for p in block], [cells[p] for p in block]) for block in blocks
+        _rich_table([names, *(shown[p] for p in block)], [plain, *(best[p] for p in block)])
+        for block in blocks
     )
-    return Group(title, *drawn, notes)
+    notes = Text("\n".join([*map(one_line, table.notes), *gone, ""]), "dim")
+    return Group(Text(one_line(table.title), "bold"), *drawn, notes)
 
 
 def _broken(column: Texts) -> Texts:
@@ -93,22 +93,24 @@ def _blocks(columns: Sequence[Texts], places: Iterable[int], room: int) -> Itera
     yield block
 
 
-def _table(
-    names: Sequence[str], columns: Sequence[Texts], cells: Sequence[Sequence[Cell | None]]
-) -> RichTable:
-    rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    rich_table.add_column(Text("method"))
-    for header, *_ in columns:
-        rich_table.add_column(Text(header), justify="right")
-    for row, name in enumerate(names):
-        best = [bool(cell and cell.best) for cell in (own[row] for own in cells)]
-        texts = zip((column[row + 1] for column in columns), best, strict=True)
-        rich_table.add_row(Text(name), *(Text(text, "bold" * bold) for text, bold in texts))
-    return rich_table
-
-
 def _width(text: str) -> int:
     return max(map(cell_len, text.split("\n")))
+
+
+def _rich_table(columns: Sequence[Texts], best: Sequence[Sequence[bool]] = ()) -> RichTable:
+    """Draws columns, those of numbers set to the right, the best of each in bold."""
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn = []
+    for place, (header, *texts) in enumerate(columns):
+        numbers = any(re.match(rf"[-+]?\d|{MISSING}", text) for text in texts)
+        table.add_column(
+            Text(header), justify="right" if drawn and numbers else "left", no_wrap=True
+        )
+        bold = best[place] if best else [False] * len(texts)
+        drawn.append([Text(text, "bold" * own) for text, own in zip(texts, bold, strict=True)])
+    for row in zip(*drawn, strict=True):
+        table.add_row(*row)
+    return table
 
 
 def show_run(result: RunResult, console: Console) -> None:
@@ -148,14 +150,7 @@ def _show(title: str, header: Texts, rows: Sequence[Texts], console: Console) ->
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     names, *columns = map(list, zip(header, *rows, strict=True))
-    columns = [[wrapped(column[0], _SHORT), *column[1:]] for column in columns]
+    columns = [[wrapped(header, _SHORT), *texts] for header, *texts in columns]
     room = max(console.width - _EDGES - _taken(columns), 8)
-    table = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
-    table.padding = (0, 1, 0, 0)
-    table.add_column(names[0])
-    for name, *texts in columns:
-        numbers = any(text[:1].isdigit() for text in texts)
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
-    for name, *texts in zip(names[1:], *(column[1:] for column in columns), strict=True):
-        table.add_row(Text(wrapped(one_line(name), room)), *texts)
-    console.print(table)
+    names = [wrapped(one_line(name), room) for name in names]
+    console.print(Text(title, "italic"), _rich_table([names, *columns]), sep="\n")

@@ -1,4 +1,4 @@
-"""Text from anywhere, made fit for Markdown and for little room."""
+"""Text from anywhere, made fit for Markdown, for spreadsheets and for little room."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,20 @@ def escaped(text: str) -> str:
 def one_line(text: str) -> str:
     """Replaces line breaks, escape codes and direction marks, which would break a table apart."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def code(text: str) -> str:
+    """Returns one line as code in Markdown, whatever it holds."""
+    return "`" + one_line(text).replace("`", "'") + "`"
+
+
+def csv_cell(value: object) -> object:
+    """Returns a cell that no spreadsheet takes for a formula, with an apostrophe before a text that
+    begins like one, and that no reader takes for two lines."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

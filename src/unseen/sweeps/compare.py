@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from rich.console import Console
 
 from unseen.errors import UnseenError
-from unseen.reports.tracking import Subject, Trackers, choose_trackers
+from unseen.reports.trackers import Subject, Trackers, choose_trackers
 from unseen.settings.typed import Overrides, SweepKeys
 from unseen.sweeps.merge import Choice
 from unseen.sweeps.plan import Plan, plan_sweep

@@ -16,7 +16,7 @@ from unseen.data.dataset import PUBLISHED, OpenDatasets, Published
 from unseen.data.index import Index
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
-from unseen.reports.gather import Expected
+from unseen.reports.tables import Expected
 from unseen.results.folder import RunFolder, find_run, safe_name
 from unseen.results.result import RunResult
 from unseen.results.rules import WITHOUT_LABELS

@@ -13,7 +13,7 @@ from unseen.data.batch import DomainBatch
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
-from unseen.reports.tracking import Subject, Trackers
+from unseen.reports.trackers import Subject, Trackers
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment, complete_settings, identity
 from unseen.training.checkpoints import Checkpoint

@@ -15,13 +15,13 @@ from tests.made_results import made_result, measured
 from unseen import api
 from unseen.cli.main import main
 from unseen.errors import SettingsError
-from unseen.reports import tracking
+from unseen.reports import trackers
 from unseen.reports.figures.figure import to_picture
+from unseen.reports.figures.grids import confusion_map
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.tracking import (
+from unseen.reports.trackers import (
     Subject,
     choose_trackers,
-    draw_confusion,
     final_numbers,
     named_numbers,
 )
@@ -168,7 +168,7 @@ def test_a_comparison_sends_its_runs_and_its_tables(
 def test_a_package_that_is_missing_is_said_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: name != "alembic")
+    monkeypatch.setattr(trackers, "find_spec", lambda name: name != "alembic")
     words = ["digits/dmg", "data.unseen_domain=outlines", "--runs", str(tmp_path / "runs")]
     with pytest.raises(SystemExit) as caught:
         main(["train", *words, "--log", "wandb,mlflow"])
@@ -230,7 +230,7 @@ def colours(drawing: Drawing) -> list[tuple[int, ...]]:
 
 def test_a_confusion_matrix_is_darkest_where_a_class_went() -> None:
     """Rows are true classes: all four cats were taken for dogs, one dog of four for a cat."""
-    drawing = draw_confusion(np.array([[0, 4], [1, 3]]), ["cat", "dog"])
+    drawing = confusion_map("", np.array([[0, 4], [1, 3]]), ["cat", "dog"], counts=True)
     assert re.findall(r"(\d+)</text>", drawing.content) == ["0", "4", "1", "3"]
     cat_cat, cat_dog, dog_cat, dog_dog = colours(drawing)
     assert cat_cat == (255, 255, 255)
@@ -244,7 +244,7 @@ def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
     names = [f"class {number}" for number in range(345)]
     counts = np.diag(np.full(345, 10))
     counts[7, 300] = counts[300, 7] = 5
-    drawing = draw_confusion(counts, names)
+    drawing = confusion_map("", counts, names, counts=True, width=1470)
     assert max(drawing.width, drawing.height) <= 2000
     assert ">predicted (40 most confused of 345 classes)<" in drawing.content
     shown = set(re.findall(r"<title>(.*?)</title></text>", drawing.content))

@@ -49,8 +49,12 @@ class Figure:
         with atomic_file(path) as part:
             part.write_bytes(_printed(self.draw(), kind, 2 * _PIXELS))
 
-    def _repr_svg_(self) -> str:
+    def svg(self) -> str:
+        """Returns the figure as the text of an SVG file that stands alone, on white."""
         return self.draw().as_file()
+
+    _repr_svg_ = svg
+    """Notebooks show a figure that is the last line of a cell."""
 
     def draw(self) -> Drawing:
         """Puts all panels into one drawing, two in a row, the legend below."""

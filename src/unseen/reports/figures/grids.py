@@ -91,11 +91,26 @@ def shares(confusion: np.ndarray) -> np.ndarray:
     return np.divide(confusion, total, out=np.full(confusion.shape, np.nan), where=total > 0)
 
 
-def confusion_map(title: str, confusion: np.ndarray, classes: Sequence[str]) -> Drawing:
-    """Draws shares of the true classes as percent."""
-    values = shares(confusion)
-    texts = number_texts(100 * values, ".0f")
-    return heat_map(title, classes, classes, values, texts, "true", "predicted")
+def confusion_map(
+    title: str,
+    confusion: np.ndarray,
+    classes: Sequence[str],
+    counts: bool = False,
+    width: float = WIDTH,
+) -> Drawing:
+    """Draws shares of the true classes, with percent or numbers of images in the cells; of many
+    classes those that are confused most: a picture of all would be too large to read."""
+    values, predicted = shares(confusion), "predicted"
+    if len(classes) > MOST_CLASSES:
+        wrong = confusion - np.diag(confusion.diagonal())
+        mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)  # as true or predicted class
+        chosen = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
+        predicted += f" ({MOST_CLASSES} most confused of {len(classes)} classes)"
+        cells = np.ix_(chosen, chosen)
+        values, confusion = values[cells], confusion[cells]
+        classes = [classes[int(number)] for number in chosen]
+    texts = number_texts(confusion, "d") if counts else number_texts(100 * values, ".0f")
+    return heat_map(title, classes, classes, values, texts, "true", predicted, width)
 
 
 def unit_strips(title: str, domains: Sequence[str], kept: np.ndarray) -> Drawing:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from unseen.reports.text import shortened
 
@@ -107,13 +107,13 @@ def element(
     """Makes an element with escaped attributes, those that are None left out; `fill_opacity` is
     `fill-opacity`. `look` is its class, `tip` shows when one points at it."""
     about["class"] = look or None
-    written = Markup()
-    for name, value in about.items():
-        if value is not None:
-            value = value if isinstance(value, str) else _number(value)
-            written += Markup(' {}="{}"').format(name.replace("_", "-"), value)
-    title = Markup("<title>{}</title>").format(tip) if tip else ""
-    return Markup("<{0}{1}>{2}{3}</{0}>").format(tag, written, inner, title)
+    written = "".join(
+        f' {name.replace("_", "-")}="{escape(v if isinstance(v, str) else _number(v))}"'
+        for name, v in about.items()
+        if v is not None
+    )
+    title = f"<title>{escape(tip)}</title>" if tip else ""
+    return Markup(f"<{tag}{written}>{escape(inner)}{title}</{tag}>")
 
 
 def rect(

@@ -10,17 +10,18 @@ import numpy as np
 from unseen.reports.figures.charts import Axis, Line, curve_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import MOST_CLASSES, confusion_map, heat_map, number_texts, shares
-from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import Fold, PageCell, PageTable, Part, Section
 from unseen.reports.page.pictures import mistake_sheets
 from unseen.reports.page.studies import Study
+from unseen.reports.tables import MethodKey
 from unseen.results.folder import safe_name
 from unseen.results.result import OTHER_CLASSES, DomainResult, RunResult
 
 IN_DOMAIN = "in domain"
 _IN_ORDER = 30  # classes that a table of class accuracies has room for
-_MOST_WEAK = 12  # rows of the table of the weakest classes
+_MOST_WEAK = 8  # rows of the table of the weakest classes
 _MOST_CONFUSIONS = 8  # of a method on a domain that are listed where classes are many
+_MOST_CELLS = 30_000  # of all matrices under a rule: a page with more would be slow to open
 
 Pooled = tuple[MethodKey, str, tuple[str, ...], np.ndarray]
 """A method on one unseen domain: the names of its classes, and counts added up over seeds."""
@@ -28,21 +29,17 @@ Pooled = tuple[MethodKey, str, tuple[str, ...], np.ndarray]
 
 def classes_section(study: Study) -> Section:
     """Shows the weakest classes and the worst mistakes first, then all classes and confidence."""
-    weakest: list[Part] = []
-    parts: list[Part] = []
-    for rule in study.rules:
-        pooled = list(pool(study, rule))
-        if pooled:
-            weakest.append(_weakest_classes(study, rule, pooled))
-            parts += _by_class(study, rule, pooled)
-        parts += _calibration(study, rule)
-    return Section(
-        "classes",
-        "Weak spots",
-        "Classes, mistakes and confidence on the unseen domains"
-        + (", added up over seeds." if len(study.seeds) > 1 else "."),
-        (*weakest, *mistake_sheets(study), *parts),
+    study = study.drawn
+    lead = "Classes, mistakes and confidence on the unseen domains"
+    lead += ", added up over seeds." if len(study.seeds) > 1 else "."
+    pooled = {rule: list(pool(study, rule)) for rule in study.rules}
+    parts = (
+        *study.under_rules(lambda study, rule: _weakest_classes(study, pooled[rule])),
+        *mistake_sheets(study),
+        *study.under_rules(lambda study, rule: _by_class(study, pooled[rule])),
+        *study.under_rules(_calibration),
     )
+    return Section("classes", "Weak spots", lead, parts)
 
 
 def measured(
@@ -74,7 +71,7 @@ def pool(study: Study, rule: str) -> Iterator[Pooled]:
                 yield row, place, classes.pop(), total
 
 
-def _weakest_classes(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageTable:
+def _weakest_classes(study: Study, pooled: Sequence[Pooled]) -> Iterator[PageTable]:
     """Lists the class that each method recognises least on each domain, the weakest first."""
     rows = []
     for row, domain, classes, confusion in pooled:
@@ -86,48 +83,49 @@ def _weakest_classes(study: Study, rule: str, pooled: Sequence[Pooled]) -> PageT
         wrong = np.where(np.arange(len(classes)) == weakest, 0, confusion[weakest])
         taken_for, recognised = int(wrong.argmax()), float(share[weakest, weakest])
         often = f"{classes[taken_for]} ({share[weakest, taken_for]:.0%})" if wrong.any() else ""
-        about = (study.row_name(row), classes[weakest], PageCell(f"{recognised:.0%}", recognised))
+        about = (domain, classes[weakest], PageCell(f"{recognised:.0%}", recognised))
         images = int(confusion[weakest].sum())
-        rows.append((recognised, study.table_row(row, domain, *about, images, often)))
+        line = study.table_row(row, study.row_name(row), *about, images, often)
+        rows.append((recognised, line))
     rows.sort(key=lambda each: each[0])
-    header = ("domain", "method", "weakest class", "recognised", "images", "most often taken for")
-    worst = tuple(row for _, row in rows[:_MOST_WEAK])
-    return PageTable("Weakest classes", header, worst, rule=rule)
+    header = ("method", "domain", "weakest class", "recognised", "images", "taken for")
+    if rows:
+        yield PageTable("Weakest classes", header, tuple(row for _, row in rows[:_MOST_WEAK]))
 
 
-def _by_class(study: Study, rule: str, pooled: Sequence[Pooled]) -> Iterator[Part]:
-    most = max(len(classes) for _, _, classes, _ in pooled)
-    if most > MOST_CLASSES:
+def _by_class(study: Study, pooled: Sequence[Pooled]) -> Iterator[Part]:
+    most = max((len(classes) for _, _, classes, _ in pooled), default=0)
+    by_domain = {domain: [each for each in pooled if each[1] == domain] for _, domain, *_ in pooled}
+    if 0 < most <= _IN_ORDER:
+        panels = []
+        for domain, own in by_domain.items():  # all have the same classes, as a rule
+            alike = [(row, c) for row, _, classes, c in own if classes == own[0][2]]
+            values = np.stack([shares(confusion).diagonal() for _, confusion in alike])
+            names = [study.row_name(row) for row, _ in alike]
+            texts = number_texts(100 * values, ".0f")
+            panels.append(heat_map(domain, names, own[0][2], values, texts))
+        about = "Share of each class's images that were recognised, in percent."
+        yield Figure("classes", "Accuracy by class", about, tuple(panels))
+    if most > MOST_CLASSES or sum(confusion.size for *_, confusion in pooled) > _MOST_CELLS:
         rows = tuple(
-            study.table_row(row, domain, study.row_name(row), *confused)
+            study.table_row(row, study.row_name(row), domain, *confused)
             for row, domain, classes, confusion in pooled
             for confused in _frequent_confusions(confusion, classes)
         )
-        header = ("domain", "method", "true", "predicted", "images")
-        yield PageTable("Most frequent confusions", header, rows, rule=rule)
-        return
-    domains = {domain: [each for each in pooled if each[1] == domain] for _, domain, *_ in pooled}
-    if most <= _IN_ORDER:
-        panels = []
-        for domain, own in domains.items():  # all have the same classes, as a rule
-            alike = [(row, c) for row, _, classes, c in own if classes == own[0][2]]
-            values = np.stack([shares(confusion).diagonal() for _, confusion in alike])
-            names, texts = (
-                [study.row_name(row) for row, _ in alike],
-                number_texts(100 * values, ".0f"),
-            )
-            panels.append(heat_map(domain, names, own[0][2], values, texts))
-        about = "Share of each class's images that were recognised, in percent."
-        name = f"classes_{rule}"
-        yield Figure(name, "Accuracy by class", about, tuple(panels), rule=rule)
-    matrices = []
-    for domain, own in domains.items():
-        panels = [confusion_map(study.row_name(row), c, classes) for row, _, classes, c in own]
+        header = ("method", "domain", "true", "predicted", "images")
+        yield Fold("Most frequent confusions", (PageTable("Confusions", header, rows),))
+    elif pooled:
         about = "Percent of the images of a class (row) that were predicted as each class (column)."
-        name = f"confusion_{rule}_{safe_name(domain)}"
-        title = f"Confusions on {domain}"
-        matrices.append(Figure(name, title, about, tuple(panels), rule=rule))
-    yield Fold("Confusion matrices", tuple(matrices), rule=rule)
+        matrices = (
+            Figure(
+                f"confusion_{safe_name(domain)}",
+                f"Confusions on {domain}",
+                about,
+                tuple(confusion_map(study.row_name(r), c, classes) for r, _, classes, c in own),
+            )
+            for domain, own in by_domain.items()
+        )
+        yield Fold("Confusion matrices", tuple(matrices))
 
 
 def _frequent_confusions(
@@ -181,24 +179,23 @@ def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability
 def _calibration(study: Study, rule: str) -> Iterator[Part]:
     before, after = (list(reliabilities(study, rule, scaled)) for scaled in (False, True))
     if before:
-        yield _calibration_table(study, rule, before, after)
+        yield _calibration_table(study, before, after)
         about = (
             "Accuracy against confidence, in 15 bins; the larger a dot, the more images. On the "
             "dotted line confidence is honest, below it the model is too sure."
         )
-        yield _calibration_figure(study, rule, before, "calibration", "Calibration", about)
+        yield _calibration_figure(study, before, "calibration", "Calibration", about)
     if after:
         title = "Calibration after temperature scaling"
         about = (
             "The same predictions after scores were divided by the temperature that fits the "
             "source validation images best: what 'unseen predict' gives."
         )
-        figure = _calibration_figure(study, rule, after, "calibrated", title, about)
-        yield Fold(title, (figure,), rule=rule)
+        yield Fold(title, (_calibration_figure(study, after, "calibrated", title, about),))
 
 
 def _calibration_figure(
-    study: Study, rule: str, found: Sequence[Reliability], name: str, title: str, about: str
+    study: Study, found: Sequence[Reliability], name: str, title: str, about: str
 ) -> Figure:
     x, y = Axis(0, 1, "confidence"), Axis(0, 1, "accuracy")
     lines: dict[str, list[Line]] = {}
@@ -207,11 +204,11 @@ def _calibration_figure(
     panels = tuple(
         curve_chart(place, own, x, y, diagonal=True, dots=True) for place, own in lines.items()
     )
-    return Figure(f"{name}_{rule}", title, about, panels, study.legend(), rule)
+    return Figure(name, title, about, panels, study.legend())
 
 
 def _calibration_table(
-    study: Study, rule: str, before: Sequence[Reliability], after: Sequence[Reliability]
+    study: Study, before: Sequence[Reliability], after: Sequence[Reliability]
 ) -> PageTable:
     """Shows the errors before and after scaling, and names those that scaling made larger."""
     places = list(dict.fromkeys(each.place for each in before))
@@ -236,5 +233,4 @@ def _calibration_table(
         notes.append("Before → after temperature scaling, which is fitted on the training domains.")
     if worse:
         notes.append(f"Scaling made it worse: {', '.join(worse)}.")
-    header = ("method", *places)
-    return PageTable("Expected calibration error", header, rows, tuple(notes), rule)
+    return PageTable("Expected calibration error", ("method", *places), rows, tuple(notes))

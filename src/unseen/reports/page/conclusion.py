@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from unseen.reports.formats import estimate_text
-from unseen.reports.gather import OVERALL, BySeed, MethodKey
 from unseen.reports.page.studies import Study
+from unseen.reports.tables import OVERALL, BySeed, MethodKey
 from unseen.results.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 Verdict = Literal["clear", "unclear", "untold"]

@@ -26,11 +26,10 @@ from unseen.reports.figures.charts import (
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import circle_grid, heat_map, number_texts, unit_strips
 from unseen.reports.figures.svg import Drawing, Key
-from unseen.reports.gather import MethodKey
 from unseen.reports.page.parts import Fold, PageTable, Part, Section, first_and_folded, number
-from unseen.reports.page.runs import Run
-from unseen.reports.page.studies import Study
+from unseen.reports.page.studies import Run, Study
 from unseen.reports.page.training import curves_by_column, run_curves
+from unseen.reports.tables import MethodKey
 from unseen.results.folder import safe_name
 from unseen.results.result import VIEWS
 
@@ -54,6 +53,7 @@ _OF_DOMAIN = {
 
 
 def masks_section(study: Study) -> Section:
+    study = study.drawn
     masked = [run for run in study.runs if site_statistics(run)]
     parts: list[Part] = []
     for row in dict.fromkeys(run.row for run in masked):
@@ -205,6 +205,7 @@ def _accuracy(runs: list[Run]) -> float:
 
 
 def importance_section(study: Study) -> Section:
+    study = study.drawn
     runs = _importance_runs(study)
     phases = _phases(study, runs)
     folds: list[Fold] = []
@@ -315,6 +316,7 @@ def _summary(study: Study, run: Run, arrays: Arrays) -> Iterator[str]:
 
 def reweighting_section(study: Study) -> Section:
     """Shows the weights of source images, and how well a classifier separates the domains."""
+    study = study.drawn
     runs = [run for run in study.runs if run.method == "reweighting"]
     rows, panels = [], []
     for run in runs:

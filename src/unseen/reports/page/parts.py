@@ -3,8 +3,8 @@ nothing. The templates know how each part looks."""
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,11 +43,12 @@ class PageTable:
     header: tuple[str, ...]
     rows: tuple[PageRow, ...]
     notes: tuple[str, ...] = ()
-    rule: str | None = None
     downloads: tuple[tuple[str, str, str], ...] = ()
     """Label, name of the file and address of each."""
     foot: tuple[PageRow, ...] = ()
     """Rows that stay below the others however these are sorted."""
+    rule: str | None = None
+    """The selection rule that it belongs to: it shows while that one is chosen."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,20 @@ Part = Figure | PageTable | Fold | str
 """A text is a note."""
 
 
-def first_and_folded(title: str, parts: Sequence[Part], rule: str | None = None) -> list[Part]:
+def first_and_folded(title: str, parts: Sequence[Part]) -> list[Part]:
     """Returns the first part, and the others folded under a title."""
-    return [*parts[:1], *([Fold(title, tuple(parts[1:]), rule=rule)] if parts[1:] else [])]
+    return [*parts[:1], *([Fold(title, tuple(parts[1:]))] if parts[1:] else [])]
+
+
+def under_rule(rule: str, parts: Iterable[Part]) -> Iterator[Part]:
+    """Yields the parts of a selection rule, figures under names of their own."""
+    for part in parts:
+        if isinstance(part, Figure):
+            yield replace(part, rule=rule, name=f"{part.name}_{rule}")
+        elif isinstance(part, Fold):
+            yield replace(part, rule=rule, parts=tuple(under_rule(rule, part.parts)))
+        else:
+            yield part if isinstance(part, str) else replace(part, rule=rule)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import image_sheet, picture
 from unseen.reports.figures.svg import Key, Picture
 from unseen.reports.page.parts import Part, Section, first_and_folded
-from unseen.reports.page.runs import Run
-from unseen.reports.page.studies import Study
+from unseen.reports.page.studies import Run, Study
 from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import safe_name
 from unseen.results.result import OTHER_CLASSES
@@ -63,11 +62,12 @@ def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
 
 
 def features_section(study: Study) -> Section:
+    study = study.drawn
     figures = (_map(study, run) for run in study.first_runs(study.runs))
     drawn = list(islice((figure for figure in figures if figure is not None), MOST_MAPS))
     return Section(
         "features",
-        "Feature maps",
+        "Embedding maps",
         "Inputs of the last layer, by their two main axes (PCA). Hollow: images of the unseen "
         "domain. A method that generalises puts an unseen image next to its class, not next to its "
         "domain.",

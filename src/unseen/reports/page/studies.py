@@ -1,30 +1,212 @@
-"""A study is what belongs in one set of tables: runs on one dataset, in one setting."""
+"""Runs as the page needs them, finished or not, and studies: the runs that belong in one set of
+tables, on one dataset and in one setting."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from unseen.atomic import read_object
+from unseen.errors import UnseenError
 from unseen.reports.figures.charts import Axis, ChartRow, Mark
 from unseen.reports.figures.svg import Key
-from unseen.reports.gather import (
+from unseen.reports.page.parts import PageRow, Part, Value, page_cells, under_rule
+from unseen.reports.tables import (
+    OVERALL,
     Expected,
     Layout,
     MethodKey,
     Numbers,
+    Table,
     always_largest,
+    build_tables,
+    column_name,
     gather,
     lay_out,
 )
-from unseen.reports.page.parts import PageRow, Value, page_cells
-from unseen.reports.page.runs import Run, with_labels
-from unseen.reports.tables import Table, build_tables
-from unseen.results.result import RunResult, View
+from unseen.results.files import read_arrays_if_whole
+from unseen.results.folder import RunFolder, find_runs, read_run_list
+from unseen.results.result import RunResult, View, labelled_bound
 from unseen.results.rules import RULES, meaning
 from unseen.settings import catalog
 from unseen.settings.experiment import METRICS, Metric
+from unseen.settings.recipes import flattened
+
+_ONE_STUDY = ("seed", "recipe", "data.unseen_domain", "data.training_domains", "data.root")
+_ONE_STUDY += ("data.cache",)
+"""Settings in which the runs of one method may differ and still fill one row of a table."""
+MOST_DRAWN = 12
+"""Rows that figures show, as many as there are colours; tables have all."""
+_MOST_NAMED = 2  # settings in a row's name; forms that differ in more are numbered
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder; `label` is its recipe's name, or tells apart two forms of one recipe."""
+
+    folder: RunFolder
+    settings: Mapping[str, Any]
+    result: RunResult | None
+    label: str
+    environment: Mapping[str, Any]
+    timing: Mapping[str, Any]
+    method: str
+    backbone: str
+    seed: int
+    unseen_domains: tuple[str, ...]
+    training_domains: tuple[str, ...]
+    rule: str
+    metric: Metric
+    upper_bound: bool
+    """Whether it was trained on labels of the domain that it is measured on."""
+    place: int = 0
+    """The place of its row, where a list of runs names the rows."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def row(self) -> MethodKey:
+        return self.label, self.backbone
+
+    @property
+    def column(self) -> str:
+        return column_name(self.unseen_domains)
+
+    @cached_property
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
+        """All records up to now. They are read when they are asked for: there may be many runs."""
+        return self.folder.read_metrics()
+
+    @cached_property
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        return [record for record in self.metrics if "validation" in record]
+
+    @property
+    def steps_done(self) -> int:
+        return max((record["step"] for record in self.metrics), default=0)
+
+    @property
+    def statistics(self) -> Mapping[str, Any]:
+        """The method's own statistics at the step that the run's rule chose, or at the newest."""
+        if not self.evaluations:
+            return {}
+        step = self.result.under(self.rule).step if self.result else self.steps_done
+        chosen = [record for record in self.evaluations if record["step"] == step]
+        return (chosen or self.evaluations)[-1].get("statistics") or {}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns what its method handed over; empty without a whole file."""
+        return read_arrays_if_whole(self.folder.arrays)
+
+
+def load_runs(folder: Path) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """Reads every run below a folder. One that cannot be read hides no other: its folder is named,
+    and why."""
+    runs, problems = [], []
+    listed = read_run_list(folder)
+    rows = dict(zip(listed.runs, listed.rows, strict=False)) if listed else {}
+    order = list(dict.fromkeys(rows.values()))
+    for each in find_runs(folder):
+        try:
+            run = _load(each)
+            if row := rows.get(each.path):
+                run = replace(run, label=row, place=order.index(row))
+            runs.append(run)
+        except (UnseenError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error) if isinstance(error, UnseenError) else f"no {error} in its records"
+            problems.append((each.path, reason))
+    return runs, problems
+
+
+def _load(folder: RunFolder) -> Run:
+    settings = folder.read_settings()
+    data = settings["data"]
+    result = folder.read_result() if folder.finished else None
+    environment, timing, images = (
+        read_object(path) if path.is_file() else {}
+        for path in (folder.environment, folder.timing, folder.data)
+    )
+    if timing:
+        folder.read_seconds()
+    if not all(isinstance(word, str) for word in environment.get("command") or ()):
+        raise UnseenError(f"{folder.environment} is damaged: its command is not made of words")
+
+    def domains(name: str, setting: str) -> tuple[str, ...]:
+        known = getattr(result, name) if result else images.get(name)
+        return tuple(known or data[setting])
+
+    label = settings.get("recipe") or settings["method"]["name"]
+    if data.get("train_on_unseen"):
+        label = labelled_bound(label)
+    run = Run(
+        folder,
+        settings,
+        result,
+        result.label if result else label,
+        environment,
+        timing,
+        method=settings["method"]["name"],
+        backbone=settings["network"]["name"],
+        seed=result.seed if result else settings["seed"],
+        unseen_domains=domains("unseen_domains", "unseen_domain"),
+        training_domains=domains("training_domains", "training_domains"),
+        rule=settings["selection"],
+        metric=settings.get("metric", "accuracy"),
+        upper_bound=bool(data.get("train_on_unseen")),
+    )
+    if result is None:
+        _ = run.metrics
+    else:
+        folder.checked(folder.metrics)
+    if not all((run.backbone, run.rule)) or run.seed is None:
+        raise UnseenError(f"{folder.settings} lacks a setting")
+    return run
+
+
+def with_labels(runs: Iterable[Run]) -> list[Run]:
+    """Names what distinguishes runs that would fill the same cell of a table."""
+    by_row: dict[MethodKey, list[Run]] = {}
+    for run in runs:
+        by_row.setdefault(run.row, []).append(run)
+    return [named for group in by_row.values() for named in _name_apart(group)]
+
+
+def _name_apart(runs: list[Run]) -> list[Run]:
+    """Distinguishes runs by settings, `dmg overlap_weight=0.1`, or by number where they differ in
+    more than a row has room for."""
+    if not _clash(runs):
+        return runs
+    flat = [flattened(run.settings) for run in runs]
+    keys = sorted({key for settings in flat for key in settings} - set(_ONE_STUDY))
+    keys = [key for key in keys if not key.startswith("devices.")]
+    varying = [key for key in keys if len({str(settings.get(key)) for settings in flat}) > 1]
+    forms = [
+        " ".join(f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying)
+        for settings in flat
+    ]
+    if len(varying) > _MOST_NAMED:
+        order = list(dict.fromkeys(forms))
+        forms = [str(order.index(form) + 1) for form in forms]
+    named = [
+        replace(run, label=f"{run.label} {form}".strip())
+        for run, form in zip(runs, forms, strict=True)
+    ]
+    if _clash(named):
+        named = [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
+    return named
+
+
+def _clash(runs: Iterable[Run]) -> bool:
+    places = Counter((run.label, run.column, run.seed) for run in runs)
+    return any(number > 1 for number in places.values())
 
 
 @dataclass(frozen=True)
@@ -118,6 +300,16 @@ class Study:
     def layout(self) -> Layout:
         return lay_out(self.results, self.expected)
 
+    @cached_property
+    def drawn(self) -> "Study":
+        """The study as figures show it: the rows that there are colours for."""
+        rows = set(self.rows[:MOST_DRAWN])
+        return replace(self, runs=tuple(run for run in self.runs if run.row in rows))
+
+    def under_rules(self, make: Callable[["Study", str], Iterable[Part]]) -> tuple[Part, ...]:
+        """Returns the parts that are made for each selection rule."""
+        return tuple(part for rule in self.rules for part in under_rule(rule, make(self, rule)))
+
     def tables(self, rule: str) -> list[Table]:
         return build_tables(self.results, rule, self.expected, self.metric)
 
@@ -137,7 +329,8 @@ class Study:
         return f"{row[0]} ({row[1]})" if several else row[0]
 
     def color(self, row: MethodKey) -> int:
-        return self.rows.index(row) % 12
+        """The row's place in the palette; beyond its end, none."""
+        return min(self.rows.index(row), MOST_DRAWN)
 
     def tags(self, row: MethodKey, seed: int | None = None) -> tuple[str, ...]:
         """Returns what the boxes below the conclusion hide it by."""
@@ -190,8 +383,25 @@ def make_studies(
     for key, group in sorted(groups.items(), key=lambda item: -len(item[1])):
         ordered = sorted(with_labels(group), key=_place)
         common = Counter(run.rule for run in ordered).most_common(1)[0][0]
-        studies.append(Study(*key[:3], tuple(ordered), rule or common, key[3]))
+        study = Study(*key[:3], tuple(ordered), rule or common, key[3])
+        studies.append(_best_first(study) if len(study.rows) > MOST_DRAWN else study)
     return studies
+
+
+def _best_first(study: Study) -> Study:
+    """Sorts the rows but the first, which others are compared to, by what they have in all domains
+    or, without that, in any."""
+    numbers = study.numbers(study.main_rule, "out_of_domain") if study.results else {}
+
+    def score(row: MethodKey) -> tuple[bool, float]:
+        by_column = numbers.get(row, {})
+        whole = by_column.get(OVERALL)
+        found = [v for each in ([whole] if whole else by_column.values()) for v in each.values()]
+        return bool(whole), fmean(found) if found else 0.0
+
+    first, *others = study.rows
+    order = [first, *sorted(others, key=score, reverse=True)]
+    return replace(study, runs=tuple(sorted(study.runs, key=lambda run: order.index(run.row))))
 
 
 def _place(run: Run) -> tuple[Any, ...]:

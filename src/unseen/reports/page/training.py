@@ -9,8 +9,7 @@ from unseen.reports.figures.charts import Line, Points, curve_axes, curve_chart,
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.svg import Drawing
 from unseen.reports.page.parts import Fold, Part, Section, capital
-from unseen.reports.page.runs import Run
-from unseen.reports.page.studies import Study
+from unseen.reports.page.studies import Run, Study
 from unseen.results.folder import safe_name
 from unseen.settings.experiment import METRICS
 
@@ -22,6 +21,7 @@ _MEASURED = ("validation ", "oracle's look at ")
 
 
 def training_section(study: Study) -> Section:
+    study = study.drawn
     curves = {run.name: run_curves(run) for run in study.runs}
     quantities = dict.fromkeys(place for own in curves.values() for place in own)
     names = sorted(dict.fromkeys(name for name, _ in quantities), key=_rank)
@@ -33,7 +33,7 @@ def training_section(study: Study) -> Section:
     return Section(
         "training",
         "Training",
-        "One line per run; point at a panel to read its values, click on a small one to enlarge "
+        "One line per run; point at a panel to read its values, click on it to enlarge "
         "it. Validation images come from the training domains: the unseen domain plays no part.",
         tuple(parts),
     )
@@ -74,7 +74,7 @@ def _values(record: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Any]]:
 
 
 def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
-    """Draws a quantity: the loss large, all others in small panels."""
+    """Draws a quantity, a small panel for each held-out domain."""
     lines: dict[tuple[str, str], list[Line]] = {}
     logging = [run for run in study.runs if any(name == own for own, _ in curves[run.name])]
     for run in logging:
@@ -94,7 +94,7 @@ def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
         about if name.startswith(_MEASURED) else "",
         tuple(curves_by_column(study, lines)),
         study.legend(dict.fromkeys(run.row for run in logging)),
-        small=name != "loss",
+        small=True,
     )
 
 

@@ -33,8 +33,7 @@ from unseen.reports.page.parts import (
 )
 from unseen.reports.page.pictures import features_section
 from unseen.reports.page.published import published_section
-from unseen.reports.page.runs import Run, load_runs
-from unseen.reports.page.studies import Study, make_studies
+from unseen.reports.page.studies import Run, Study, load_runs, make_studies
 from unseen.reports.page.training import training_section
 from unseen.results.folder import find_runs, read_run_list, safe_name
 from unseen.results.rules import RULES, check_rule, meaning
@@ -103,13 +102,13 @@ def _sections(study: Study) -> list[Section]:
     sections = (
         tables_section,
         comparison_section,
-        published_section,
+        classes_section,
         training_section,
         masks_section,
         importance_section,
         reweighting_section,
-        classes_section,
         features_section,
+        published_section,
         _making_section,
     )
     drawn = (section(study) for section in sections)
