@@ -20,6 +20,12 @@ class Split(IntEnum):
     UNSEEN = 3  # only used when its domain is the unseen one (lists that repeat training images)
 
 
+SPLITS = {
+    "train": Split.TRAIN,
+    **dict.fromkeys(("val", "valid", "validation", "dev", "crossval"), Split.VALIDATION),
+    "test": Split.TEST,
+}
+"""What files, folders and lists call them."""
 UNLABELLED = -1
 """The label of an image whose class nobody has said."""
 

@@ -180,7 +180,7 @@ def test_groups_may_be_listed_in_a_file(tree: Path, tmp_path: Path) -> None:
         ("(?P<patient>p[0-9]+", "is not a regular expression"),
         ("(?P<patient>case[0-9]+)", r"gives no image a group; .*paint/cat/0.png"),
         ("patient", "gives no image a group"),
-        ("nowhere.csv", "nowhere.csv is not a CSV file path,group"),
+        ("nowhere.csv", "nowhere.csv cannot be read .*; expected a CSV file path,group"),
     ],
 )
 def test_groups_that_cannot_be_found(tree: Path, group: str, message: str) -> None:

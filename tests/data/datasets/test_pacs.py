@@ -105,7 +105,7 @@ def test_missing_files_are_listed_with_their_number(root: Path) -> None:
 
 def test_missing_list(root: Path) -> None:
     (root / "splits" / "photo_crossval_kfold.txt").unlink()
-    with pytest.raises(DataError, match=r"lists are missing: .*photo_crossval_kfold\.txt"):
+    with pytest.raises(DataError, match=r"photo_crossval_kfold\.txt cannot be read .*an official list"):
         pacs(root).index()
 
 

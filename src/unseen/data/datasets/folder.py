@@ -4,7 +4,6 @@ image: path, class, domain[, split].
 Pictures in root/domain/*, and domains whose images all have an empty class, have no labels.
 """
 
-import csv
 import json
 import posixpath
 import re
@@ -17,18 +16,12 @@ from pydantic import BeforeValidator
 
 from unseen.data.dataset import Dataset, FileDataset
 from unseen.data.images import existing_folder, folders_in, images_in, names_below
-from unseen.data.index import Index, LabelledImage, Split
+from unseen.data.index import SPLITS, Index, LabelledImage
+from unseen.data.tables import csv_rows, read_text
 from unseen.errors import DataError, first_few, nearest
 from unseen.settings.experiment import DataSettings, as_list
 
 LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
-SPLITS = {
-    "": None,
-    "train": Split.TRAIN,
-    "val": Split.VALIDATION,
-    "validation": Split.VALIDATION,
-    "test": Split.TEST,
-}
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LISTED = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
 
@@ -81,7 +74,8 @@ class Folder(FileDataset):
         if "(?P<" in wanted:
             found = _matched(wanted, names)
         elif wanted.endswith(".csv"):
-            found = _listed_groups(Path(wanted).expanduser())
+            rows = csv_rows(Path(wanted).expanduser(), ("path", "group"), "a CSV file path,group")
+            found = {row["path"]: row["group"] for _, row in rows}
         else:
             found = column
         if not found.keys() & set(names):
@@ -137,14 +131,6 @@ def _matched(pattern: str, names: Iterable[str]) -> dict[str, str]:
         raise DataError(f"data.group={pattern} is not a regular expression: {error}") from error
     matches = {name: match for name in names if (match := search(name))}
     return {name: "/".join(map(str, m.groupdict().values())) for name, m in matches.items()}
-
-
-def _listed_groups(file: Path) -> dict[str, str]:
-    try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            return {row["path"]: row["group"] for row in csv.DictReader(lines)}
-    except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise DataError(f"data.group: {file} is not a CSV file path,group ({error})") from error
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
@@ -206,7 +192,7 @@ def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[s
             problem = fields["problem"]
         elif absent:
             problem = f"no {', '.join(absent)}"
-        elif split not in SPLITS:
+        elif split and split not in SPLITS:
             hint = nearest(split, SPLITS) or "; expected train, val or test"
             problem = f"unknown split '{split}'{hint}"
         elif path in first_line:
@@ -216,7 +202,7 @@ def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[s
         else:
             first_line[path] = number
             class_name, domain = fields.get("class", ""), fields["domain"]
-            images.append(LabelledImage(path, class_name, domain, SPLITS[split]))
+            images.append(LabelledImage(path, class_name, domain, SPLITS.get(split)))
             groups |= {path: fields[group]} if fields.get(group) else {}
         if problem:
             problems.append(f"line {number}: {problem}")
@@ -235,14 +221,10 @@ def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[s
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the line number and the fields of each row, from either format."""
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read as UTF-8 text: {error}") from error
     if file.suffix.lower() not in JSON_SUFFIXES:
-        yield from _csv_rows(file, lines)
+        yield from csv_rows(file, ("path", "class", "domain"), LISTED)
         return
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(file, LISTED).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -250,17 +232,3 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except json.JSONDecodeError as error:
             fields = {"problem": f"not JSON ({error.msg})"}
         yield number, fields if isinstance(fields, dict) else {"problem": "not a JSON object"}
-
-
-def _csv_rows(file: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(lines, skipinitialspace=True)
-    header = [name.strip() for name in reader.fieldnames or ()]
-    absent = [column for column in ("path", "class", "domain") if column not in header]
-    if absent:
-        raise DataError(
-            f"{file} has no column {', '.join(absent)} in its header "
-            f"'{','.join(header)}'; expected {LISTED}"
-        )
-    reader.fieldnames = header
-    for fields in reader:
-        yield reader.line_num, fields

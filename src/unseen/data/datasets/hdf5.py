@@ -9,11 +9,10 @@ import numpy as np
 
 from unseen.data.dataset import Dataset, Part, PartsDataset
 from unseen.data.images import existing_folder, file_state
-from unseen.data.index import Index, Split
+from unseen.data.index import SPLITS, Index, Split
 from unseen.errors import DataError, first_few
 from unseen.optional import require
 
-SPLITS = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.TEST}
 LAYOUT = (
     "a folder with files '<domain>_{train,val,test}.hdf5', each with the arrays "
     "'images' [N, height, width, 3] of uint8 and 'labels' [N]"

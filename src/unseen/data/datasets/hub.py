@@ -25,7 +25,7 @@ from unseen.atomic import write_json
 from unseen.data.cache import cache_folder, read_if_whole
 from unseen.data.dataset import Dataset, place_in_parts
 from unseen.data.images import file_state, open_image, read_bytes
-from unseen.data.index import Index, LabelledImage, Split
+from unseen.data.index import SPLITS, Index, LabelledImage, Split
 from unseen.errors import DataError, first_few, nearest
 from unseen.optional import require
 
@@ -35,14 +35,6 @@ WINDOW = 4
 """Batches kept, so that threads that lag behind find their image."""
 BUFFER = 2**20
 CONVERTED = "refs/convert/parquet"
-SPLITS = {
-    "train": Split.TRAIN,
-    "validation": Split.VALIDATION,
-    "valid": Split.VALIDATION,
-    "val": Split.VALIDATION,
-    "dev": Split.VALIDATION,
-    "test": Split.TEST,
-}
 _SPLIT_IN_NAME = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLITS)})(?=[/_.-])")
 
 

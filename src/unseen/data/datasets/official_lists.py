@@ -9,6 +9,7 @@ from pathlib import Path
 from unseen.data.dataset import FileDataset
 from unseen.data.images import existing_folder, images_in
 from unseen.data.index import Index, LabelledImage, Split
+from unseen.data.tables import read_text
 from unseen.errors import DataError, first_few, nearest
 
 Labels = dict[LabelledImage, int]
@@ -16,12 +17,7 @@ Labels = dict[LabelledImage, int]
 
 def read_list(file: Path, domain: str) -> list[tuple[LabelledImage, int]]:
     """Read a list, images and labels in order; all malformed lines are reported at once."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as error:
-        raise DataError(f"official lists are missing: {file}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
+    lines = read_text(file, "an official list").splitlines()
     listed: list[tuple[LabelledImage, int]] = []
     malformed: list[str] = []
     for number, line in enumerate(map(str.strip, lines), start=1):

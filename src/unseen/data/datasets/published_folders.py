@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from unseen.data.dataset import PUBLISHED, FileDataset
 from unseen.data.images import existing_folder, folders_in, images_in
-from unseen.data.index import Index, LabelledImage, Split
+from unseen.data.index import SPLITS, Index, LabelledImage
 from unseen.errors import DataError, first_few, nearest
 
-PARTS = {"train": Split.TRAIN, "crossval": Split.VALIDATION, "test": Split.TEST}
+PARTS = ("train", "crossval", "test")
 
 
 class Layout(NamedTuple):
@@ -102,7 +102,7 @@ class PublishedFolders(FileDataset):
         images: list[LabelledImage] = []
         for domain, folder in folders.items():
             for part in PARTS if official else (layout.below,):
-                place, split = folder / part, PARTS.get(part)
+                place, split = folder / part, SPLITS.get(part)
                 for name in _class_folders(place, names, problems):
                     prefix = (place / name).relative_to(root).as_posix()
                     images += [

@@ -1,6 +1,5 @@
 """Camelyon17, iWildCam and FMoW as WILDS publishes them: images and a table (Koh et al. 2021)."""
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Literal, NamedTuple
 from unseen.data.dataset import Dataset, FileDataset
 from unseen.data.images import existing_folder
 from unseen.data.index import Index, LabelledImage, Split
+from unseen.data.tables import csv_rows
 from unseen.errors import DataError, first_few, nearest
 
 LAND_USE = """airport airport_hangar airport_terminal amusement_park aquaculture archaeological_site
@@ -177,17 +177,5 @@ def _differences(table: Table, rows: list[Row]) -> list[str]:
 
 
 def _table(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Read the lines of a CSV file that has at least these columns."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            there = reader.fieldnames or ()
-            absent = [column for column in columns if column not in there]
-            if absent:
-                raise DataError(
-                    f"{file} has no column {', '.join(absent)} (found: {', '.join(there)}); "
-                    "it is another file than the published"
-                )
-            yield from reader
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
+    """Read the lines of a published CSV file."""
+    return (row for _, row in csv_rows(file, columns, "the published file"))
