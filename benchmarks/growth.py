@@ -16,9 +16,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
+
+from unseen.reports.figures.charts import Line, curve_chart, uneven_axis
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.svg import Drawing, Key
 
 DOMAINS, CLASSES, PICTURES, SIDE = 4, 50, 200, 32
 MEASURE = """
@@ -90,10 +95,12 @@ def measured(kind: str, root: Path, what: str, cache: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", nargs="*", type=int, default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--figure", type=Path, help="draw what was measured to this SVG file")
     parser.add_argument("--only", choices=("folder", "manifest"), help="not both")
     parser.add_argument("--minutes", type=float, default=20, help="stop before it takes longer")
     chosen = parser.parse_args()
     begin, last = time.monotonic(), 0.0
+    rows: list[Row] = []
     print("| images | from | prepare s | MB | prepare again s | start s | MB | step ms |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|")
     for number in chosen.numbers:
@@ -108,16 +115,47 @@ def main() -> None:
             for kind, place in (("folder", root / "folder"), ("manifest", root / "list.csv")):
                 if chosen.only not in (None, kind):
                     continue
-                runs = [measured(kind, place, w, root / "cache") for w in ("prepare",) * 2]
+                first, again = (measured(kind, place, "prepare", root / "cache") for _ in range(2))
                 start = [measured(kind, place, "start", root / "cache") for _ in range(2)][1]
-                cells = [number, kind, runs[0]["seconds"], runs[0]["MB"], runs[1]["seconds"]]
-                cells += [start["until a step"], start["MB"], start["ms a step"]]
-                row = [
-                    f"{c:,}" if isinstance(c, int) else c if isinstance(c, str) else f"{c:,.2f}"
-                    for c in cells
-                ]
-                print(f"| {' | '.join(row)} |", flush=True)
+                times = first["seconds"], first["MB"], again["seconds"], start["until a step"]
+                rows.append(Row(number, kind, *times, start["MB"], start["ms a step"]))
+                text = " | ".join(f"{value:,.2f}" for value in rows[-1][2:])
+                print(f"| {number:,} | {kind} | {text} |", flush=True)
         last = time.monotonic() - started
+    if chosen.figure:
+        chosen.figure.write_text(figure(rows).draw().as_file(), encoding="utf-8")
+
+
+class Row(NamedTuple):
+    images: int
+    kind: str
+    prepare: float
+    prepare_memory: float
+    again: float
+    start: float
+    start_memory: float
+    step: float
+
+
+def figure(rows: list[Row]) -> Figure:
+    """Draw seconds of processor and memory by number of images, the growth of a folder."""
+
+    def panel(title: str, label: str, names: dict[str, tuple[int, str]]) -> Drawing:
+        folders = [row for row in rows if row.kind == "folder"]
+        lines = [
+            Line(name, color, tuple((row.images, getattr(row, field)) for row in folders))
+            for name, (color, field) in names.items()
+        ]
+        x = uneven_axis([row.images for row in folders], "images")
+        y = uneven_axis([0.1, 1, 10, 100, 1000], label)
+        keys = tuple(Key(line.label, line.color, "line") for line in lines)
+        return curve_chart(title, lines, x, y, dots=True)._replace(keys=keys)
+
+    again, run = "prepare again", "start of a run"
+    seconds = {"prepare": (0, "prepare"), again: (1, "again"), run: (2, "start")}
+    memory = {"prepare": (0, "prepare_memory"), run: (2, "start_memory")}
+    panels = (panel("Time", "seconds of processor", seconds), panel("Memory", "MB", memory))
+    return Figure("growth", "Growth with the number of images", "", panels)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A digest of every image of a dataset; unchanged files are known without being read."""
 
 import hashlib
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -30,6 +31,11 @@ class Contents:
         self._note = self._file.with_suffix(".json")
         self._marks = np.zeros(0, dtype=np.uint64)
         self._new = True
+
+    @cached_property
+    def outline(self) -> str:
+        """A digest of all names."""
+        return digest(self.index.names)
 
     def trusted(self) -> str | None:
         """Return the digest of a large dataset in which no folder has changed."""

@@ -95,13 +95,13 @@ def prepare(
     if parent.is_dir():
         remove_leftovers(parent)
     window = str(dataset.window)
-    about = {"form": form, "size": size, "window": window, "outline": digest(index.names)}
+    about = {"form": form, "size": size, "window": window}
     contents = Contents(dataset)
     content = None if every_file else contents.trusted()
     if content is None:
         contents.look_at_files()
         missing = contents.unknown()
-        if len(missing) < len(index) or _seen_before(parent, about):
+        if len(missing) < len(index) or _seen_before(parent, about | {"outline": contents.outline}):
             for _ in in_threads(contents.digest_one, missing, "checking", report):
                 pass
             content = contents.digest()
@@ -151,7 +151,7 @@ def _build(
     ones are left out, or stop it if so set. What an older cache has is taken from there."""
     dataset, index = contents.dataset, contents.index
     form, size = about["form"], about["size"]
-    shards = parent / f"{BUILDING}{digest([str(about), contents.state()])[:32]}"
+    shards = parent / f"{BUILDING}{digest([str(about), contents.outline, contents.state()])[:32]}"
     if workers is None:
         stored = _stored(_folder(parent, contents.last(), about), about)
 
@@ -188,7 +188,7 @@ def _build(
         for name, array in arrays.items():
             with atomic_file(temporary / name) as file, file.open("wb") as stream:
                 np.save(stream, array)
-        complete(temporary, about | {"left_out": left_out})
+        complete(temporary, about | {"outline": contents.outline, "left_out": left_out})
         content = contents.digest()
         install(temporary, _folder(parent, content, about))
     shutil.rmtree(shards, ignore_errors=True)

@@ -105,7 +105,9 @@ def test_missing_files_are_listed_with_their_number(root: Path) -> None:
 
 def test_missing_list(root: Path) -> None:
     (root / "splits" / "photo_crossval_kfold.txt").unlink()
-    with pytest.raises(DataError, match=r"photo_crossval_kfold\.txt cannot be read .*an official list"):
+    with pytest.raises(
+        DataError, match=r"photo_crossval_kfold\.txt cannot be read .*an official list"
+    ):
         pacs(root).index()
 
 

@@ -176,7 +176,7 @@ def test_a_missing_table(name: str, folder: Path) -> None:
 def test_a_missing_column(name: str, folder: Path) -> None:
     table = folder / TABLES[name].file
     table.write_text(table.read_text().replace("split", "fold", 1))
-    with pytest.raises(DataError, match="has no column split in its header .*fold"):
+    with pytest.raises(DataError, match=r"has no column split in its header .*fold"):
         opened(name, folder).index()
 
 
