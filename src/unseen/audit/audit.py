@@ -11,6 +11,7 @@ from unseen.audit.labels import wrong_labels
 from unseen.audit.measure import measure
 from unseen.audit.pictures import classes_given_away, domains_that_are_two
 from unseen.data.dataset import Dataset
+from unseen.data.datasets.folder import Folder
 from unseen.data.prepare import PreparedImages
 
 
@@ -39,7 +40,10 @@ def audit(
     if features is not None:
         steps["labels"] = wrong_labels(index, features, groups)
     findings = tuple(finding for step in steps.values() for finding in step)
-    return AuditReport(dataset.config.name, index.names, findings, groups, tuple(steps))
+    name = dataset.config.name
+    if isinstance(dataset, Folder) and dataset.root is not None:
+        name = dataset.root.stem
+    return AuditReport(name, index.names, findings, groups, tuple(steps))
 
 
 def _pooled(maps: np.ndarray) -> np.ndarray:

@@ -41,12 +41,19 @@ class AuditReport:
     """Everything that an audit found in a dataset."""
 
     dataset: str
+    """Its name; of a user's images, that of their folder or list."""
     names: tuple[str, ...]
     """All images."""
     findings: tuple[Finding, ...]
     groups: tuple[str, ...]
     """For each image the group that it belongs to, which its copies are in, too."""
     checked: tuple[str, ...]
+
+    @property
+    def about(self) -> str:
+        """A sentence on what was looked at."""
+        text = f"Looked at: {', '.join(self.checked)}."
+        return text if "labels" in self.checked else f"{text} Labels are checked with --labels."
 
     def of(self, kind: str) -> Finding | None:
         """Return the finding of a kind; None where there is none."""

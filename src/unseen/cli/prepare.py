@@ -127,8 +127,10 @@ def _audit(
     found = audit(dataset, images, features)
     if chosen.json:
         say_json(found.as_json())
-    for finding in found.findings if not chosen.json else ():
-        say(f"{capital(finding.kind)}: {finding.text}")
+    else:
+        for finding in found.findings:
+            say(f"{capital(finding.kind)}: {finding.text}")
+        say(found.about if found.findings else f"Nothing was found. {found.about}")
     if chosen.groups is not None:
         found.write_groups(chosen.groups)
     if chosen.output is not None:

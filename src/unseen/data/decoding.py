@@ -74,7 +74,8 @@ def in_threads(
         return [work(int(position)) for position in positions[start : start + TOGETHER]]
 
     waiting: deque[Future[list[Result]]] = deque()
-    report(doing, 0, number)
+    if number:
+        report(doing, 0, number)
     with ThreadPoolExecutor(cores) as pool:
         starts = iter(range(0, number, TOGETHER))
         waiting.extend(pool.submit(do, start) for start in islice(starts, 4 * cores))
