@@ -55,7 +55,7 @@ class Run(Shown):
         return list(self.result.training_domains)
 
     def accuracy(self, view: View = "out_of_domain", rule: str | None = None) -> dict[str, float]:
-        """Accuracy by domain in one of the three views, under the run's own rule or another."""
+        """Accuracy by domain in one of the three measurements, under the run's rule or another."""
         measured = self.result.view(rule or self.result.selection, view)
         return {domain: each.accuracy for domain, each in measured.items()}
 
@@ -102,8 +102,8 @@ class Run(Shown):
         return self.model.classify(images, domain)
 
     def evaluate(self, data: str | Path | None = None) -> Views:
-        """The three views on the run's own images, or accuracy by domain on other ones: a folder
-        `domain/class/*` or a manifest whose classes the run knows."""
+        """The three measurements on the run's own images, or accuracy by domain on other ones: a
+        folder `domain/class/*` or a manifest whose classes the run knows."""
         return evaluate(self.model, data)
 
     def forecast(
@@ -114,7 +114,7 @@ class Run(Shown):
 
     def export(self, path: str | Path) -> Path:
         """Write the model as one file for onnxruntime (`.onnx`) or torch (`.pt2`), with its card
-        beside it; nothing is kept unless its answers agree with `predict`."""
+        beside it; nothing is kept unless its predictions agree with `predict`."""
         path = Path(path)
         to: Target = "torch" if path.suffix == SUFFIXES["torch"] else "onnx"
         return export(Model.from_run(self.folder, "cpu"), to, path).path
@@ -189,8 +189,9 @@ def merge(
     """Average the weights of finished runs into one model of the same size and speed.
 
     `runs` are run folders, or folders that hold runs; they have to share images, domains, backbone,
-    pretrained start and method. `greedy` leaves out those that make source validation worse. The
-    result is a run folder like any other; the same runs are not merged a second time.
+    pretrained start and method. `greedy` leaves out those that make the average worse on
+    validation images. The result is a run folder like any other; the same runs are not merged a
+    second time.
     """
     paths = [runs] if isinstance(runs, str | Path) else list(runs)
     output = Path(output)

@@ -79,7 +79,7 @@ def test_classes_that_a_training_domain_lacks() -> None:
 def test_classes_without_a_training_image_in_a_domain() -> None:
     held_out = {"cat": {TRAIN: 10, VALIDATION: 30}, "dog": {VALIDATION: 1, TEST: 2}}
     (remark,) = said({"a": FINE, "b": held_out, "c": UNSEEN})
-    assert "only in the held-out images of a domain, none to train on: b: dog;" in remark
+    assert "only in the validation and test images of a domain, none to train on: b: dog;" in remark
     assert "data.split_seed" in remark
 
 
@@ -103,9 +103,7 @@ def test_too_little_validation_to_choose_by(validation: int, number: int) -> Non
     remarks = said(counts)
     assert len(remarks) == number
     for remark in remarks:
-        assert remark.startswith(
-            "48 source validation images are too few to choose a checkpoint by"
-        )
+        assert remark.startswith("48 validation images are too few to choose a checkpoint by")
         assert "selection=last" in remark
         assert "data.split_seed=1" in remark
     assert said(counts, selection="last") == [], "nothing is chosen"

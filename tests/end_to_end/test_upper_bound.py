@@ -53,7 +53,7 @@ def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: Compari
     for table in comparison.shown:
         assert [row.name for row in table.rows] == ["dmg", UPPER_BOUND]
         note = next(each for each in table.notes if each.startswith(UPPER_BOUND))
-        assert "held-out images of that domain only (outlines 99 of 445)" in note
+        assert "test images of that domain only (outlines 99 of 445)" in note
         assert not any(note.startswith("Not comparable") for note in table.notes)
     inside = bound.view("source", "in_domain")
     assert set(inside) == {"plain", "blended", "coloured"}  # as for the other rows

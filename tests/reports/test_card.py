@@ -57,7 +57,7 @@ def test_all_sections_in_order() -> None:
     ]
     for line in (
         "| photo | trained on | 100 | 11 | 20 |",
-        "| sketch | held out | 0 | 0 | 10 |",
+        "| sketch | unseen | 0 | 0 | 10 |",
         "Step 200 of 300, seed 3. Selection rule source: best mean validation",
         "| sketch | out of domain | 50.0% | 50.0% | 10 | 25.1% |",
         "| photo | in domain | 90.0% | 50.0% | 20 | 2.0% |",
@@ -75,7 +75,7 @@ def test_limits_that_always_hold() -> None:
         "it was tested on sketch only",
         "On sketch it is weakest on dog: 20.0% of these were recognised.",
         "On sketch its confidence is off by 25.1% on average",
-        "one of its 2 classes, also for a picture that shows none",
+        "one of its 2 classes, also for an image that shows none",
         "128 x 128 pixels",
     ):
         assert limit in text
@@ -102,7 +102,7 @@ def test_where_no_domain_was_held_out() -> None:
     text = card({"out_of_domain": {}}, unseen_domains=(), results=results)
     assert "No domain was held out.\n" in text
     assert "nothing is known about domains it was not trained on" in text
-    assert "tested on held-out images of its training domains alone" in text
+    assert "tested on test images of its training domains alone" in text
 
 
 @pytest.mark.parametrize("file", ["/home/somebody/weights.pth", "C:\\home\\somebody\\weights.pth"])
@@ -124,7 +124,7 @@ def test_strange_names_break_nothing() -> None:
     rules = {"source": RuleResult(step=1, views=views)}
     data = {"out_of_domain": {domain: 10}}
     text = card(data, unseen_domains=(domain,), results=rules, **names)
-    assert "| a\\|b: c | held out | 0 | 0 | 10 |" in text
+    assert "| a\\|b: c | unseen | 0 | 0 | 10 |" in text
     body = text.split("\n---\n", 1)[1]
     assert "# Heading" not in [line.strip() for line in body.splitlines()]
     assert body.count("\n```") == 2 * len(("shell", "python", "settings"))

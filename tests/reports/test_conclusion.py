@@ -26,12 +26,12 @@ def test_a_difference_beyond_the_noise_is_called_so(make_run, concluded) -> None
     fill(make_run, "dmg", {0: (0.81, 0.61), 1: (0.82, 0.71), 2: (0.81, 0.81)})
     told = concluded()
     assert told.headline == "dmg held up best on unseen domains"
-    assert told.number == "76.2 ± 12.4 % (mean over 2 held-out domains)"
+    assert told.number == "76.2 ± 12.4 % (mean over 2 unseen domains)"
     assert told.verdict == "clear"
     # by seed: 1, 1.5, 1; mean 1.167, half width 4.303 · 0.2887 / √3 = 0.717
     assert told.sentences[0] == (
         "1.2 percentage points above aggregate, the baseline and next best (95 % interval 0.4 to "
-        "1.9, paired by seed and held-out domain, 3 seeds): larger than the noise between seeds."
+        "1.9, paired by seed and unseen domain, 3 seeds): larger than the noise between seeds."
     )
 
 
@@ -91,4 +91,4 @@ def test_the_page_says_so_where_nothing_beats_the_largest_class(make_run, report
     fair = report(metric="balanced")
     assert "70.0 % balanced accuracy (on sketch)" in fair
     assert "not better than always answering" not in fair
-    assert "Balanced accuracy by held-out domain" in fair
+    assert "Balanced accuracy by unseen domain" in fair

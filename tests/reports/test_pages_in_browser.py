@@ -156,10 +156,10 @@ def test_tables_sort_both_ways(opened: Any) -> None:
 def test_the_rule_switch_changes_the_numbers(opened: Any) -> None:
     assert "53.0" in texts(opened, ".table td b, .table td")[0] + texts(opened, "table")[0]
     number = texts(opened, ".conclusion .number")
-    assert number == ["63.0 ± 6.4 % (mean over 2 held-out domains)"]
+    assert number == ["63.0 ± 6.4 % (mean over 2 unseen domains)"]
     opened.find_element(By.CSS_SELECTOR, "#rule-last + span").click()
     number = texts(opened, ".conclusion .number")
-    assert number == ["73.0 ± 6.4 % (mean over 2 held-out domains)"]
+    assert number == ["73.0 ± 6.4 % (mean over 2 unseen domains)"]
     assert all("rule source" not in text for text in texts(opened, "h3"))
 
 

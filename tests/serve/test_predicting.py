@@ -231,7 +231,7 @@ def test_an_answer_that_is_not_a_number_is_a_problem(tmp_path: Path) -> None:
     assert [path.name for path in kept] == ["0.png", "2.png"]
     assert len(outputs.scores) == 2
     assert len(problems) == 1
-    assert "1.png: the model's answer is not a number" in problems[0]
+    assert "1.png: the model's prediction is not a number" in problems[0]
 
 
 def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:

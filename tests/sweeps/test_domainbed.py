@@ -118,7 +118,7 @@ def test_the_summary_has_datasets_as_columns_and_the_average_last(done: Comparis
 
 
 def _trial(done: Comparison, chosen: list[Any], dataset: str, method: str, seed: int) -> float:
-    """Percent, the mean over the held-out domains of the draws that were chosen."""
+    """Percent, the mean over the unseen domains of the draws that were chosen."""
     own = [
         each
         for each in chosen

@@ -51,7 +51,7 @@ def odd_layout(dataset: Dataset, index: Index) -> Iterator[Finding]:
     """Tell of domains that look like splits, of a folder level too many, of a single class."""
     if all(name.lower() in SPLIT_NAMES for name in index.domains):
         text = (
-            f"The domains are called {', '.join(index.domains)}: these are splits of one dataset, "
+            f"The domains are named {', '.join(index.domains)}: these are splits of one dataset, "
             "and a model that leaves one out is tested on nothing new. Make a folder for each "
             "place, device or time, or list the images in a manifest with columns domain and split."
         )

@@ -20,7 +20,7 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
         help="a folder, file or pattern of a new place without labels: forecast the accuracy "
         "there; may be given again",
     )
-    add_output(parser, "DIR", "runs and answer there; left out: auto-DATA")
+    add_output(parser, "DIR", "runs and the result there; left out: auto-DATA")
     parser.add_argument(
         "--unseen",
         default="",
@@ -38,13 +38,13 @@ def run_auto(chosen: argparse.Namespace) -> None:
     """Find the best model for images like these that this machine can train in some minutes, and
     say what to expect of it at a new place.
 
-    Candidates, from a classifier on stored features to last stages that learn from augmented views,
+    Candidates, from a classifier on stored features to stages that learn from augmented copies,
     are compared by leaving each domain out in turn; the simplest that is not worse by more than
     noise is trained on all domains. What is expected was measured on places that had no part in the
     choice. The same command continues where it was, whatever ended it.
 
       unseen auto three_hospitals
-      unseen auto three_hospitals --minutes 60 --for fourth_hospital -o answer
+      unseen auto three_hospitals --minutes 60 --for fourth_hospital -o best
       unseen auto pacs --unseen sketch data.root=PACS
     """
     with loading():

@@ -33,7 +33,7 @@ COMMANDS = {
         "how accurate a model will be on images without labels, and what is different",
     ),
     "export": ("model", "one file from a run, for onnxruntime or torch"),
-    "serve": ("serve", "answers over HTTP, with a page to drop pictures on"),
+    "serve": ("serve", "predictions over HTTP, and a page to drop images on"),
     "compare": (
         "sweep",
         "leave each domain out in turn, for every method and seed, and print the tables",

@@ -85,7 +85,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
     left out; the exit code is then 1.
 
       unseen predict runs/pacs-... photos/ holiday/*.jpg
-      unseen predict model.onnx photos/ --top 1 --format csv -o answers.csv
+      unseen predict model.onnx photos/ --top 1 --format csv -o predictions.csv
       unseen predict runs/pacs-... drawings/ --domain cartoon
     """
     from unseen.data.images import find_images
@@ -172,8 +172,8 @@ def add_forecast(parser: argparse.ArgumentParser) -> None:
 
 
 def run_forecast(chosen: argparse.Namespace) -> int:
-    """How many answers will be right on images that nobody has labelled, what is different about
-    them, and what to do.
+    """How many predictions will be right on images that nobody has labelled, what is different
+    about them, and what to do.
 
     MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'.
     Images are files, folders (with all below them) or patterns. --reference names a folder of runs
@@ -232,7 +232,7 @@ def run_export(chosen: argparse.Namespace) -> None:
     """Write a trained model as one file, for onnxruntime or torch on machines without unseen.
 
     The file includes image preparation, class names and the prediction averaged over all domains;
-    it can also be told the domain. Its answers are compared with the model's before it is kept.
+    it can also be told the domain. Its predictions are compared with the model's before it is kept.
 
       unseen export runs/pacs-... --to onnx
       unseen export runs/pacs-... --to torch -o classifier.pt2

@@ -137,7 +137,7 @@ def _audit(
         found.write_page(images, chosen.output)
         say(f"Wrote {chosen.output}", Console(stderr=True))
     elif found.findings:
-        say("With pictures: the same command and -o PAGE.html", Console(stderr=True))
+        say("With images: the same command and -o PAGE.html", Console(stderr=True))
     _say_next(chosen)
     return 1 if chosen.strict and found.findings else 0
 

@@ -20,8 +20,8 @@ _NUMBERS: dict[str, tuple[float, str]] = {
     "--max-bytes": (20_000_000, "of the body of a request"),
     "--max-pixels": (25_000_000, "of one image"),
     "--max-images": (64, "in one request"),
-    "--max-batch": (32, "images that the model answers at a time"),
-    "--queue": (256, "images accepted and not yet answered; then 503"),
+    "--max-batch": (32, "largest batch of the model"),
+    "--queue": (256, "images that wait at most; more get 503"),
     "--read-seconds": (30.0, "time for a client to send a request"),
     "--window": (500, "last images that are compared with validation images; 0: none"),
 }
@@ -32,7 +32,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="0 finds a free one")
     parser.add_argument(
-        "--token", help="only answer who sends it; better in the variable UNSEEN_TOKEN"
+        "--token", help="clients have to send it; safer in the variable UNSEEN_TOKEN"
     )
     _add_numbers(parser, _NUMBERS)
     parser.add_argument(
@@ -42,7 +42,10 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         help="a folder of runs that left each training domain out: better forecasts (needs torch)",
     )
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="keep images and answers there; else nothing is"
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep images and predictions there; by default none are kept",
     )
     _add_numbers(
         parser,

@@ -82,7 +82,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def run_sweep(chosen: argparse.Namespace) -> int:
-    """Many runs with an honest protocol: domains held out, seeds, and draws of hyper-parameters.
+    """Many runs with an honest protocol: unseen domains, seeds, and draws of hyper-parameters.
 
     A sweep is a file or a name ('unseen list sweeps'). Its state is the records on disk: the same
     command continues where it was, whatever ended it. Rules then choose among draws; no rule but
@@ -110,7 +110,7 @@ def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
         const="all",
         choices=("all", "greedy"),
         help=f"add rows of merged models: the weights of {merged} averaged into one model; "
-        "greedy: without runs that make the average worse on source validation",
+        "greedy: without runs that make the average worse on validation images",
     )
     parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
     parser.add_argument(

@@ -90,7 +90,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         "--choose",
         choices=("all", "greedy"),
         default="all",
-        help="greedy: the best on source validation first, each next one unless the average gets "
+        help="greedy: the best on validation images first, each next one unless the average gets "
         "worse there",
     )
     add_output(parser, "MODEL", "the new run folder there", required=True)

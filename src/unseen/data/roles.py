@@ -172,7 +172,7 @@ def _target_rows(
         if len(rows) == 0:
             raise DataError(
                 f"the target domain {domain} has no images {purpose}; {asked} needs training "
-                "images and held-out ones (data.validation_share, data.test_share)"
+                "images and others (data.validation_share, data.test_share)"
             )
     return train, tested
 
@@ -254,8 +254,8 @@ def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]
         yield f"Some training domains lack classes: {absent}."
     if held_out := _by_domain({d: (there[d] & known) - seen for d, seen in trained.items()}):
         yield (
-            f"Some classes are only in the held-out images of a domain, none to train on: "
-            f"{held_out}; another data.split_seed, or smaller held-out shares, may help."
+            "Some classes are only in the validation and test images of a domain, none to train "
+            f"on: {held_out}; another data.split_seed, or smaller shares of them, may help."
         )
 
 
@@ -264,7 +264,7 @@ def warnings_about_validation(number: int, experiment: Experiment) -> Iterator[s
     if experiment.selection == "source" and number < FEWEST_TO_CHOOSE_BY:
         images = "image is" if number == 1 else "images are"
         yield (
-            f"{number} source validation {images} too few to choose a checkpoint by: set "
+            f"{number} validation {images} too few to choose a checkpoint by: set "
             "selection=last, and repeat the run with other splits (data.split_seed=1, 2, …) and "
             "seeds to see how far results differ."
         )

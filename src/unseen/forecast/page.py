@@ -198,7 +198,7 @@ def _classes_section(made: Forecast) -> Section:
     rows = tuple(
         ChartRow(
             each.name, 3,
-            (Mark("answers here", 100 * each.predicted),
+            (Mark("predictions here", 100 * each.predicted),
              Mark("in training", 100 * each.training, look="hollow")),
             percent(each.predicted),
         )
@@ -207,10 +207,10 @@ def _classes_section(made: Forecast) -> Section:
     highest = max(max(each.predicted, each.training) for each in shares)
     figure = Figure(
         "classes",
-        "Answers by class",
-        "Filled: share of the answers here; hollow: share of the validation images' labels.",
+        "Predictions by class",
+        "Filled: share of the predictions here; hollow: share of the validation images' labels.",
         (row_chart("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
-        legend=(Key("answers here", 3, "dot"), Key("in training", 3, "hollow")),
+        legend=(Key("predictions here", 3, "dot"), Key("in training", 3, "hollow")),
     )
     lead = "Shares that differ much mean other classes at this place, or a model that prefers some."
     return Section("classes", "Classes", lead, (figure,))

@@ -92,7 +92,7 @@ def _estimates(made: Forecast) -> Table:
 
 
 def _shares(made: Forecast) -> Table:
-    table = _table("Class shares", "class", "answers here", "in training")
+    table = _table("Class shares", "class", "predictions here", "in training")
     by_shift = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
     for each in by_shift[:_MOST_CLASSES]:
         table.add_row(each.name, percent(each.predicted), percent(each.training))

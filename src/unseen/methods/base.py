@@ -114,7 +114,7 @@ class Method(nn.Module, ABC):
 
     def classification(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the mean cross-entropy with class labels, smoothed as the task asks, and the
-        share of correct answers."""
+        share of correct predictions."""
         return self.cross_entropy(scores, labels), accuracy(scores, labels)
 
     def cross_entropy(

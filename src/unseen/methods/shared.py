@@ -19,7 +19,7 @@ _ORDER_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns the share of correct answers."""
+    """Returns the share of correct predictions."""
     return (scores.detach().argmax(dim=1) == labels).float().mean()
 
 

@@ -101,7 +101,7 @@ def _data_table(result: RunResult, data: Content) -> str:
     for domain in result.source_domains:
         numbers = (data[part].get(domain, 0) for part in ("train", "validation", "in_domain"))
         rows.append((domain, "trained on", *numbers))
-    role, unlabelled = "held out", ""
+    role, unlabelled = "unseen", ""
     if result.trained_on_unseen:
         role = "trained on, and measured as if unseen (upper bound)"
     elif result.setting == "adaptation":
@@ -115,7 +115,7 @@ def _data_table(result: RunResult, data: Content) -> str:
 
 
 def _merged_table(result: RunResult) -> str:
-    header = ("run", "seed", "steps", "source validation", "averaged")
+    header = ("run", "seed", "steps", "validation", "averaged")
     rows = [
         (e.folder, e.seed, e.steps, f"{e.validation:.1%}", "yes" if e.averaged else "no")
         for e in (result.merged.runs if result.merged else ())

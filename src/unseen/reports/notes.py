@@ -112,7 +112,7 @@ def upper_bound_note(results: Sequence[RunResult], rule: str) -> Iterator[str]:
     }
     yield (
         f"{'; '.join(dict.fromkeys(each.method for each in bounds))}: labelled training images of "
-        "the domain in the column trained, too, and it is measured on the held-out images of that "
+        "the domain in the column trained, too, and it is measured on the test images of that "
         f"domain only ({', '.join(images.values())}): never in bold, never chosen."
     )
 
@@ -123,7 +123,7 @@ def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
     if names:
         yield (
             f"Adaptation ({', '.join(names)}): trained with unlabelled images of the domain in the "
-            "column, and measured on its held-out images only; never in bold beside "
+            "column, and measured on its test images only; never in bold beside "
             "methods that did not see it."
         )
 
@@ -147,7 +147,7 @@ def _merged_notes(results: Sequence[RunResult]) -> Iterator[str]:
     """Says what the rows of merged models are, and what they cost."""
     for name in dict.fromkeys(each.method for each in results if each.merged):
         merged = next(each.merged for each in results if each.method == name and each.merged)
-        chosen = "those of its runs that source validation chose"
+        chosen = "those of its runs that validation images chose"
         text = (
             f"{name}: the average of the weights of "
             f"{chosen if merged.choose == 'greedy' else 'all its runs'}, measured as one "

@@ -94,7 +94,7 @@ class Confusion:
 
 
 def accuracy(confusion: Array) -> float:
-    """Returns the share of correct answers; every image counts the same."""
+    """Returns the share of correct predictions; every image counts the same."""
     return int(confusion.trace()) / int(confusion.sum())
 
 

@@ -9,12 +9,12 @@ from unseen.errors import SettingsError, UnseenError, unknown_name
 from unseen.settings.experiment import METRICS, Metric
 
 WITHOUT_LABELS: dict[str, str] = {
-    "infomax": "highest information maximisation on unlabelled target images: sure answers, of all "
-    "classes",
-    "snd": "highest soft neighbourhood density of unlabelled target images: answers in dense "
+    "infomax": "highest information maximisation on unlabelled target images: confident "
+    "predictions, of all classes",
+    "snd": "highest soft neighbourhood density of unlabelled target images: predictions in dense "
     "groups",
-    "bnm": "largest nuclear norm of the predictions on unlabelled target images: sure and diverse "
-    "answers",
+    "bnm": "largest nuclear norm of predictions on unlabelled target images: confident and diverse "
+    "predictions",
     "dev": "lowest validation loss over the training domains, images that look like the target's "
     "counting more",
 }
@@ -34,7 +34,7 @@ DRAW_RULES: dict[str, str] = {
     "last": "the draw with the best mean validation {metric} over the training domains at the last "
     "step, which counts",
     "leave-one-domain-out": "the draw that does best on the other domains when each of them, too, "
-    "is held out of training; the step by source validation",
+    "is held out of training; the step by validation images",
     **{name: f"the draw and step with the {about}" for name, about in WITHOUT_LABELS.items()},
     "oracle": "the draw chosen on the unseen domain's labels, an upper bound",
 }

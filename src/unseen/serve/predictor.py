@@ -25,8 +25,8 @@ BATCH = 128
 _LEAST = 1e-30
 """Probabilities below have no logarithm of use."""
 NOT_FINITE = (
-    "the model's answer is not a number: its weights are damaged, or its training diverged; train "
-    "it again, or name another model"
+    "the model's prediction is not a number: its weights are damaged, or its training diverged; "
+    "train it again, or name another model"
 )
 _EXPECTED = (
     "expected a run folder, a folder made by save_pretrained, or a file made by "

@@ -313,14 +313,15 @@ class Experiment(Settings):
     compile: bool = False
     """`torch.compile` the network; pays off on GPUs and long runs."""
     selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"
-    """Which checkpoint counts: the best on source validation, the last one, or the best on the
+    """Which checkpoint counts: the best on validation images, the last one, or the best on the
     unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
     unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
     metric: Metric = "accuracy"
-    """What chooses the checkpoint and stands in tables: the share of right answers; or the mean
-    over classes of their recall (balanced) or F1, in which rare classes count as much as others."""
+    """What chooses the checkpoint and stands in tables: the share of correct predictions, or the
+    mean over classes of their recall (balanced) or F1, in which rare classes count as much as
+    others."""
     evaluate_every: int = Field(default=100, gt=0)
-    """Steps between evaluations on the source validation images."""
+    """Steps between evaluations on the validation images."""
     checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
     """Steps between checkpoints."""
     log_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=10, gt=0)

@@ -195,7 +195,7 @@ def _read(folder: RunFolder) -> Part:
             validation = fmean(recorded_validation(record).values())
             return Part(folder, experiment, result, validation, seconds)
     raise UnseenError(
-        f"{folder.metrics} has no accuracy on source validation at step {step}, by which runs are "
+        f"{folder.metrics} has no accuracy on validation images at step {step}, by which runs are "
         "sorted; train the run with data.validation_share above 0"
     )
 
@@ -316,7 +316,7 @@ def _greedily(session: Session, parts: Sequence[Part], display: Display) -> list
         found = evaluate(session)[0].score
         if chosen:
             verdict = "added" if found >= best else "left out"
-            what = f"{METRICS[session.shared.metric]} on source validation"
+            what = f"{METRICS[session.shared.metric]} on validation images"
             display.line(f"{verdict} {part.name}: {found:.2%} {what}, before {best:.2%}")
         if found >= best:
             best = found

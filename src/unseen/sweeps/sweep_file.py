@@ -111,7 +111,7 @@ class DatasetPart(Settings):
 
 
 class Halving(Settings):
-    """Successive halving: all draws start, the best on source validation continue."""
+    """Successive halving: all draws start, the best on validation images continue."""
 
     first: float = Field(default=0.2, gt=0, lt=1)
     """Share of a run's steps after which the first draws are stopped."""

@@ -130,6 +130,6 @@ def _remarks(run: Run, method: Method, chosen: RuleResult) -> tuple[str, ...]:
 def _about_temperature(chosen: RuleResult) -> Iterator[str]:
     if chosen.temperature == 1:
         yield (
-            "Its probabilities are not calibrated: no source validation image was answered "
-            "wrongly, so a temperature could not be fitted."
+            "Its probabilities are not calibrated: every validation image was predicted correctly, "
+            "so a temperature could not be fitted."
         )

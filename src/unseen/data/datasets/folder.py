@@ -21,7 +21,7 @@ from unseen.data.tables import csv_rows, read_text
 from unseen.errors import DataError, first_few, nearest
 from unseen.settings.experiment import DataSettings, as_list
 
-LAYOUT = "root/domain/class/*, for example pictures/photo/dog/rex.jpg"
+LAYOUT = "root/domain/class/*, for example images/photo/dog/rex.jpg"
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LISTED = "a CSV file with the header path,class,domain[,split], or JSON lines with these keys"
 
@@ -140,7 +140,7 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
         raise DataError(f"{root} holds no folders; expected {LAYOUT}")
     if not any(folders.values()):
         direct = [domain for domain in folders if images_in(root / domain)]
-        problem = f"pictures lie directly in {first_few(direct)}" if direct else "no class folders"
+        problem = f"images lie directly in {first_few(direct)}" if direct else "no class folders"
         raise DataError(
             f"{root} has no domain level ({problem}): it looks like root/class/*; expected "
             f"{LAYOUT}. With a single domain, put these folders into one: root/DOMAIN/class/*"

@@ -28,7 +28,7 @@ class HDF5(PartsDataset):
         first_label: int = 0
         """The smallest label in the files (1 in the original PACS files)."""
         class_names: tuple[str, ...] | None = None
-        """Names in the order of the labels; without them, classes are called by their label."""
+        """Names in the order of the labels; without them, classes are named by their label."""
         test_is_whole_domain: bool = False
         """Test files repeat the training images, so they count only for an unseen domain (PACS)."""
 

@@ -78,7 +78,7 @@ class PACS(FileDataset):
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     layout = (
         "the PACS folder: the lists '<domain>_{train,crossval,test}_kfold.txt' in it or below it, "
-        "and the pictures as <domain>/<class>/* in it, in images/ or in kfold/"
+        "and the images as <domain>/<class>/* in it, in images/ or in kfold/"
     )
 
     def find(self) -> tuple[Index, Path]:
@@ -93,7 +93,7 @@ class PACS(FileDataset):
         folder = next((p for p in places if any((p / d).is_dir() for d in domains)), None)
         if folder is None:
             raise DataError(
-                f"no folder '{domains[0]}' with pictures in {root}; expected {self.layout}"
+                f"no folder '{domains[0]}' with images in {root}; expected {self.layout}"
             )
         images: list[LabelledImage] = []
         remarks: list[str] = []

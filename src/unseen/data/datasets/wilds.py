@@ -112,7 +112,7 @@ class Wilds(FileDataset):
     class Config(Dataset.Config):
         domains: Literal["places", "parts"] = "places"
         """What a domain is: a place (hospital, camera, region of the world), or a part of the
-        official split: `train` (with its held-out images), `val` and `test`."""
+        official split: `train` (with its test images), `val` and `test`."""
 
     config: Config
 

@@ -113,15 +113,15 @@ def _bars(study: Study, rule: str, table: Table) -> Figure:
             rows.append(study.chart_row(row.key, marks, text, points))
         panels.append(row_chart(column.name, rows, study.percent))
     measure = capital(study.measure)
-    about = f"{measure} on the domain that was held out, in percent."
+    about = f"{measure} on the unseen domain, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
-    return Figure("accuracy", f"{measure} by held-out domain", about, tuple(panels))
+    return Figure("accuracy", f"{measure} by unseen domain", about, tuple(panels))
 
 
 def _differences(study: Study, rule: str) -> Iterator[Figure]:
     """Compares each method with the baseline with the same backbone, paired by seed. With one seed,
-    the spread over held-out domains is the only one that there is, and is named so."""
+    the spread over unseen domains is the only one that there is, and is named so."""
     numbers = study.numbers(rule, "out_of_domain")
     ranked = {each.row: each for each in ranking(study, rule)}
     baseline = study.rows[0][0]
@@ -189,7 +189,7 @@ def _gaps(study: Study, rule: str) -> Iterator[Part]:
         return
     axis = axis_around((mark.value for row in dots for mark in row.marks), study.percent.label)
     panel = row_chart("", dots, axis)
-    about = "Hollow: held-out images of the training domains. Filled: unseen domains. The line "
+    about = "Hollow: test images of the training domains. Filled: unseen domains. The line "
     about += "between them is the price of a domain that was not trained on."
     yield Figure("gap", "From known domains to unseen ones", about, (panel,))
     header = ("method", "out of domain", "worst unseen domain", "in domain", "gap (in − out)")

@@ -189,7 +189,7 @@ def _calibration(study: Study, rule: str) -> Iterator[Part]:
         title = "Calibration after temperature scaling"
         about = (
             "The same predictions after scores were divided by the temperature that fits the "
-            "source validation images best: what 'unseen predict' gives."
+            "validation images best: what 'unseen predict' gives."
         )
         yield Fold(title, (_calibration_figure(study, after, "calibrated", title, about),))
 
@@ -227,7 +227,7 @@ def _calibration_table(
     )
     notes = [
         "Percent; mean over seeds; lower is better. A domain's column is for runs that were not "
-        f"trained on it, '{IN_DOMAIN}' for held-out images of the training domains."
+        f"trained on it, '{IN_DOMAIN}' for test images of the training domains."
     ]
     if after:
         notes.append("Before → after temperature scaling, which is fitted on the training domains.")

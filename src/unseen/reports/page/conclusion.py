@@ -47,7 +47,7 @@ class Conclusion:
 
 
 def ranking(study: Study, rule: str) -> list[Ranked]:
-    """Ranks the methods with a result on every held-out domain, over the seeds all of them have.
+    """Ranks the methods with a result on every unseen domain, over the seeds all of them have.
 
     Over different seeds a method could come first by its luck with seeds alone. A model that was
     merged over seeds has no spread over seeds: it is ranked only where there is nothing else.
@@ -94,7 +94,7 @@ def conclude(study: Study, rule: str) -> Conclusion:
     sentences = [sentence for _, sentence in compared]
     sentences += [*_against_largest(study, rule, best), *_caveats(study, ranked)]
     sentences += [*_not_ranked(study, rule, ranked), *end]
-    average = f"mean over {len(study.columns)} held-out domains"
+    average = f"mean over {len(study.columns)} unseen domains"
     where = f"on {study.columns[0]}" if len(study.columns) == 1 else average
     measure = "" if study.metric == "accuracy" else f" {study.measure}"
     headline, verdict_text = _VERDICTS[verdict]
@@ -108,7 +108,7 @@ def _nothing_yet(study: Study) -> str:
         return "No run has finished yet"
     if not study.number_unseen:
         return "No domain was held out, so nothing is known about unseen domains"
-    return "No method has a result on every held-out domain yet"
+    return "No method has a result on every unseen domain yet"
 
 
 def _against_largest(study: Study, rule: str, best: Ranked) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
     if difference.half_width is not None:
         verdict = "clear" if abs(difference.mean) > difference.half_width else "unclear"
         text += (
-            f" ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and held-out "
+            f" ({CONFIDENCE:.0%} interval {interval(difference)}, paired by seed and unseen "
             f"domain, {difference.n} seeds): {_VERDICTS[verdict][1]}."
         ).replace("%", " %")
         return verdict, text
@@ -182,7 +182,7 @@ def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
     spread = over_domains(other, best)
     if spread is not None:
         text += (
-            f" Over the {spread.n} held-out domains, {best.name} is {interval(spread)} points "
+            f" Over the {spread.n} unseen domains, {best.name} is {interval(spread)} points "
             f"above {other.name} ({CONFIDENCE:.0%} t-interval over domains, not over seeds)."
         ).replace("%", " %")
     return "untold", text

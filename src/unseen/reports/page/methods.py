@@ -185,7 +185,7 @@ def _overlap_weights(runs: list[Run]) -> list[Figure]:
         curve_chart("mean IoU of domain pairs", iou, x, Axis(0, 1.02), dots=True),
         curve_chart("out-of-domain accuracy, %", [accuracy], x, y, dots=True),
     )
-    about = f"Mean over the {len(shared)} held-out domains and seeds that every weight has."
+    about = f"Mean over the {len(shared)} unseen domains and seeds that every weight has."
     keys = tuple(Key(line.label, line.color, "line") for line in (*iou, accuracy))
     return [Figure("masks_sweep", "Overlap weight, IoU and accuracy", about, drawn, keys)]
 

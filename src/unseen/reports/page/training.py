@@ -87,7 +87,7 @@ def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
                 line = Line(label, color, points, tags=tags)
                 lines.setdefault((run.column, domain), []).append(line)
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
-    about = "A panel for each domain that was measured and each held-out domain."
+    about = "A panel for each domain that was measured and each unseen domain."
     return Figure(
         f"curve_{safe_name(name)}",
         capital(title),

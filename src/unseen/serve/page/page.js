@@ -38,7 +38,7 @@
   const readModel = async () => {
     const answer = await ask("/model");
     if (!answer.ok) {
-      at("model").textContent = answer.status === 401 ? "The service answers with its token." : "The model cannot be asked.";
+      at("model").textContent = answer.status === 401 ? "The service needs its token." : "The model cannot be asked.";
       return;
     }
     facts = await answer.json();
@@ -47,7 +47,7 @@
     at("model").textContent = `The model knows ${classes}, and was trained on ${facts.domains.join(", ")}. ` +
       (facts.calibrated ? "Its probabilities are calibrated." : "Its probabilities are not calibrated: it may be too sure.");
     at("about").textContent = facts.name;
-    at("keeps").textContent = facts.keeps_images ? "The operator of this service keeps images and answers. " : "Images are not stored. ";
+    at("keeps").textContent = facts.keeps_images ? "The operator of this service keeps images and predictions. " : "Images are not stored. ";
     at("keeps").append("This page asks nothing of any other host.");
     await readDrift();
   };
@@ -126,7 +126,7 @@
     while (open < AT_A_TIME && wanted.length) {
       const { file, card } = wanted.shift();
       open++;
-      send(file, card).catch(() => ({ problem: "The service does not answer." })).then((entry) => {
+      send(file, card).catch(() => ({ problem: "The service does not respond." })).then((entry) => {
         showAnswer(card, entry);
         open--;
         sent++;
@@ -195,7 +195,7 @@
     const answer = await ask("/drift");
     if (answer.ok) showDrift(await answer.json());
   };
-  const quietly = (action) => action().catch(() => { at("status").textContent = "The service does not answer."; });
+  const quietly = (action) => action().catch(() => { at("status").textContent = "The service does not respond."; });
   setInterval(() => quietly(readDrift), 15000);
   quietly(readModel);
 })();
