@@ -124,6 +124,14 @@ def test_only_whole_seeds_enter_the_overall(
     assert table.notes[-1].startswith("* over fewer seeds") == any("*" in text for text in row)
 
 
+def test_of_very_many_rows_notes_tell_how_many_lack_results() -> None:
+    """A sweep of 2,000 runs had 5 MB of notes."""
+    runs = [made_result(f"m{n}", {"photo" if n % 2 else "sketch": 0.5}) for n in range(30)]
+    table = build_tables(runs, "source")[0]
+    assert "30 of 30 rows lack results." in table.notes
+    assert len(table.notes) < 10
+
+
 def test_what_was_planned_and_is_not_there_is_shown(results: list[RunResult]) -> None:
     expected = Expected(("aggregate", "multihead", "dmg"), (("photo",), ("sketch",)), (0, 1))
     table = build_tables(results, "source", expected)[0]

@@ -43,6 +43,20 @@ def test_intervals_by_hand(values: Sequence[float], mean: float, half_width: flo
     assert estimate(values) == (mean, pytest.approx(half_width, abs=1e-4), len(values))
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 30])
+def test_intervals_are_those_of_scipy(n: int) -> None:
+    from scipy import stats
+
+    values = np.random.default_rng(n).normal(70, 5, n)
+    found = estimate(values.tolist())
+    low, high = stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values))
+    assert found == (
+        pytest.approx(values.mean(), rel=1e-12),
+        pytest.approx((high - low) / 2, rel=1e-9),
+        n,
+    )
+
+
 def test_one_seed_has_no_interval_and_none_is_nothing() -> None:
     assert estimate([0.5]) == Estimate(0.5, None, 1)
     assert estimate([]) is None

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from unseen.automatic.answer import Answer, percent, short_name
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.grids import MOST_CLASSES, confusion_map
+from unseen.reports.figures.grids import confusion_map
 from unseen.reports.figures.svg import Key
 from unseen.reports.page.parts import (
     Fold,
@@ -83,11 +81,6 @@ def _count(steps: int) -> tuple[str, float]:
 
 def _classes(answer: Answer) -> Section:
     classes, confusion = answer.known_classes
-    if len(classes) > MOST_CLASSES:
-        wrong = confusion - np.diag(confusion.diagonal())
-        mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)
-        kept = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
-        classes, confusion = [classes[each] for each in kept], confusion[kept][:, kept]
     about = "Share of each class (row) that is taken for another (column), in percent."
     drawn = confusion_map("", confusion, classes)
     figure = Figure("classes", "Confusions on places that were left out", about, (drawn,))

@@ -17,6 +17,9 @@ BOLD = (
 )
 PARTIAL = "* over fewer seeds than the table has (one, where there is no ±), so never in bold."
 
+MOST_NAMED = 12
+"""Rows that notes have room to name."""
+
 
 def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> Iterator[str]:
     """Says what the checkpoints were chosen by, and whether the table shows another metric."""
@@ -78,11 +81,13 @@ def missing_note(
         yield f"{name}: {number} of {planned} results {verb} missing ({which}); {overall}."
 
 
-def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:
+def worst_note(means: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """Names the column in which each row is lowest, since an average hides it."""
+    if len(means) > MOST_NAMED:
+        return
     worst = {name: worst_domain(by_column) for name, by_column in means.items()}
     parts = (f"{name} {value:.1f} ({column})" for name, (column, value) in worst.items())
-    return f"Worst unseen domain: {', '.join(parts)}."
+    yield f"Worst unseen domain: {', '.join(parts)}."
 
 
 def notes_on_runs(results: Sequence[RunResult], rule: str) -> Iterator[str]:

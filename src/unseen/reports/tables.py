@@ -382,10 +382,13 @@ def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Number
         if all(cell.complete for cell in row.cells[: len(layout.columns)] if cell)
     }
     if view == "out_of_domain" and len(layout.columns) > 1 and whole:
-        yield notes.worst_note(whole)
+        yield from notes.worst_note(whole)
+    lacking: list[str] = []
     for row in rows:
         by_column = {name: numbers[row.key][name] for name in layout.columns}
-        yield from notes.missing_note(row.name, by_column, layout.seeds_of(row.key))
+        lacking += notes.missing_note(row.name, by_column, layout.seeds_of(row.key))
+    few = len(lacking) <= notes.MOST_NAMED
+    yield from lacking if few else [f"{len(lacking)} of {len(rows)} rows lack results."]
     if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):
         yield notes.PARTIAL
 

@@ -45,27 +45,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = False) -> None:
-    """Writes arrays as numpy's savez does, but without the time of day: equal arrays make equal
-    files."""
+    """Writes arrays; equal ones make equal files."""
     with atomic_file(path) as temporary:
-        _write(temporary, arrays, compress)
+        temporary.write_bytes(array_bytes(arrays, compress=compress))
 
 
 def array_bytes(arrays: Mapping[str, Array], *, compress: bool = False) -> bytes:
     """Returns the content of the file that `write_arrays` makes."""
     buffer = io.BytesIO()
-    _write(buffer, arrays, compress)
+    save = np.savez_compressed if compress else np.savez
+    save(buffer, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return buffer.getvalue()
-
-
-def _write(file: Path | io.BytesIO, arrays: Mapping[str, Array], compress: bool) -> None:
-    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with zipfile.ZipFile(file, "w", kind) as archive:
-        for name, array in arrays.items():
-            about = zipfile.ZipInfo(f"{name}.npy")
-            about.compress_type = kind
-            with archive.open(about, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
 
 
 _DAMAGED = (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
