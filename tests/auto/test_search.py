@@ -54,7 +54,7 @@ def test_labels_of_a_domain_change_nothing_in_what_is_trained_and_chosen_for_it(
         assert choice is not None
         chosen.append((choice, search.choices()["outlines"]))
     assert chosen[0] == chosen[1]
-    assert search.winner().row[0] in ("coral", "sd")
+    assert search.winner().row[0] != "masks"  # for all places together the labels do count
 
 
 @pytest.mark.parametrize("dies_after", [1, 65])
@@ -85,9 +85,9 @@ def test_time_that_was_used_counts_when_the_command_goes_on(tmp_path: Path) -> N
 
 def test_time_is_kept_and_used(tmp_path: Path) -> None:
     """Whether steps take as long as they were measured to take, or not; the model on all places is
-    trained in what is left. More time tries more, and trains longer."""
+    trained in what is left. More time tries more, trains longer, and compares the best again."""
     tried = []
-    for minutes, slowness in ((4, 1.3), (20, 0.7), (60, 1.0)):
+    for minutes, slowness in ((4, 1.3), (20, 0.7), (90, 1.0)):
         machine = Machine(tmp_path / str(minutes), 60 * minutes, slowness=slowness)
         search = machine.search()
         search.run()
@@ -95,7 +95,9 @@ def test_time_is_kept_and_used(tmp_path: Path) -> None:
         last = slowness * search.costs.run(search.candidates[name], steps, 0)
         assert machine.now + last <= 1.15 * 60 * minutes
         tried.append((len(search.screened), steps))
-    assert tried[0] < tried[1] < tried[2]
+    assert tried[0] < tried[1] <= tried[2]
+    compared = {row for row, left_out, _ in search.runs if len(left_out) == 2}
+    assert (name, steps) in compared
 
 
 def test_without_time_for_pairs_the_answer_says_what_kind_it_is(tmp_path: Path) -> None:

@@ -76,6 +76,12 @@ class Answer:
         """The model, ready to predict."""
         return self.run.model
 
+    @cached_property
+    def compared(self) -> Row:
+        """The row by which the choice was made: its candidate with the longest training that was
+        tried in all places."""
+        return max(tried.row for tried in self.tried if tried.row[0] == self.choice.row[0])
+
     @property
     def gain(self) -> Estimate | None:
         """How far the choice is ahead of plain training, paired by place."""
@@ -284,7 +290,7 @@ class Answer:
                 "steps": tried.row[1],
                 "method": tried.method,
                 "plain": tried.plain,
-                "chosen": tried.row == self.choice.row,
+                "chosen": tried.row == self.compared,
                 "mean": tried.mean,
                 **tried.by_place,
             }

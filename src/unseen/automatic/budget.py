@@ -191,13 +191,8 @@ def longest_that_fits(
 
 def measure(experiment: Experiment, size: Size, classes: int, threads: int, gpu: bool) -> Pace:
     """Times a step, a prediction and the frozen stages on noise, with random weights."""
-    import torch
-
-    from unseen.data.augment import PixelScale, augment
-    from unseen.data.randomness import image_keys
-    from unseen.networks.backbones import build_network
     from unseen.networks.quick_cpu import BFLOAT16
-    from unseen.training.timing import time_method
+    from unseen.training.timing import time_method, time_storing
 
     noise = 8 if experiment.network.freeze_until or not experiment.network.pretrained else 2
     about = (max(2, size.places - 1), classes, threads, gpu, noise)
@@ -206,19 +201,4 @@ def measure(experiment: Experiment, size: Size, classes: int, threads: int, gpu:
         step = step / 1.6
     if experiment.network.freeze_until is None:
         return Pace(step, answer, 0.0)
-    plain = experiment.network.model_copy(update={"pretrained": False})
-    network = build_network(plain, classes).eval()
-    device = torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
-    network.to(device)
-    side, number = network.image_size, 16
-    pixels = torch.randint(0, 255, (number, 3, side, side), dtype=torch.uint8, device=device)
-    keys = image_keys(0, 0, torch.arange(number)).to(device)
-    scale = PixelScale(network.mean, network.std)
-    taken = 0.0
-    with torch.no_grad():
-        for _ in range(2):
-            started = time.process_time() if device.type == "cpu" else time.monotonic()
-            network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
-            ended = time.process_time() if device.type == "cpu" else time.monotonic()
-            taken = ended - started
-    return Pace(step, answer, taken / number)
+    return Pace(step, answer, time_storing(experiment, classes, threads, gpu))

@@ -60,7 +60,7 @@ def _candidates(answer: Answer) -> Section:
     places = list(answer.expectation.by_place)
     rows = []
     for tried in sorted(answer.tried, key=lambda each: -each.mean):
-        chosen = tried.row == answer.choice.row
+        chosen = tried.row == answer.compared
         cells = [PageCell(tried.row[0], tried.row[0], best=chosen), PageCell(*_count(tried.row[1]))]
         for value in (tried.mean, *(tried.by_place.get(place) for place in places)):
             text = PageCell("–") if value is None else PageCell(f"{100 * value:.1f}", value)

@@ -42,7 +42,10 @@ from unseen.sweeps.workers import Resources, count_workers, visible_devices
 
 HEAD_STEPS = 300
 FINALISTS = 3
-"""Candidates that train longer than in the first round, beside the best plain one."""
+"""The most candidates of a branch that are compared once more after a longer training, beside the
+best plain one."""
+_USUAL_LENGTH = 1000
+"""Steps of what is chosen that the first rounds leave time for."""
 PLAN, RUNS = "plan.json", "runs"
 _FINAL_SHARE = 0.12
 """The share of the time that is kept for the model on all places."""
@@ -168,30 +171,34 @@ class Search:
         tried = dict(self.screened)
         stored = [self.candidates[name].store for name in tried]
         rest = [each for each in candidates if each.name not in tried]
-        # the best, which differ by branch, shall still train four times as long
-        longer = sum(self.costs.everywhere(self.candidates[n], 4 * steps) for n in tried)
-        longer *= 1.5 * (FINALISTS + 1) / len(tried)
-        work = min(self.clock.work(0.4), self.clock.work(1 - _FINAL_SHARE) - longer)
+        kept = self._work_of_finals(0, _USUAL_LENGTH)
+        work = min(self.clock.work(0.4), self.clock.work(1 - _FINAL_SHARE) - kept)
         taken = self.costs.that_fit(rest, steps, work, stored)
         names = [each.name for each in taken]
         return budget.Screening(names, steps, self.views, self.design.nested)._asdict()
 
     def _lengthen(self) -> None:
-        """The last round: the best candidates of each branch, for as long as there is time."""
+        """What was chosen trains as long as there is time for. Where that is enough for the best
+        candidates of each branch, they are compared once more at this length.
+
+        How long is decided by the time and the costs alone: a length that followed from which
+        candidates are ahead would carry the labels of one place into what is measured on it.
+        """
         if not self.screened:
             return
         above = self.screened[0][1]
 
         def decided() -> list[int] | None:
-            for number in range(FINALISTS, 0, -1):
+            longest: dict[int, int] = {}
+            for number in range(FINALISTS + 1):
                 seconds = partial(self._work_of_finals, number)
                 steps = budget.longest_that_fits(seconds, self.clock.work(0.95), above)
-                if steps is not None and (steps >= 1.5 * above or number == 1):
-                    return [number, steps]
-            return None
+                longest[number] = steps or 0
+            enough = [number for number, steps in longest.items() if 2 * steps >= longest[0] > 0]
+            return [max(enough), longest[max(enough)]] if enough else None
 
         finals = self.decide("finals", decided)
-        if finals is not None:
+        if finals is not None and finals[0]:
             self.say(f"the best {finals[0]} for {finals[1]} steps")
             self.round(self._finals(*finals))
 
@@ -208,14 +215,35 @@ class Search:
         return {row: self._trainable(row, outs) for row, outs in found.items()}
 
     def _work_of_finals(self, number: int, steps: int) -> float:
-        """Returns the work of the last round, of the runs that left out a place each with what was
-        chosen for it, and of the model on all places, for which only one process is at work."""
-        rows = self._finals(number, steps)
-        finalists = [self.candidates[name] for name, _ in rows]
-        slowest = max(finalists, key=lambda each: self.pace(each).training)
-        alone = self.clock.workers * self.costs.run(slowest, steps, 0)
-        singles = 1.2 * len(self.design.places) * self.costs.run(slowest, steps, 1)
-        return self._work_of(rows) + singles + alone
+        """Returns the work of so many finalists of each branch, of the runs that left out a place
+        each with what was chosen for it, and of the model on all places, for which only one process
+        is at work: as if all were the slowest ones, and no two branches had one in common."""
+        slowest = [
+            max(own, key=lambda each: self.pace(each).training)
+            for plain in (False, True)
+            if (
+                own := [
+                    each
+                    for name, _ in self.screened
+                    if (each := self.candidates[name]).plain == plain
+                ]
+            )
+        ]
+        compared = [len(out) for branch in self.design.branches for out in self.design.runs(branch)]
+        singles = [1] * len(self.design.places)
+        seeds = len(self.design.seeds)
+        work = self.clock.workers * self.costs.run(slowest[0], steps, 0)
+        for each, times in zip(slowest, (number, int(number > 0)), strict=False):
+            work += seeds * sum(self.costs.run(each, steps, left_out) for left_out in singles)
+            work += seeds * times * sum(self.costs.run(each, steps, out) for out in compared)
+        return work
+
+    def _final(self, row: Row) -> Row:
+        """Returns a row at the length that what is chosen trains for."""
+        finals = self._kept["decided"].get("finals")
+        if finals is None or self.candidates[row[0]].tier == "head":
+            return row
+        return row[0], max(row[1], finals[1])
 
     def choice(self, branch: Places = EVERYWHERE, plain: bool = False) -> Choice | None:
         """Returns what a branch chooses among all candidates, or among the plain ones."""
@@ -228,7 +256,7 @@ class Search:
         for place in self.design.places:
             choice = self.choice(frozenset({place} if self.design.nested else ()), plain)
             if choice is not None:
-                found[place] = choice.row
+                found[place] = self._final(choice.row)
         return found
 
     def expectation(self, plain: bool = False) -> Expectation | None:
@@ -250,18 +278,23 @@ class Search:
         if choice is None:
             about = "\n  ".join(self.problems) or "there was no time for any: give more minutes"
             raise UnseenError(f"no candidate could be compared in all places:\n  {about}")
-        return choice
+        return choice._replace(row=self._final(choice.row), best=self._final(choice.best))
 
     def runs_of(self, row: Row) -> list[PlannedRun]:
-        """Returns the finished runs of a row: all have left out a place or two."""
-        return [run for (own, _, _), run in self.runs.items() if own == row]
+        """Returns the finished runs of a row, all of which have left out a place or two; those of
+        the candidate's longest training where this one was not needed for any place."""
+        steps = {own[1] for own, _, _ in self.runs if own[0] == row[0]}
+        nearest = row[0], row[1] if row[1] in steps else max(steps)
+        return [run for (own, _, _), run in self.runs.items() if own == nearest]
 
     def finish(self, seed: int = 0) -> Run:
         """Trains the winner on all places with labels, and opens it."""
         row = self.winner().row
         settings = complete_settings(self.runs_of(row)[0].experiment)
+        length = self.candidates[row[0]].settings(self.views, row[1])
         data = {"unseen_domain": self.subject.unseen, "training_domains": self.subject.domains}
-        experiment = build_experiment(merge(settings, {"seed": seed, "data": data}))
+        own = {"seed": seed, "data": data}
+        experiment = build_experiment(merge(merge(settings, length), own))
         self.say(f"{row[0]}, {row[1]} steps, on all places")
         return finish_run(experiment, find_run(self.home / RUNS, experiment), self.console)
 
@@ -323,16 +356,6 @@ class Search:
                 seconds += read_json(run.folder.timing)["seconds"]
         self.clock.learn(planned, seconds)
         self._learned = self._learned or planned > 0
-
-    def _work_of(self, rows: Wanted) -> float:
-        """Returns the seconds of work in these rows, but for runs that are finished."""
-        return sum(
-            self.costs.run(self.candidates[name], steps, len(left_out))
-            for (name, steps), outs in rows.items()
-            for left_out in outs
-            for seed in self.seeds
-            if ((name, steps), left_out, seed) not in self.runs
-        )
 
     def pace(self, candidate: Candidate) -> Pace:
         """Returns the seconds for an image, measured once for a method at a boundary."""

@@ -1,14 +1,18 @@
 """How long a run would take, from a step and a prediction that are timed on noise."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
+from unseen.data.augment import PixelScale, augment
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.randomness import image_keys, step_key
 from unseen.methods.base import DatasetPassMethod, Progress, TrainingImages
+from unseen.networks.backbones import build_network
 from unseen.settings.experiment import Experiment
 from unseen.training.build import build_method, check_target_use, trains_from_features
 from unseen.training.optimizers import build_optimizer
@@ -35,11 +39,34 @@ def time_method(
     """Time a step and a prediction on noise, with random weights: neither files nor pretrained
     weights are needed. Of a method in two phases it is the second one. `noise` is how many images
     there are of each domain: few take longer each."""
+    with _threads(threads):
+        return _time_on_noise(experiment, n_domains, n_classes, noise, _device(gpu))
+
+
+def time_storing(experiment: Experiment, n_classes: int, threads: int, gpu: bool) -> float:
+    """Returns the seconds in which an augmented copy of one image is computed and passes the frozen
+    stages, timed on noise with random weights."""
+    with _threads(threads), torch.no_grad():
+        device, number = _device(gpu), 16
+        plain = experiment.network.model_copy(update={"pretrained": False})
+        network = build_network(plain, n_classes).eval().to(device)
+        shape = (number, 3, network.image_size, network.image_size)
+        pixels = torch.randint(0, 255, shape, dtype=torch.uint8, device=device)
+        keys = image_keys(0, 0, torch.arange(number)).to(device)
+        scale = PixelScale(network.mean, network.std)
+
+        def store() -> None:
+            network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
+
+        return _quickest(store, device) / number
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(number)
     try:
-        device = torch.device(_kind(gpu))
-        return _time_on_noise(experiment, n_domains, n_classes, noise, device)
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -81,22 +108,26 @@ def _time_on_noise(
         optimizer.zero_grad()
         losses["loss"].item()
 
-    training = _second_time(step, device)
+    training = _quickest(step, device)
     method.eval()
     with torch.no_grad():
-        evaluation = _second_time(lambda: method.predict(images).sum().item(), device)
+        evaluation = _quickest(lambda: method.predict(images).sum().item(), device)
     return ImageTimes(training / n, evaluation / n)
 
 
-def _second_time(work: Callable[[], object], device: torch.device) -> float:
-    """The first one warms up. On processors, what else they do does not count."""
+def _quickest(work: Callable[[], object], device: torch.device) -> float:
+    """Returns the seconds of the quickest of three times after a warm-up. On processors, what else
+    they do does not count."""
     on_cpu = device.type == "cpu"
     clock = time.process_time if on_cpu else time.monotonic
     work()
-    started = clock()
-    work()
-    return (clock() - started) / (torch.get_num_threads() if on_cpu else 1)
+    times = [clock()]
+    for _ in range(3):
+        work()
+        times.append(clock())
+    shortest = min(after - before for before, after in pairwise(times))
+    return shortest / (torch.get_num_threads() if on_cpu else 1)
 
 
-def _kind(gpu: bool) -> str:
-    return "cuda" if gpu and torch.cuda.is_available() else "cpu"
+def _device(gpu: bool) -> torch.device:
+    return torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
