@@ -53,8 +53,8 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], *, compress: bool = Fa
 def array_bytes(arrays: Mapping[str, Array], *, compress: bool = False) -> bytes:
     """Returns the content of the file that `write_arrays` makes."""
     buffer = io.BytesIO()
-    save = np.savez_compressed if compress else np.savez
-    save(buffer, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    named: dict[str, Any] = {name: np.ascontiguousarray(each) for name, each in arrays.items()}
+    (np.savez_compressed if compress else np.savez)(buffer, **named)
     return buffer.getvalue()
 
 

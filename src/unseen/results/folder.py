@@ -243,6 +243,10 @@ class RunFolder(os.PathLike[str]):
         write_digests(self.path, {file: file for file in files} | {self.result: written})
         written.replace(self.result)
 
+    @property
+    def has_digests(self) -> bool:
+        return (self.path / DIGESTS).is_file()
+
     def checked(self, file: Path) -> Path:
         """Return a file of a finished run; raise where it does not hold what was written at its
         end."""

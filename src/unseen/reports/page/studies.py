@@ -162,10 +162,9 @@ def _load(folder: RunFolder) -> Run:
         metric=settings.get("metric", "accuracy"),
         upper_bound=bool(data.get("train_on_unseen")),
     )
-    if result is None:
+    folder.checked(folder.metrics)
+    if not (result and folder.has_digests):  # only these tell that the log can be read later
         _ = run.metrics
-    else:
-        folder.checked(folder.metrics)
     if not all((run.backbone, run.rule)) or run.seed is None:
         raise UnseenError(f"{folder.settings} lacks a setting")
     return run
