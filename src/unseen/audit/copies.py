@@ -29,11 +29,11 @@ def find_copies(shapes: np.ndarray, size: int) -> np.ndarray:
     equal = np.stack([first[same.ravel()], np.arange(len(shapes))], axis=1)
     found = [equal[equal[:, 0] < equal[:, 1]]]
     values = shapes[first].astype(np.float32)
-    for signs in (np.ones_like(_FLIPPED), _FLIPPED):
-        near = _neighbours(values[:, _LOWEST], (values * signs)[:, _LOWEST], similar)
+    for others in (values, values * _FLIPPED):
+        near = _neighbours(values[:, _LOWEST], others[:, _LOWEST], similar)
         for start in range(0, len(near), _BLOCK):
             one, other = near[start : start + _BLOCK].T
-            alike = np.einsum("ij,ij->i", values[one], values[other] * signs) > similar
+            alike = np.einsum("ij,ij->i", values[one], others[other]) > similar
             found.append(np.sort(first[np.stack([one, other], axis=1)[alike]], axis=1))
     return np.unique(np.concatenate(found), axis=0)
 
@@ -41,11 +41,13 @@ def find_copies(shapes: np.ndarray, size: int) -> np.ndarray:
 def _neighbours(points: np.ndarray, others: np.ndarray, similar: float) -> np.ndarray:
     """Return the pairs that lie so close that they may be similar; closer ones, where there are too
     many, as among the frames of films."""
-    tree, every = KDTree(others), max(1, len(points) // _SAMPLED)
+    tree, other, every = KDTree(points), KDTree(others), max(1, len(points) // _SAMPLED)
     radius = float(np.sqrt(2 - 2 * similar))
-    while KDTree(points[::every]).count_neighbors(tree, radius) * every > _MOST_PAIRS:
+    while KDTree(points[::every]).count_neighbors(other, radius) * every > _MOST_PAIRS:
         radius /= 2
-    near = KDTree(points).sparse_distance_matrix(tree, radius, output_type="coo_matrix")
+    if np.array_equal(points, others):
+        return tree.query_pairs(radius, output_type="ndarray")
+    near = tree.sparse_distance_matrix(other, radius, output_type="coo_matrix")
     return np.stack([near.row, near.col], axis=1)[near.row < near.col]
 
 

@@ -18,7 +18,7 @@ APART, APART_BY_LOOK = 0.8, 0.73
 along the line between two groups of features. It is 0.64 where values are normally distributed."""
 _LEAST = {
     "pixels": np.log(1.5), "brightness": 20, "contrast": 15, "saturation": 15, "warmth": 15,
-    "border brightness": 40, "border contrast": 20,
+    "border brightness": 40, "border contrast": 20, "look": 0,
 }  # fmt: skip
 """By how much the means of two parts differ at least, in gray values; of sizes, in logarithms."""
 _FEWEST, _SHOWN = 20, 12
@@ -29,11 +29,12 @@ def classes_given_away(index: Index, measured: Measured, size: int) -> Iterator[
     told, examples = list[str](), list[Example]()
     for number, domain in enumerate(index.domains):
         rows = index.rows(domain)
+        values = measured.statistics[rows]
         for label, name in enumerate(index.classes):
             own = index.labels[rows] == label
             if min(own.sum(), (~own).sum()) < _FEWEST:
                 continue
-            ways = [*_statistics_that_tell(measured.statistics[rows], own)]
+            ways = [*_statistics_that_tell(values, own)]
             if size >= SMALL and measured.edges.size:
                 ways += _mark(measured.edges[:, number], index.labels[rows], label)
             if ways:
@@ -52,12 +53,18 @@ def _some(rows: np.ndarray, caption: str) -> list[Example]:
 
 
 def _statistics_that_tell(values: np.ndarray, own: np.ndarray) -> Iterator[str]:
-    from sklearn.metrics import roc_auc_score
-
     for name, column in zip(STATISTICS, values.T, strict=True):
-        if np.isfinite(column).all() and abs(roc_auc_score(own, column) - 0.5) >= GIVEN_AWAY - 0.5:
-            here, there = np.median(column[own]), np.median(column[~own])
-            yield f"{name} {here:.3g}, others {there:.3g}"
+        here, there = (part[np.isfinite(part)] for part in (column[own], column[~own]))
+        if min(len(here), len(there)) >= _FEWEST and _told_apart(here, there) >= GIVEN_AWAY:
+            yield f"{name} {np.median(here):.3g}, others {np.median(there):.3g}"
+
+
+def _told_apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the AUC by which values tell two groups apart, whichever has the larger ones."""
+    other = np.sort(other)
+    below = np.searchsorted(other, one), np.searchsorted(other, one, side="right")
+    share = float(np.mean(below) / len(other))  # ties count half
+    return max(share, 1 - share)
 
 
 def _mark(edges: np.ndarray, labels: np.ndarray, label: int) -> Iterator[str]:
@@ -81,20 +88,19 @@ def domains_that_are_two(
     told, examples = list[str](), list[Example]()
     for domain in index.domains:
         rows = index.rows(domain)
-        labels = index.labels[rows]
         ways = dict(zip(STATISTICS, statistics[rows].T, strict=True))
         ways["pixels"] = np.log(ways["width"] * ways["height"])
-        parts = {name: _parted(ways[name], least, labels, APART) for name, least in _LEAST.items()}
         if features is not None and len(rows) >= 5 * _FEWEST:
-            line = _line_between_groups(features[rows], labels)
-            parts["look"] = _parted(line, 0.0, labels, APART_BY_LOOK)
-        name, high = next(
-            ((name, part) for name, part in parts.items() if part is not None), ("", rows)
-        )
-        if name and len(rows) >= 2 * _FEWEST:
-            told.append(f"{domain} (by {name}: {1 - high.mean():.0%} and {high.mean():.0%})")
-            examples += _some(rows[~high], f"{domain}, one part")
-            examples += _some(rows[high], f"{domain}, the other part")
+            ways["look"] = _line_between_groups(features[rows], index.labels[rows])
+        for name in (name for name in _LEAST if name in ways):
+            known = rows[np.isfinite(ways[name])]
+            values = ways[name][np.isfinite(ways[name])]
+            high = _parted(name, values, index.labels[known])
+            if high is not None:
+                told.append(f"{domain} (by {name}: {1 - high.mean():.0%} and {high.mean():.0%})")
+                examples += _some(known[~high], f"{domain}, one part")
+                examples += _some(known[high], f"{domain}, the other part")
+                break
     if told:
         text = (
             f"A domain looks like two: {'; '.join(told)}. If its images come from two places or "
@@ -103,22 +109,19 @@ def domains_that_are_two(
         yield Finding("two domains in one", len(told), text, tuple(examples))
 
 
-def _parted(
-    values: np.ndarray, least: float, labels: np.ndarray, apart: float
-) -> np.ndarray | None:
+def _parted(name: str, values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
     """Return which images are in the higher of two parts (Otsu 1979); None where they are one, or
     where the parts are classes."""
     ordered, number = np.sort(values.astype(np.float64)), len(values)
+    if number < 2 * _FEWEST:
+        return None
     below, sums = np.arange(1, number), np.cumsum(ordered)[:-1]
     gap = (ordered.sum() - sums) / (number - below) - sums / below
     fair = (below >= 0.1 * number) & (below <= 0.9 * number) & (np.diff(ordered) > 0)
-    between = np.where(fair & (gap >= least), gap**2 * below * (number - below) / number**2, 0.0)
-    place = int(between.argmax()) if number > 1 else 0
-    if (
-        not np.isfinite(ordered).all()
-        or not between.any()
-        or between[place] < apart * ordered.var()
-    ):
+    fair &= gap >= _LEAST[name]
+    between = np.where(fair, gap**2 * below * (number - below) / number**2, 0.0)
+    place, apart = int(between.argmax()), APART_BY_LOOK if name == "look" else APART
+    if not between.any() or between[place] < apart * ordered.var():
         return None
     high = values > (ordered[place] + ordered[place + 1]) / 2
     mixed = [0.1 <= high[labels == label].mean() <= 0.9 for label in np.unique(labels)]
