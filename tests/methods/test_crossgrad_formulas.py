@@ -67,22 +67,6 @@ def test_both_losses_are_those_of_the_formula() -> None:
     assert_loss(losses["loss"], task + domains, method)
 
 
-def test_one_image_by_hand() -> None:
-    """Domains weigh the first pixel by (1, −1, 0) and are equally likely: for the first of them the
-    gradient is 1·(1/3 − 1) − 1·(1/3 − 0) = −1, which is clipped to −0.1 and taken twice."""
-    method = make(label_step=2.0, label_weight=1.0)
-    label, domain = layers(method)
-    with torch.no_grad():
-        for layer in (label, domain):
-            layer.weight.zero_()
-            layer.bias.zero_()
-        domain.weight[:, 0] = torch.tensor([1.0, -1.0, 0.0])
-        label.weight[:, 0] = torch.tensor([1.0, 0.0])
-    batch = batch_of(1)._replace(images=torch.zeros(1, 3, 2, 2))
-    expected = functional.cross_entropy(torch.tensor([[-0.2, 0.0]]), torch.tensor([0]))
-    torch.testing.assert_close(method.loss(batch, STEP)["task"], expected)
-
-
 def test_moving_makes_the_domain_harder_and_stays_within_the_clip() -> None:
     method = make(label_step=3.0)
     batch = batch_of()
@@ -103,21 +87,6 @@ def test_steps_do_not_depend_on_the_batch_size() -> None:
         *(torch.cat([t, t]) for t in half[:4]), 3, *(t.repeat(2) for t in half[5:7])
     )
     torch.testing.assert_close(method.loss(whole, STEP)["loss"], method.loss(half, STEP)["loss"])
-
-
-def test_without_moved_images_it_is_plain_training_of_two_networks() -> None:
-    batch = batch_of()
-    for settings in ({"label_step": 0, "domain_step": 0}, {"label_weight": 0, "domain_weight": 0}):
-        method = make(**settings)
-        label, domain = layers(method)
-        losses = method.loss(batch, STEP)
-        flat = batch.images.flatten(1)
-        torch.testing.assert_close(
-            losses["task"], functional.cross_entropy(label(flat), batch.labels)
-        )
-        torch.testing.assert_close(
-            losses["domain"], functional.cross_entropy(domain(flat), batch.domains)
-        )
 
 
 def deep_network() -> Network:

@@ -131,16 +131,6 @@ def test_both_sides_count_equally_whatever_their_numbers() -> None:
     assert abs(losses["domain"] - pooled) > 1e-3
 
 
-def test_target_images_do_not_enter_the_task_loss() -> None:
-    method = make()
-    batch = batch_of()
-    assert batch.target is not None
-    other = method.loss(batch._replace(target=batch.target * 3), HALF)
-    same = method.loss(batch, HALF)
-    assert torch.equal(other["task"], same["task"])
-    assert not torch.equal(other["domain"], same["domain"])
-
-
 def test_entropy_of_target_predictions() -> None:
     """Of two even chances ln 2, of certainty 0; the mean over images is added, with its weight."""
     scores = torch.tensor([[0.0, 0.0, -1e4], [1e4, 0.0, 0.0]])

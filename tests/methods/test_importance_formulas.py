@@ -137,15 +137,6 @@ def test_each_image_goes_through_its_own_domains_network(domains: list[int]) -> 
     torch.testing.assert_close(method.loss(batch, Progress(0, STEPS))["loss"], expected)
 
 
-def test_a_domains_images_move_its_own_network_only() -> None:
-    method = make(width=32)
-    method.loss(batch_of([0, 0, 0]), Progress(0, STEPS))["loss"].backward()
-    for weight in method.domain_networks.weights:
-        assert weight.grad is not None
-        assert weight.grad[0].abs().max() > 0
-        assert weight.grad[1].abs().max() == 0
-
-
 def first_steps(gradient_factor: float, rate: float) -> tuple[Tensor, Tensor]:
     """The first step of phase 2 under Adam: of all tracked weights, and which are important."""
     method = make(unimportant_rate=rate, width=32)

@@ -108,22 +108,6 @@ def test_second_order_agrees_with_finite_differences_of_the_whole_loss() -> None
     torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-5)
 
 
-@pytest.mark.parametrize("agree", [True, False])
-def test_gradients_that_agree_are_rewarded(agree: bool) -> None:
-    """For small α the loss is F + βG − αβ ∇F·∇G."""
-    alpha, beta = 1e-4, 0.5
-    method = make(linear(), inner_lr=alpha, meta_weight=beta)
-    batch = batch_of([0, 0, 0, 1, 1, 1])
-    first = batch.images[:3]
-    batch = batch._replace(images=torch.cat([first, first if agree else -first]))
-    train, test = parts(method, batch)
-    (weight,) = (p.detach() for p in method.parameters())
-    product = (torch.func.grad(risk)(weight, train) * torch.func.grad(risk)(weight, test)).sum()
-    assert (product > 0) == agree
-    change = method.loss(batch, START)["loss"] - risk(weight, train) - beta * risk(weight, test)
-    torch.testing.assert_close(change, -alpha * beta * product, atol=0, rtol=1e-2)
-
-
 def test_the_meta_test_domains_change_from_step_to_step_and_are_as_many_as_told() -> None:
     drawn = set()
     for number, domains in ((1, 3), (2, 3)):

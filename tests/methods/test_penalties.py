@@ -15,9 +15,7 @@ from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
 from unseen.methods.coral import misalignment
-from unseen.methods.irm import by_scale
 from unseen.methods.mmd import GAMMAS, discrepancy
-from unseen.methods.shared import group_means, mean_of_present
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 DOMAINS = [0, 0, 0, 1, 1, 2, 2, 2]
@@ -172,13 +170,6 @@ def test_the_penalty_has_its_weight_after_a_part_of_the_run(name: str) -> None:
         torch.testing.assert_close(losses["loss"], losses["task"] + weight * penalty)
 
 
-def test_coral_by_hand() -> None:
-    """Rows (±1, 0) and (1, ±1): means (0, 0) and (1, 0), covariances diag(2, 0) and diag(0, 2)."""
-    features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [1.0, -1.0]])
-    found = misalignment(features, torch.tensor([0, 0, 1, 1]), 2)
-    assert found.item() == pytest.approx(1 / 2 + 8 / 4)
-
-
 def test_mmd_by_hand() -> None:
     """One image each at a distance of 2: Σ_γ 1 + 1 − 2 e^(−4γ)."""
     features, domains = torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
@@ -190,32 +181,6 @@ def test_mmd_by_hand() -> None:
 @pytest.mark.parametrize("distance", [misalignment, discrepancy])
 def test_one_domain_alone_is_at_no_distance(distance: Callable[..., Tensor]) -> None:
     assert distance(torch.randn(2, 4), torch.tensor([1, 1]), 3).item() == 0
-
-
-def test_the_derivative_by_the_scale_by_hand() -> None:
-    """Scores (ln 3, 0) have probabilities 3/4 and 1/4: (3/4 − 1) ln 3 for class 0, 3/4 ln 3
-    for 1."""
-    scores = torch.tensor([[math.log(3), 0.0], [math.log(3), 0.0]])
-    found = by_scale(scores, torch.tensor([0, 1])).tolist()
-    assert found == pytest.approx([-0.25 * math.log(3), 0.75 * math.log(3)])
-
-
-def test_means_of_groups_by_hand() -> None:
-    values, domains = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2])
-    means, counts = group_means(values, domains, 3)
-    assert means.tolist() == [2.0, 0.0, 5.0]
-    assert counts.tolist() == [2.0, 0.0, 1.0]
-    assert mean_of_present(means, counts).item() == 3.5  # the domain in the middle has no image
-
-
-def test_squared_scores_by_hand() -> None:
-    """With weights zero the scores are the biases (1, −2, 0) for all images: (1 + 4 + 0) / 3."""
-    method = make("sd", penalty_weight=0.5)
-    with torch.no_grad():
-        method.network.stage("fc2").weight.zero_()
-        method.network.stage("fc2").bias.copy_(torch.tensor([1.0, -2.0, 0.0]))
-    losses = method.loss(batch_of([0, 0, 1, 1]), LATE)
-    assert (losses["loss"] - losses["task"]).item() == pytest.approx(0.5 * 5 / 3)
 
 
 def test_fishrs_variances_are_a_moving_average_by_domain() -> None:

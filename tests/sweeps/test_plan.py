@@ -81,7 +81,7 @@ def test_what_is_searched_can_be_named_and_differ_by_method() -> None:
     assert set(drawn(plan, method="aggregate")[1]) == {"optimizer.lr"}
     masked = drawn(plan, method="dmg")
     assert [each["optimizer.lr"] for each in masked] == [0.003, 0.5, 0.5]
-    assert masked[0]["method.mask_lr"] == 0.01  # the recipe's
+    assert masked[0]["method.mask_lr"] == 0.1  # the recipe's
     assert masked[1]["method.mask_lr"] != masked[2]["method.mask_lr"]
 
 

@@ -244,5 +244,5 @@ def test_a_real_sweep_here(unseen, tmp_path: Path) -> None:
     command = next(line for line in out.splitlines() if line.startswith("As a page: unseen "))
     assert unseen(*command.removeprefix("As a page: unseen ").split()).code == 0
     (page,) = tmp_path.rglob("report.html")
-    assert "Best of 2 draws, chosen by rule source" in page.read_text()
+    assert "Best of 2 draws for each column and seed, chosen by rule source" in page.read_text()
     assert "digits · 1 run ·" in page.read_text(), "the chosen one alone"

@@ -69,7 +69,8 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
         table = results.tables[rule][0]
         assert table.title.endswith(f"best of 3 draws by rule {rule}")
         assert table.rule == rule
-        assert table.notes[0].startswith(f"Best of 3 draws for each column and seed; rule {rule}: ")
+        choice = f"Best of 3 draws for each column and seed, chosen by rule {rule}: "
+        assert table.notes[0].startswith(choice)
         assert not any("Selection rule" in note for note in table.notes)
         text = (results.home / rule / "out_of_domain.md").read_text()
         assert f"best of 3 draws by rule {rule}" in text
@@ -77,7 +78,7 @@ def test_rules_choose_and_tables_say_by_which_rule(tmp_path: Path) -> None:
         found = [run.path.resolve() for run in find_runs(results.home / rule)]
         assert found == [path.resolve() for path in chosen]
         page = write_report(results.home / rule, tmp_path / "page" / rule).read_text()
-        assert f"Best of 3 draws, chosen by rule {rule}: " in page
+        assert choice in page
     assert "an upper bound" in results.tables["oracle"][0].notes[0]
 
 

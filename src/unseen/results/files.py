@@ -5,6 +5,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,15 +99,26 @@ def write_digests(folder: Path, files: Mapping[Path, Path]) -> None:
     write_json(folder / DIGESTS, digests)
 
 
+@lru_cache(maxsize=1)
+def _digests(file: Path, changed: int) -> dict[str, Any]:
+    """Returns the digests as they were when their file last changed: several files of a folder are
+    read one after the other."""
+    return read_object(file)
+
+
 def checked(folder: Path, file: Path, remedy: str) -> Path:
     """Returns the file; raises where it does not hold what was written. A file that is missing, or
     of which there is no digest, is left to its reader."""
     digests = folder / DIGESTS
-    if digests.is_file() and file.is_file():
-        written = read_object(digests).get(file.relative_to(folder).as_posix())
-        if written not in (None, digest_of(file)):
-            raise UnseenError(
-                f"{file} is damaged: it does not hold what was written ({DIGESTS} knows its "
-                f"content); {remedy}"
-            )
+    try:
+        written = _digests(digests, digests.stat().st_mtime_ns)
+        known = written.get(file.relative_to(folder).as_posix())
+        found = None if known is None else digest_of(file)
+    except (FileNotFoundError, IsADirectoryError):
+        return file
+    if found != known:
+        raise UnseenError(
+            f"{file} is damaged: it does not hold what was written ({DIGESTS} knows its "
+            f"content); {remedy}"
+        )
     return file

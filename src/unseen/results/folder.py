@@ -380,13 +380,15 @@ def read_run_list(folder: Path) -> RunList | None:
 
 
 def find_runs(folder: Path) -> Iterator[RunFolder]:
-    """Yields every run below a folder, in order of name; or those that a folder of tables lists."""
+    """Yields every run below a folder, in order of name; or those that a folder of tables lists.
+    What is still being made has a name that begins with a dot, and is passed over."""
     listed = read_run_list(folder)
     if listed is not None:
         yield from (RunFolder(run) for run in listed.runs)
         return
     for settings in sorted(folder.rglob("settings.json")):
-        yield RunFolder(settings.parent)
+        if not any(part.startswith(".") for part in settings.relative_to(folder).parts):
+            yield RunFolder(settings.parent)
 
 
 def about_other_formats(runs: Path) -> str:

@@ -65,18 +65,16 @@ class Part:
         """Dataset, row and backbone: what has a speed of its own."""
         return self.dataset, self.row, self.experiment.network.name
 
-    def hold_out(
-        self, unseen: Sequence[str], seed: int, changes: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the settings of one run; `changes` are dotted. Of the training domains that the
-        recipe names, those that are not held out remain."""
+    def hold_out(self, unseen: Sequence[str], seed: int) -> dict[str, Any]:
+        """Return the settings of its runs with these domains held out. Of the training domains that
+        the recipe names, the others remain."""
         data: dict[str, Any] = {"unseen_domain": list(unseen)}
         training = [d for d in self.experiment.data.training_domains if d not in unseen]
         if training:
             data["training_domains"] = training
         if self.split_by_seed:
             data |= {"split_seed": seed, "official_splits": False}
-        return merge(merge(self.settings, nested(changes or {})), {"seed": seed, "data": data})
+        return merge(self.settings, {"seed": seed, "data": data})
 
     def with_images(
         self, sweep: Sweep, domains: Sequence[str], labelled: Sequence[str], size: Published

@@ -6,14 +6,14 @@ The state is the records on disk: what to train next and how each run went is re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
 from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.workers import Resources, ThisProcess, WorkerPool, worker_pool
+from unseen.sweeps.workers import Resources, ThisProcess, WorkerPool
 from unseen.training.checkpoints import steps_saved
 from unseen.training.interruptions import stop_requests
 
@@ -208,7 +208,7 @@ def _open_pool(resources: Resources, display: "PlanDisplay") -> "AbstractContext
         return ray_pool(resources)
     if resources.workers == 0:
         return nullcontext(ThisProcess(display.begin))
-    return worker_pool(resources)
+    return closing(WorkerPool(resources))
 
 
 def start_and_collect(ledger: Ledger, pool: "Pool") -> None:

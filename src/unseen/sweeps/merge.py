@@ -1,10 +1,7 @@
 """Merge finished runs into one model: their weights averaged, measured and kept like a run."""
 
 import math
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unseen.atomic import link_file, write_json
+from unseen.data.cache import building, remove_leftovers
 from unseen.data.dataset import open_dataset
 from unseen.errors import DataError, UnseenError
 from unseen.methods.base import DatasetPassMethod
@@ -259,7 +257,9 @@ def _merge(
     choose: Choice,
     display: Display,
 ) -> None:
-    with _new_folder(output) as folder:
+    remove_leftovers(output.parent)  # of a merge that was killed
+    with building(output.parent) as temporary:
+        folder = RunFolder(temporary)
         session = _open(fabric, experiment, parts[0], folder, display)
         chosen = _greedily(session, parts, display) if choose == "greedy" else list(parts)
         merged = _merged(parts, choose, chosen)
@@ -274,19 +274,7 @@ def _merge(
         results = _measure_rules(session, chosen, folder)
         method.remarks = (merged.description, *best.result.remarks)
         write_files(session, 0, results, {"seconds": merged.seconds}, merged)
-
-
-@contextmanager
-def _new_folder(output: Path) -> Iterator[RunFolder]:
-    """Make a folder that gets its name when everything is in it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".merging-", dir=output.parent))
-    try:
-        yield RunFolder(temporary)
-        temporary.chmod(0o755)
         temporary.replace(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _open(

@@ -21,7 +21,7 @@ from unseen.results.folder import RunFolder, find_run, safe_name
 from unseen.results.result import RunResult
 from unseen.results.rules import WITHOUT_LABELS
 from unseen.settings.experiment import Experiment, Metric, complete_settings
-from unseen.settings.recipes import build_experiment, try_experiment
+from unseen.settings.recipes import build_experiment, merge, nested, try_experiment
 from unseen.sweeps.draws import Part, draws_of, find_parts, named_together, refuse
 from unseen.sweeps.sweep_file import Sweep
 
@@ -43,6 +43,8 @@ class PlannedRun:
     condition: Condition
     draw: int
     part: Part
+    base: Mapping[str, Any]
+    """The settings of all draws under its condition."""
     changes: Mapping[str, Any]
     """What the draw changes, by dotted path."""
     searched: tuple[str, ...]
@@ -66,7 +68,7 @@ class PlannedRun:
     def settings(self) -> dict[str, Any]:
         """What was chosen for it, without defaults. It is put together each time, because a plan
         may have 100,000 runs."""
-        return self.part.hold_out(self.condition.unseen, self.condition.seed, self.changes)
+        return merge(self.base, nested(self.changes))
 
     @property
     def experiment(self) -> Experiment:
@@ -132,9 +134,9 @@ class Plan:
         names = (path for drawn in draws.values() for values in drawn for path in values)
         searched = tuple(dict.fromkeys(names))
         for unseen, (seed, drawn) in product((*part.singles, *part.pairs), draws.items()):
-            condition = Condition(*part.kind, unseen, seed)
+            condition, base = Condition(*part.kind, unseen, seed), part.hold_out(unseen, seed)
             for draw, values in enumerate(drawn):
-                experiment, problems = try_experiment(part.hold_out(unseen, seed, values))
+                experiment, problems = try_experiment(merge(base, nested(values)))
                 if experiment is None:
                     raise SettingsError(
                         f"draw {draw} of {part.name} with seed {seed} is not valid:\n  "
@@ -142,7 +144,7 @@ class Plan:
                     )
                 steps = length(experiment, self.datasets)
                 path = find_run(self.runs, experiment).path
-                yield PlannedRun(condition, draw, part, values, searched, steps, path)
+                yield PlannedRun(condition, draw, part, base, values, searched, steps, path)
 
     def _is_pair(self, run: PlannedRun) -> bool:
         return self.sweep.pairs != "none" and len(run.condition.unseen) == 2

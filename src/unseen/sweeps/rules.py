@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from statistics import fmean
 from typing import NamedTuple
 
@@ -66,16 +67,15 @@ def _best(found: Sequence[Chosen]) -> Chosen:
 def _candidates(rules: Sequence[str], run: PlannedRun, partners: Partners) -> Iterator[Chosen]:
     """Yield what rules see of a draw: only the oracle reads a result on the unseen domain."""
     if _BY_PAIRS in rules and partners and all(p.folder.finished for p in partners.values()):
-        found = [_measured(each.folder, _IN_EACH_RUN, [other]) for other, each in partners.items()]
-        scores, losses = zip(*found, strict=True)
+        scores, losses = zip(*starmap(_on_other, partners.items()), strict=True)
         yield Chosen(_BY_PAIRS, run, fmean(scores), _IN_EACH_RUN, fmean(losses))
-    alone = [rule for rule in rules if rule != _BY_PAIRS]
-    if not alone or not run.folder.finished:
+    alone, folder = [rule for rule in rules if rule != _BY_PAIRS], run.folder
+    if not alone or not folder.finished:
         return
-    evaluations = source_evaluations(run.folder)
+    evaluations = source_evaluations(folder)
     for rule in alone:
         if rule == "oracle":  # every checkpoint that was measured
-            result = run.folder.read_result()
+            result = folder.read_result()
             for recorded in result.rules:
                 score, loss = _score(result, evaluations, recorded, result.unseen_domains)
                 yield Chosen(rule, run, score, recorded, loss)
@@ -84,8 +84,9 @@ def _candidates(rules: Sequence[str], run: PlannedRun, partners: Partners) -> It
             yield Chosen(rule, run, score, rule, loss)
 
 
-def _measured(folder: RunFolder, recorded: str, domains: Sequence[str]) -> tuple[float, float]:
-    return _score(folder.read_result(), source_evaluations(folder), recorded, domains)
+def _on_other(other: str, pair: PlannedRun) -> tuple[float, float]:
+    folder = pair.folder
+    return _score(folder.read_result(), source_evaluations(folder), _IN_EACH_RUN, [other])
 
 
 def _score(

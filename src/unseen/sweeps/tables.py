@@ -119,7 +119,7 @@ class Comparison(Shown):
             rows += [row for row in self.merged if rule in row.result.rules]
             listed = {row.path: row.condition.method for row in rows}
             rows_of_runs = tuple(listed.values())
-            write_run_list(folder, RunList(tuple(listed), _note(self.plan, rule), rows_of_runs))
+            write_run_list(folder, RunList(tuple(listed), _choice(self.plan, rule), rows_of_runs))
             for dataset, tables in by_dataset.items():
                 several = len(_datasets(self.plan)) > 1
                 write_tables(tables, folder / safe_name(dataset) if several else folder)
@@ -248,10 +248,7 @@ def _title(plan: Plan, rule: str) -> str:
 
 
 def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
-    about: list[str] = []
-    if _compares(plan, rule):
-        what = f"rule {rule}: {meaning(rule, plan.metric, DRAW_RULES)}"
-        about.append(f"{_best_of(plan)} for each column and seed; {what}.")
+    about = [choice] if (choice := _choice(plan, rule)) else []
     states = Counter(each.state for each in missing)
     if states:
         parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -259,11 +256,12 @@ def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
     return about
 
 
-def _note(plan: Plan, rule: str) -> str:
-    """Return what a report on the chosen runs has to say of the choice."""
+def _choice(plan: Plan, rule: str) -> str:
+    """Return how a rule chose among draws; nothing where it only chose the step of each run."""
     if not _compares(plan, rule):
         return ""
-    return f"{_best_of(plan)}, chosen by rule {rule}: {meaning(rule, plan.metric, DRAW_RULES)}."
+    how = f"chosen by rule {rule}: {meaning(rule, plan.metric, DRAW_RULES)}"
+    return f"{_best_of(plan)} for each column and seed, {how}."
 
 
 def _best_of(plan: Plan) -> str:

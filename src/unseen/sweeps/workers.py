@@ -228,16 +228,6 @@ def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def worker_pool(resources: Resources) -> Iterator["WorkerPool"]:
-    """No worker is left behind, whatever it was doing."""
-    pool = WorkerPool(resources)
-    try:
-        yield pool
-    finally:
-        pool.close()
-
-
 class WorkerPool:
     """Workers, each with an environment of its own; one that dies leaves room for another."""
 
@@ -290,6 +280,7 @@ class WorkerPool:
             worker.ask_to_stop()
 
     def close(self) -> None:
+        """No worker is left behind, whatever it was doing."""
         for place in list(self._workers):
             self._dismiss(place)
 
