@@ -1,5 +1,6 @@
 import io
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from unseen.data import images
-from unseen.data.images import deep_range, is_image, open_image, reader_of_file, to_square
+from unseen.data.images import deep_range, is_image, open_image, reader_of_file, to_rgb, to_square
 from unseen.errors import DataError
 
 
@@ -106,6 +107,34 @@ def test_decompression_bomb_is_refused() -> None:
     data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     with pytest.raises(DataError, match="bomb is not a readable image: it is too large"):
         open_image(data, "bomb")
+
+
+@pytest.mark.parametrize("kind", ["16 bits", "float", "transparent"])
+def test_large_images_are_converted_in_strips(kind: str) -> None:
+    """The same values as in one piece, and no copies of all of it as floats."""
+    ramp = np.linspace(0, 65535, 3000 * 1000).reshape(1000, 3000)
+    expected = np.rint(ramp.astype(np.uint16) / 257)
+    image = Image.fromarray(ramp.astype(np.uint16))
+    if kind == "float":
+        image, expected = Image.fromarray((ramp / 65535).astype(np.float32)), np.rint(ramp / 257)
+    elif kind == "transparent":
+        image = Image.fromarray(expected.astype(np.uint8)).convert("LA")
+    tracemalloc.start()
+    try:
+        found = to_rgb(image)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 4 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert np.abs(np.asarray(found)[..., 1] - expected).max() <= (kind == "float")
+
+
+def test_narrow_images_count_by_their_rows() -> None:
+    """One column of many rows is small as an image, and large while it is read and resized."""
+    with pytest.raises(DataError, match="it is too large"):
+        open_image(as_bytes(Image.new("1", (1, 10_000_000))), "x")
+    high = np.repeat(np.arange(256, dtype=np.uint8), 1000)[:, None].repeat(4, axis=1)
+    found = to_square(Image.fromarray(high).convert("RGB"), 128)
+    np.testing.assert_allclose(found[:, 0, 0], np.arange(128) * 2 + 0.5, atol=2)
 
 
 def test_to_square_keeps_equal_sizes_and_averages_when_it_shrinks() -> None:

@@ -3,7 +3,7 @@
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,9 @@ _HEAD = 256
 PACKAGES = {"pillow_heif": "pillow-heif", "pydicom": "pydicom"}
 """What to install for modules that not everybody has."""
 _DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
+_NARROW = 64
+_MOST_PIXELS = 25_000_000
+"""The most pixels of an image that was narrowed and not yet lowered."""
 _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
@@ -84,11 +87,24 @@ def _decoded(
     if reader == "pillow_heif":
         require("pillow_heif", "formats").register_heif_opener()
     with Image.open(io.BytesIO(data), formats=formats) as image:
+        _check_size(*image.size)
         if side is not None:
             image.draft(None, (2 * side, 2 * side))
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
         return image
+
+
+def count_pixels(width: int, height: int) -> int:
+    """Return how many pixels an image counts as: a row or column takes memory of its own."""
+    return max(width, _NARROW) * max(height, _NARROW)
+
+
+def _check_size(width: int, height: int) -> None:
+    """Refuse twice Pillow's own limit, from where on Pillow refuses to read, for every reader."""
+    most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+    if count_pixels(width, height) > most > 0:
+        raise Image.DecompressionBombError(f"{width} x {height} pixels, more than {most}")
 
 
 def _from_array(values: np.ndarray) -> Image.Image:
@@ -110,6 +126,7 @@ def _from_dicom(file: io.BytesIO) -> Image.Image:
     found = dicom.dcmread(file)
     if int(found.get("NumberOfFrames", 1)) > 1:
         raise ValueError(f"it has {found.NumberOfFrames} frames; save those you want as files")
+    _check_size(found.Columns, found.Rows)
     values = np.asarray(found.pixel_array)
     if values.ndim == 3:
         return Image.fromarray(values.astype(np.uint8))
@@ -129,7 +146,11 @@ def to_square(image: Image.Image, size: int) -> np.ndarray:
     """Resize the whole image to uint8 [size, size, 3], bilinear and antialiased.
 
     Width first, then height: left to itself, Pillow chooses the order by shape and by its version.
+    Very high images are averaged over some rows before, which keeps the memory within bounds.
     """
+    rows = -(-image.height * size // _MOST_PIXELS)
+    if rows > 1:
+        image = image.reduce((1, rows))
     narrow = image.resize((size, image.height), Image.Resampling.BILINEAR)
     return np.array(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
@@ -162,22 +183,48 @@ def is_hidden(folder: str) -> bool:
 def to_rgb(image: Image.Image, window: Window | None = None) -> Image.Image:
     """Return 8 bits and three channels, from any mode."""
     if image.mode.split(";")[0] in _DEEP_MODES:
-        return _from_deep(image, window).convert("RGB")
+        return _from_deep(image, window)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        opaque = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
-    return image.convert("RGB")
+        return _by_strips(image, _on_white)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    opaque = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
 
 
 def _from_deep(image: Image.Image, window: Window | None) -> Image.Image:
     """Scale 16-bit or float to 8-bit gray: a window if there is one, else the full range of the
     type. Pillow itself would clip everything above 255."""
-    values = np.nan_to_num(np.asarray(image).astype(np.float64))
-    low, high = window or image.info.get("window") or (0.0, _full(image, float(values.max())))
-    scaled = np.rint((values - low).clip(0, high - low) * (255 / ((high - low) or 1.0)))
-    return Image.fromarray(
-        (255 - scaled if image.info.get("inverted") else scaled).astype(np.uint8)
-    )
+    window = window or image.info.get("window")
+    low, high = window or (0.0, _full(image, max(_values(s).max() for s, _ in _strips(image))))
+
+    def scaled(strip: Image.Image) -> Image.Image:
+        shares = (_values(strip) - low).clip(0, high - low) * (255 / ((high - low) or 1.0))
+        gray = 255 - np.rint(shares) if image.info.get("inverted") else np.rint(shares)
+        return Image.fromarray(gray.astype(np.uint8)).convert("RGB")
+
+    return _by_strips(image, scaled)
+
+
+def _values(image: Image.Image) -> np.ndarray:
+    return np.nan_to_num(np.asarray(image).astype(np.float64))
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[Image.Image, tuple[int, int]]]:
+    """Yield some rows after the other, and where they begin: what is done to them takes no more
+    memory than the image."""
+    rows = max(1, 2**20 // image.width)
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height))), (0, top)
+
+
+def _by_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    whole = Image.new("RGB", image.size)
+    for strip, place in _strips(image):
+        whole.paste(convert(strip), place)
+    return whole
 
 
 def _full(image: Image.Image, highest: float) -> float:

@@ -19,7 +19,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from unseen.data.images import Window
+from unseen.data.images import Window, count_pixels
 from unseen.errors import DataError, SettingsError
 from unseen.serve.predictor import read_pixels
 
@@ -129,7 +129,7 @@ class SentImage:
         """Prepare the pixels exactly as those of training images; `measure` their statistics."""
         try:
             with Image.open(io.BytesIO(self.data), formats=FORMATS) as header:
-                pixels, kind = header.width * header.height, header.format
+                pixels, kind = count_pixels(*header.size), header.format
                 effort = _effort(header, self.data)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             pixels, kind, effort = limits.pixels + 1, None, 0

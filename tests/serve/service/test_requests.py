@@ -74,6 +74,7 @@ def test_a_bad_image_has_a_problem_of_its_own(served) -> None:
         ([b"text"], 415),
         ([bomb(60000, 60000)], 413),
         ([bomb(2000, 2000)], 413),
+        ([bomb(1, 20_000)], 413),  # rows take memory, too
         ([bomb(900, 900)[:200]], 422),
         ([b"text", bomb(2000, 2000)], 422),
         ([b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"], 415),
