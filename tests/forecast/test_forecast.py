@@ -117,7 +117,7 @@ def test_warnings_and_advice_follow_from_what_is_seen() -> None:
     assert "Check how the images are made" in found
     assert "Check the class shares, and re-weight" in found
     assert "Adapt with DANN" not in found  # 40 images are too few for that
-    assert all(isinstance(each, Advice) and each.page and each.reason for each in made.advice)
+    assert all(isinstance(each, Advice) and each.command and each.reason for each in made.advice)
     many = observed(n=300, unsure=4.0)
     made = forecast(profile(), many._replace(features=many.features + 50), references())  # pyright: ignore
     assert "Adapt with DANN" in actions(made)
@@ -132,7 +132,6 @@ def test_json_holds_everything_and_is_json() -> None:
     made = forecast(profile(opinions=True), observed(), references())
     content = json.loads(json.dumps(made.as_json(), allow_nan=False))
     assert content["accuracy"] == made.accuracy
-    assert content["half_width"] >= made.high - made.accuracy
     assert [each["domain"] for each in content["references"]] == ["north", "south"]
     assert content["differences"]["closest"] == "north"
     assert {each["name"] for each in content["estimates"]} >= set(DIRECT)

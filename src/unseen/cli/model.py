@@ -187,7 +187,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
 
     files = list(find_images(chosen.images))
     with loading():
-        from unseen.forecast.text import print_forecast
+        from unseen.forecast.page import print_forecast, write_page
         from unseen.serve.forecast import forecast_files
     aside = Console(stderr=True)
     with Progress(console=aside, transient=True, disable=not aside.is_terminal) as bar:
@@ -207,8 +207,6 @@ def run_forecast(chosen: argparse.Namespace) -> int:
     else:
         print_forecast(found, Console())
     if chosen.output is not None:
-        from unseen.forecast.page import write_page
-
         write_page(found, chosen.output)
         say(f"Wrote {chosen.output}", aside)
     return 1 if found.problems else 0

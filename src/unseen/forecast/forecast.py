@@ -48,11 +48,11 @@ class ClassShare:
 
 @dataclass(frozen=True)
 class Advice:
-    """An action, the reason for it, and the page of the documentation about it."""
+    """An action, the reason for it, and the command that does it or explains it."""
 
     action: str
     reason: str
-    page: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Forecast(Combined):
         return f"{100 * LEVEL:.0f} % interval {low} to {high}"
 
     @property
-    def half_width(self) -> float:
-        """Half the width of the interval, before it was cut at 0 and 1."""
-        return max(self.high - self.accuracy, self.accuracy - self.low)
+    def shares_by_shift(self) -> list[ClassShare]:
+        """The classes, those whose share differs most from training first."""
+        return sorted(self.shares, key=lambda each: -abs(each.predicted - each.training))
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -110,7 +110,7 @@ class Forecast(Combined):
     def as_json(self) -> dict[str, Any]:
         """Everything but arrays with a number for each image."""
         content = asdict(self)
-        content |= {"level": LEVEL, "spread": self.spread, "half_width": self.half_width}
+        content |= {"level": LEVEL, "spread": self.spread}
         content["warnings"] = self.warnings
         content["advice"] = [asdict(each) for each in self.advice]
         for each in content["estimates"]:
@@ -157,7 +157,7 @@ def _warnings(made: Forecast) -> Iterator[str]:
     if made.images < FEW_IMAGES:
         yield f"Only {made.images} images: {FEW_IMAGES} or more give a steadier forecast."
     if made.share_shift > SHIFTED_SHARES:
-        furthest = max(made.shares, key=lambda each: abs(each.predicted - each.training))
+        furthest = made.shares_by_shift[0]
         yield (
             f"Class shares are shifted: {furthest.name} is {furthest.predicted:.0%} of the "
             f"predictions and was {furthest.training:.0%} of the training domains' images. "
@@ -180,7 +180,7 @@ def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
             "Nothing shows how far the estimates are off when a domain is left out. Compare runs "
             "on the training domains alone, each left out in turn, and give their folder: "
             "--reference RUNS.",
-            "forecast.md#references",
+            "unseen compare --help",
         )
     lower, wide = made.source_accuracy - made.low > MUCH, made.high - made.low > 0.2
     if lower or wide:
@@ -196,7 +196,7 @@ def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
             "Collect labels here",
             f"{why} About {number} randomly chosen labels measure it to within 5 points, and can "
             "join the training images as another domain afterwards.",
-            "forecast.md#what-to-do",
+            "unseen evaluate --help",
         )
 
 
@@ -210,7 +210,7 @@ def _advice_on_images(made: Forecast) -> Iterator[Advice]:
             f"By {differences.measured_by} these images can be told from every training domain "
             f"(AUC {auc:.2f} against {differences.closest.domain}, the closest), and there are "
             f"{made.images} of them without labels: enough to train features that look alike.",
-            "methods/dann.md",
+            "unseen show folder/dann",
         )
     for names, (action, remedy) in STATISTIC_ADVICE.items():
         if differences and (found := _unlike_all_domains(differences, names)) is not None:
@@ -220,14 +220,14 @@ def _advice_on_images(made: Forecast) -> Iterator[Advice]:
                 f"at the nearest, {abs(found.size):.1f} standard deviations) than in any training "
                 f"domain. {remedy}"
             )
-            yield Advice(action, reason, "settings.md#augment")
+            yield Advice(action, reason, "unseen show folder/aggregate")
     if shift > SHIFTED_SHARES:
         yield Advice(
             "Check the class shares, and re-weight",
             f"Predictions and training classes differ in {shift:.0%} of the images. If this place "
             "really has other shares of classes, train with weights that fit it; if not, the "
             "model prefers some classes here, and predictions of these deserve a second look.",
-            "methods/reweighting.md",
+            "unseen show folder/reweighting",
         )
     if differences and auc is not None and auc <= ALIKE and len(differences.domains) > 1:
         domain = differences.closest.domain
@@ -235,7 +235,7 @@ def _advice_on_images(made: Forecast) -> Iterator[Advice]:
             f"Treat them as {domain}",
             f"A classifier hardly tells them from {domain} (AUC {auc:.2f}). A model with opinions "
             f"predicts better when it knows the domain: unseen predict --domain {domain}.",
-            "models.md",
+            "unseen predict --help",
         )
 
 
@@ -276,7 +276,7 @@ def _no_action(made: Forecast) -> Advice:
         f"The forecast of {made.accuracy:.0%} is within {HARDLY:.0%} of the "
         f"{made.source_accuracy:.0%} on validation images, and nothing about these images stands "
         "out. Look again when the images change.",
-        "forecast.md#what-to-do",
+        "unseen forecast --help",
     )
 
 

@@ -1,18 +1,21 @@
-"""A forecast as one web page: no script, style, font or image is fetched from anywhere."""
+"""A forecast as sentences and tables: on the terminal, and as one web page that fetches nothing."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from unseen.forecast.differences import Differences
-from unseen.forecast.estimate import NAMES, AccuracyEstimate
+from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
-from unseen.forecast.text import about_closest, about_interval, about_references, percent
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import heat_map, image_sheet, picture
-from unseen.reports.figures.svg import Key, Picture
+from unseen.reports.figures.svg import Key
+from unseen.reports.formats import MISSING
 from unseen.reports.page.parts import (
     Fold,
     PageCell,
@@ -27,22 +30,20 @@ from unseen.reports.page.parts import (
 _TEMPLATE = Path(__file__).with_name("forecast.html")
 _DARKEST = 3.0
 """The standardised difference that has the full colour."""
-_MOST_CLASSES = 40
+_MOST_CLASSES, _CLASSES_ON_TERMINAL = 40, 12
+_STATISTICS_ON_TERMINAL = 6
+_INTERVALS = f"{LEVEL:.0%} of intervals like this one should hold the truth."
+
+
+def percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
 
 
 def write_page(found: FileForecast, path: Path) -> None:
-    write_whole(path, _render(found))
-
-
-def _render(found: FileForecast) -> str:
-    """The page as text."""
     made = found.forecast
-    sections = (
-        _estimates_section(made),
-        _differences_section(made),
-        _outliers_section(found),
-        _classes_section(made),
-    )
+    sections = [_estimates_section(made), _classes_section(made)]
+    if made.differences is not None:
+        sections[1:1] = [_differences_section(made.differences), *_outliers_section(found)]
     content = {
         "text": made.text,
         "guess": percent(made.accuracy),
@@ -51,23 +52,89 @@ def _render(found: FileForecast) -> str:
         "images": made.images,
         "source": percent(made.source_accuracy),
         "references": about_references(made),
-        "interval": about_interval(),
+        "interval": _INTERVALS,
         "warnings": made.warnings,
         "advice_list": made.advice,
-        "sections": [section for section in sections if section is not None],
+        "sections": sections,
     }
-    return render_page(_TEMPLATE, content)
+    write_whole(path, render_page(_TEMPLATE, content))
+
+
+def print_forecast(found: FileForecast, console: Console) -> None:
+    made = found.forecast
+
+    def say(text: str = "", style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False)
+
+    say(
+        f"Best guess: {percent(made.accuracy)} of the predictions on these {made.images} images "
+        f"are right, {made.interval} ({percent(made.source_accuracy)} on validation images)",
+        "bold",
+    )
+    say(f"{about_references(made)} {_INTERVALS}")
+    for warning in made.warnings:
+        say(f"! {warning}", "yellow")
+    say()
+    low, high = made.spread
+    title = f"Single estimates, from {percent(low)} to {percent(high)}"
+    console.print(_for_terminal(_estimates_table(made), title))
+    console.print(_for_terminal(_shares_table(made)))
+    if made.differences is not None:
+        say(about_closest(made.differences))
+        if made.differences.closest.statistics:
+            console.print(_for_terminal(_closest_table(made.differences)))
+        strange = ", ".join(str(each.file) for each in found.outliers[:3])
+        say(f"The images least like validation images: {strange} (all with -o PAGE.html)")
+    say()
+    say("What to do", "bold")
+    for number, advice in enumerate(made.advice, start=1):
+        say(f"{number}. {advice.action}. {advice.reason} ({advice.command})")
+
+
+def _for_terminal(table: PageTable, title: str = "") -> Table:
+    shown = Table(
+        title=title or table.title, title_justify="left", title_style="", box=None, pad_edge=False
+    )
+    for number, column in enumerate(table.header):
+        shown.add_column(column, justify="left" if number == 0 else "right")
+    for row in table.rows:
+        shown.add_row(*(cell.text for cell in row.cells))
+    return shown
+
+
+def about_references(made: Forecast) -> str:
+    if not made.references:
+        return "From the model's own validation images; no references."
+    domains = list(dict.fromkeys(each.domain for each in made.references))
+    runs = len({each.run for each in made.references})
+    return (
+        f"Calibrated on {runs} run{'s' if runs > 1 else ''} that left out {', '.join(domains)}; "
+        f"usual error {100 * made.error:.0f} points."
+    )
+
+
+def about_closest(differences: Differences) -> str:
+    closest = differences.closest
+    if closest.auc is None:
+        return f"Closest training domain: {closest.domain}. There are too few images to say more."
+    return (
+        f"Closest training domain: {closest.domain}. A classifier on {differences.measured_by} "
+        f"tells these images from it with AUC {closest.auc:.2f}, from all training images with "
+        f"AUC {differences.auc:.2f} (0.5: not at all, 1: always)."
+    )
 
 
 def _estimates_section(made: Forecast) -> Section:
-    mark = Mark("forecast", 100 * made.accuracy, 100 * made.half_width)
-    rows = [
-        ChartRow("forecast", 1, (mark,), percent(made.accuracy)),
-        ChartRow(
-            "validation", 0, (Mark("validation images", 100 * made.source_accuracy),),
-            percent(made.source_accuracy),
+    marks = {
+        "forecast": Mark(
+            "forecast", 100 * made.accuracy, interval=(100 * made.low, 100 * made.high)
         ),
-    ]  # fmt: skip
+        "validation": Mark("validation images", 100 * made.source_accuracy),
+    }
+    rows = [
+        ChartRow(name, len(marks) - 1 - place, (mark,), f"{mark.value:.0f} %")
+        for place, (name, mark) in enumerate(marks.items())
+    ]
     rows += [_dots(each) for each in made.estimates if each.accuracy is not None]
     figure = Figure(
         "estimates",
@@ -76,11 +143,9 @@ def _estimates_section(made: Forecast) -> Section:
         (row_chart("", rows, Axis(0, 100, "accuracy, %")),),
     )
     parts: list[Part] = [figure, _estimates_table(made)]
+    lead = f"Single estimates lie between {' and '.join(map(percent, made.spread))}."
     if made.references:
         parts.append(Fold("References", (_references_table(made),)))
-    low, high = made.spread
-    lead = f"Single estimates lie between {percent(low)} and {percent(high)}."
-    if made.references:
         lead += " Each counts the more, the closer it was on the references."
     return Section("estimates", "Estimates", lead, tuple(parts))
 
@@ -118,16 +183,25 @@ def _references_table(made: Forecast) -> PageTable:
     return PageTable("References", header, rows)
 
 
-def _differences_section(made: Forecast) -> Section | None:
-    differences = made.differences
-    if differences is None:
-        return None
+def _differences_section(differences: Differences) -> Section:
     parts: list[Part] = [_domains_table(differences)]
     if differences.closest.statistics:
         parts.insert(0, _statistics_figure(differences))
     explained = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
     parts.append(Fold("What the statistics mean", (f"{explained}.",)))
     return Section("different", "What is different", about_closest(differences), tuple(parts))
+
+
+def _closest_table(differences: Differences) -> PageTable:
+    closest = differences.closest
+    rows = tuple(
+        page_row(
+            each.statistic, f"{each.new:.3g}", f"{each.domain:.3g}", f"{each.size:+.1f} sd"
+        )
+        for each in closest.statistics[:_STATISTICS_ON_TERMINAL]
+    )  # fmt: skip
+    header = ("statistic", "here", closest.domain, "difference")
+    return PageTable(f"Images here and in {closest.domain}", header, rows)
 
 
 def _statistics_figure(differences: Differences) -> Figure:
@@ -159,10 +233,10 @@ def _statistics_figure(differences: Differences) -> Figure:
 
 
 def _domains_table(differences: Differences) -> PageTable:
-    rows = [("all together", differences.auc)]
-    rows[:0] = [(each.domain, each.auc) for each in differences.domains]
+    rows: list[tuple[str, Any]] = [(each.domain, each.auc) for each in differences.domains]
     cells = tuple(
-        page_row(name, None if auc is None else PageCell(f"{auc:.2f}", auc)) for name, auc in rows
+        page_row(name, None if auc is None else PageCell(f"{auc:.2f}", auc))
+        for name, auc in (*rows, ("all together", differences.auc))
     )
     notes = (
         f"AUC of a classifier on {differences.measured_by}, cross-validated: 0.5 where new images "
@@ -171,46 +245,51 @@ def _domains_table(differences: Differences) -> PageTable:
     return PageTable("How well they can be told apart", ("training domain", "AUC"), cells, notes)
 
 
-def _outliers_section(found: FileForecast) -> Section | None:
+def _outliers_section(found: FileForecast) -> list[Section]:
     if not found.outliers or found.forecast.differences is None:
-        return None
-    sheet = image_sheet("", [_picture(each) for each in found.outliers])
-    by = found.forecast.differences.measured_by
+        return []
     figure = Figure(
         "outliers",
         f"The {len(found.outliers)} images least like validation images",
         "The model's prediction, and the distance to the nearest validation images: 1 is usual.",
-        (sheet,),
+        (image_sheet("", [picture(each.thumbnail, *_captions(each)) for each in found.outliers]),),
         wide=True,
     )
+    by = found.forecast.differences.measured_by
     lead = f"Furthest from all validation images by {by}. Look at them: are they what you expect?"
-    return Section("outliers", "Outliers", lead, (figure,))
+    return [Section("outliers", "Outliers", lead, (figure,))]
 
 
-def _picture(each: Outlier) -> Picture:
-    caption = f"{each.prediction} · {each.distance:.1f}"
-    told = f"{each.file}: called {each.prediction} with {each.confidence:.0%} confidence"
-    return picture(each.thumbnail, caption, told)
+def _captions(each: Outlier) -> tuple[str, str]:
+    about = f"{each.file}: predicted {each.prediction} with {each.confidence:.0%} confidence"
+    return f"{each.prediction} · {each.distance:.1f}", about
+
+
+def _shares_table(made: Forecast) -> PageTable:
+    rows = tuple(
+        page_row(each.name, _share(each.predicted), _share(each.training))
+        for each in made.shares_by_shift[:_CLASSES_ON_TERMINAL]
+    )
+    return PageTable("Class shares", ("class", "predicted here", "in training"), rows)
 
 
 def _classes_section(made: Forecast) -> Section:
-    shares = sorted(made.shares, key=lambda each: -abs(each.predicted - each.training))
     rows = tuple(
         ChartRow(
             each.name, 3,
-            (Mark("predictions here", 100 * each.predicted),
+            (Mark("predicted here", 100 * each.predicted),
              Mark("in training", 100 * each.training, look="hollow")),
             percent(each.predicted),
         )
-        for each in shares[:_MOST_CLASSES]
+        for each in made.shares_by_shift[:_MOST_CLASSES]
     )  # fmt: skip
-    highest = max(max(each.predicted, each.training) for each in shares)
+    highest = max(max(each.predicted, each.training) for each in made.shares)
     figure = Figure(
         "classes",
         "Predictions by class",
         "Filled: share of the predictions here; hollow: share of the validation images' labels.",
         (row_chart("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
-        legend=(Key("predictions here", 3, "dot"), Key("in training", 3, "hollow")),
+        legend=(Key("predicted here", 3, "dot"), Key("in training", 3, "hollow")),
     )
     lead = "Shares that differ much mean other classes at this place, or a model that prefers some."
     return Section("classes", "Classes", lead, (figure,))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -12,7 +13,7 @@ from unseen.forecast.estimate import Reference
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier, forecast
 from unseen.forecast.profile import ModelOutputs
 from unseen.results.statistics import evenly
-from unseen.serve.predictor import NOT_FINITE, Predictor, load, prefetch, read_pixels
+from unseen.serve.predictor import Prediction, Predictions, Predictor, load
 
 _BATCH = 64
 MOST_IMAGES = 5000
@@ -58,40 +59,25 @@ def read_files(
 ) -> tuple[ModelOutputs, list[Path], list[str]]:
     """Returns raw scores, disagreement, statistics and features of the files that can be read,
     these files, and what is wrong with the others."""
-
-    def read(path: Path) -> tuple[Path, np.ndarray, np.ndarray | None] | str:
-        try:
-            found = read_pixels(path, str(path), model.image_size, model.window, measure=True)
-            return path, *found
-        except DataError as error:
-            return str(error)
-
-    kept: list[Path] = []
-    parts: list[ModelOutputs] = []
+    kept: list[Prediction] = []
     problems: list[str] = []
-    for batch in prefetch(read, files, _BATCH):
-        problems += [each for each in batch if isinstance(each, str)]
-        good = [each for each in batch if not isinstance(each, str)]
-        on_images(len(batch))
-        if not good:
-            continue
-        paths, pixels, statistics = zip(*good, strict=True)
-        found = model.predict_pixels(np.stack(pixels), raw=True)
-        features = model.features(np.stack(pixels))
-        outputs = found.outputs()._replace(statistics=np.stack(statistics), features=features)
-        finite = found.finite()
-        parts.append(outputs.rows(finite))
-        for path, is_finite in zip(paths, finite, strict=True):
-            kept += [path] if is_finite else []
-            problems += [] if is_finite else [f"{path}: {NOT_FINITE}"]
+    for each in model.stream(files, batch=_BATCH, raw=True, measure=True):
+        on_images(1)
+        if each.problem is None:
+            kept.append(each)
+        else:
+            problems.append(each.problem)
     if not kept:
         first = f"; the first: {problems[0]}" if problems else ""
         raise DataError(f"there is no prediction for a single image{first}")
-    columns = (
-        None if any(each is None for each in column) else np.concatenate(column)
-        for column in zip(*(part[1:] for part in parts), strict=True)
-    )
-    return ModelOutputs(np.concatenate([each.scores for each in parts]), *columns), kept, problems
+
+    def stacked(name: str) -> Any:
+        rows = [getattr(each, name) for each in kept]
+        return None if rows[0] is None else np.stack(rows)
+
+    outputs = Predictions(stacked("probabilities"), stacked("opinions")).outputs()
+    more = {name: stacked(name) for name in ("statistics", "features")}
+    return outputs._replace(**more), [Path(str(each.image)) for each in kept], problems
 
 
 def _outliers(

@@ -80,9 +80,12 @@ class Prediction(NamedTuple):
     """The outcome for one image; `problem` says why there are no numbers."""
 
     image: ImageLike
-    probabilities: np.ndarray | None
-    opinions: np.ndarray | None
-    problem: str | None
+    probabilities: np.ndarray | None = None
+    opinions: np.ndarray | None = None
+    problem: str | None = None
+    statistics: np.ndarray | None = None
+    """Those of its file, where they were asked for."""
+    features: np.ndarray | None = None
 
     @property
     def disagreement(self) -> float | None:
@@ -151,12 +154,18 @@ class Predictor(ABC):
         return disagreement(self.opinions(images, raw))
 
     def stream(
-        self, images: Images, domain: str | None = None, batch: int = BATCH, raw: bool = False
+        self,
+        images: Images,
+        domain: str | None = None,
+        batch: int = BATCH,
+        raw: bool = False,
+        measure: bool = False,
     ) -> Iterator[Prediction]:
         """Yields one prediction after the other, for any number of images; a bad one stops nothing.
 
-        Opinions come along where the model has them and the domain is not known. Mistakes in the
-        call are found at once, not when the first prediction is asked for.
+        Opinions come along where the model has them and the domain is not known; statistics and
+        features where they are to be measured. Mistakes in the call are found at once, not when the
+        first prediction is asked for.
         """
         single = isinstance(images, str | Path | Image.Image)
         if single or (isinstance(images, np.ndarray) and images.ndim != 4):
@@ -164,36 +173,50 @@ class Predictor(ABC):
         if domain is not None and domain not in self.domains:
             raise SettingsError(unknown_name("training domain", domain, self.domains))
         number = None if domain is None else self.domains.index(domain)
-        read = prefetch(lambda image: (image, self._read(image)), images, batch)
-        return (each for readings in read for each in self._predict_read(readings, number, raw))
+        read = prefetch(lambda image: self._read(image, measure), images, batch)
+        return (each for parts in read for each in self._predict_read(parts, number, raw, measure))
 
     def _predict_read(
-        self, readings: Sequence[tuple[ImageLike, np.ndarray | str]], domain: int | None, raw: bool
+        self,
+        read: Sequence[tuple[Prediction, np.ndarray | None]],
+        domain: int | None,
+        raw: bool,
+        measure: bool,
     ) -> Iterator[Prediction]:
-        """Yields the predictions of a batch; what could not be read comes with the reason."""
-        pixels = [each for _, each in readings if not isinstance(each, str)]
-        found = self.predict_pixels(np.stack(pixels), domain, raw) if pixels else None
-        finite = iter(() if found is None else enumerate(found.finite()))
-        for image, each in readings:
-            if found is None or isinstance(each, str):
-                yield Prediction(image, None, None, str(each))
+        """Yields the predictions of a batch; what could not be read has its problem already."""
+        good = [pixels for _, pixels in read if pixels is not None]
+        if not good:
+            yield from (each for each, _ in read)
+            return
+        found = self.predict_pixels(np.stack(good), domain, raw)
+        features = self.features(np.stack(good)) if measure else None
+        rows = iter(enumerate(found.finite()))
+        for each, pixels in read:
+            if pixels is None:
+                yield each
                 continue
-            row, is_finite = next(finite)
-            opinions = None if found.opinions is None or domain is not None else found.opinions[row]
-            if is_finite:
-                yield Prediction(image, found.probabilities[row], opinions, None)
+            row, is_finite = next(rows)
+            if not is_finite:
+                name = each.image if isinstance(each.image, str | Path) else "an image"
+                yield each._replace(problem=f"{name}: {NOT_FINITE}")
             else:
-                name = image if isinstance(image, str | Path) else "an image"
-                yield Prediction(image, None, None, f"{name}: {NOT_FINITE}")
+                known = found.opinions is None or domain is not None
+                yield each._replace(
+                    probabilities=found.probabilities[row],
+                    opinions=None if known else found.opinions[row],
+                    features=None if features is None else features[row],
+                )
 
-    def _read(self, image: ImageLike) -> np.ndarray | str:
+    def _read(self, image: ImageLike, measure: bool) -> tuple[Prediction, np.ndarray | None]:
         """Returns an image prepared exactly as training images are, or what is wrong with it."""
         try:
             if isinstance(image, str | Path):
-                return read_pixels(Path(image), str(image), self.image_size, self.window)[0]
-            return to_square(_opened(image, self.window), self.image_size)
+                size, window = self.image_size, self.window
+                found = read_pixels(Path(image), str(image), size, window, measure=measure)
+                return Prediction(image, statistics=found[1]), found[0]
+            return Prediction(image), to_square(_opened(image, self.window), self.image_size)
         except DataError as error:
-            return str(error)
+            return Prediction(image, problem=str(error)), None
 
 
 def prefetch(

@@ -93,6 +93,14 @@ class Mark(NamedTuple):
     value: float
     half_width: float | None = None
     look: Literal["bar", "dot", "hollow"] = "dot"
+    interval: tuple[float, float] | None = None
+    """Low and high where these are not as far from the value as each other."""
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        if self.half_width is None:
+            return self.interval
+        return self.value - self.half_width, self.value + self.half_width
 
 
 class ChartRow(NamedTuple):
@@ -152,10 +160,10 @@ def _row_marks(
         if bar:
             tips.append(tip)
             yield svg.rect(left, middle - 8, max(place - left, 0.5), _ROW - 8, "fill", tip)
-        if mark.half_width is not None:
-            ends = (scale(mark.value - mark.half_width), scale(mark.value + mark.half_width))
+        if mark.ends is not None:
+            low, high = map(scale, mark.ends)
             look = "whisker" if bar else "whisker own"
-            yield from _whisker(ends, (left, right), middle, look)
+            yield from _whisker((low, high), (left, right), middle, look)
         if bar:
             for point in row.points if len(row.points) > 1 else ():
                 yield svg.circle(scale(point), middle, 1.8, "seed")
@@ -167,6 +175,8 @@ def _row_marks(
 def _tip(row: ChartRow, mark: Mark) -> str:
     if mark.look != "bar":
         spread = "" if mark.half_width is None else f" ± {mark.half_width:.1f}"
+        if mark.interval is not None:
+            spread = f", {mark.interval[0]:.0f} to {mark.interval[1]:.0f}"
         return f"{row.label}, {mark.name}: {mark.value:.1f}{spread}"
     seeds = ", ".join(f"{point:.1f}" for point in row.points)
     return f"{row.label}: {row.text}" + (f" ({seeds})" if len(row.points) > 1 else "")
