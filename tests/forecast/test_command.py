@@ -10,6 +10,7 @@ from tests.forecast.conftest import KNOWN, UNSEEN, Story
 import unseen
 from unseen.cli.main import main
 from unseen.errors import UnseenError
+from unseen.forecast.estimate import NAMES
 from unseen.results.folder import RunFolder, find_runs
 from unseen.serve.references import find_candidates, read_references
 
@@ -46,7 +47,7 @@ def test_truth_is_the_recorded_accuracy_and_answers_are_kept(
         result = RunFolder(story.references / each.run).read_result()
         recorded = result.view(result.selection, "out_of_domain")[each.domain].accuracy
         assert each.accuracy == recorded
-        assert "disagreement" in each.gaps
+        assert set(each.gaps) == set(NAMES)
     monkeypatch.setattr(unseen.Model, "from_run", lambda *_: pytest.fail("opened again"))
     again = read_references(story.references, model, said.append, "cpu")
     assert again == first

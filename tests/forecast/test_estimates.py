@@ -16,8 +16,6 @@ from unseen.forecast.estimate import (
     gaps,
     neighbour_agreement,
     thresholded_confidence,
-    transport_cost,
-    transported_confidence,
 )
 from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
 from unseen.results.statistics import nuclear_norm
@@ -41,35 +39,6 @@ def test_doc_moves_accuracy_by_the_change_of_confidence() -> None:
     assert confidence_difference(source, RIGHT, target) == pytest.approx(0.6)
 
 
-def test_transport_gives_labels_in_the_given_shares() -> None:
-    certain = np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert transport_cost(certain, np.array([1.0, 0.0])) == pytest.approx(0)
-    # half of the images have to be called the second class
-    assert transport_cost(certain, np.array([0.5, 0.5])) == pytest.approx(0.5)
-    mixed = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
-    # two of three may stay with the first class: 0.9 and 0.7; the other one pays 0.6
-    assert transport_cost(mixed, np.array([2.0, 1.0])) == pytest.approx((0.1 + 0.3 + 0.6) / 3)
-
-
-def test_transport_is_no_dearer_than_any_other_plan() -> None:
-    draws = np.random.default_rng(0)
-    probabilities = draws.dirichlet(np.ones(3), size=30)
-    cost = transport_cost(probabilities, np.ones(3))
-    labels = np.repeat(np.arange(3), 10)
-    for _ in range(200):
-        draws.shuffle(labels)
-        assert cost <= 1 - probabilities[np.arange(30), labels].mean() + 1e-9
-    assert cost >= 1 - probabilities.max(axis=1).mean() - 1e-9
-
-
-def test_cot_takes_off_what_the_source_is_too_sure_by() -> None:
-    source = np.array([[0.9, 0.1], [0.2, 0.8]])
-    target = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
-    # cost 1/3; confidence 0.85 and accuracy 0.5 on the source
-    found = transported_confidence(source, np.array([True, False]), target, np.array([2.0, 1.0]))
-    assert found == pytest.approx(1 - (1 / 3 + 0.35))
-
-
 def test_nuclear_norm() -> None:
     assert nuclear_norm(np.eye(3)[[0, 1, 2, 0, 1, 2]]) == pytest.approx(1)
     assert nuclear_norm(np.full((6, 3), 1 / 3)) == pytest.approx(1 / 3)
@@ -77,7 +46,7 @@ def test_nuclear_norm() -> None:
     assert nuclear_norm(np.eye(2)[[0, 0, 0, 0]]) == pytest.approx(0.5**0.5)
 
 
-def profile(scores: np.ndarray, labels: np.ndarray, apart: np.ndarray | None = None) -> Profile:
+def profile(scores: np.ndarray, labels: np.ndarray) -> Profile:
     n, classes = scores.shape
     return Profile(
         classes=tuple("abcdefghij"[:classes]),
@@ -85,7 +54,7 @@ def profile(scores: np.ndarray, labels: np.ndarray, apart: np.ndarray | None = N
         domain=np.arange(n) % 2,
         label=labels,
         scores=scores,
-        disagreement=apart,
+        disagreement=None,
         described=np.zeros(0, dtype=np.int64),
         statistics=np.zeros((0, len(STATISTICS))),
         features=None,
@@ -96,15 +65,13 @@ def test_the_same_images_leave_no_gap_and_unsure_answers_leave_one() -> None:
     draws = np.random.default_rng(2)
     labels = draws.integers(0, 4, 300)
     scores = draws.normal(0, 1, (300, 4)) + 4 * np.eye(4)[labels]
-    source = profile(scores, labels, np.full(300, 0.1))
-    none = gaps(source, ModelOutputs(scores, np.full(300, 0.1)))
+    source = profile(scores, labels)
+    none = gaps(source, ModelOutputs(scores))
     assert set(none) == set(NAMES) - {"class separation", "neighbours"}
     for name, gap in none.items():
         assert gap == pytest.approx(0, abs=0.02), name
-    unsure = gaps(source, ModelOutputs(0.2 * scores, np.full(300, 0.4)))
-    assert all(unsure[name] > 0.1 for name in (*DIRECT, "nuclear norm", "disagreement"))
-    assert unsure["disagreement"] == pytest.approx(0.3)
-    assert "disagreement" not in gaps(profile(scores, labels), ModelOutputs(scores))
+    unsure = gaps(source, ModelOutputs(0.2 * scores))
+    assert all(unsure[name] > 0.1 for name in (*DIRECT, "nuclear norm"))
 
 
 def test_a_constant_added_to_scores_changes_nothing() -> None:
@@ -170,26 +137,34 @@ def test_many_references_on_a_curve_are_followed_and_a_domain_counts_once() -> N
 
 def test_the_estimate_that_did_better_weighs_more() -> None:
     references = [
-        reference("a", 0.20, doc=0.20, cot=0.00),
-        reference("b", 0.10, doc=0.10, cot=0.25),
-        reference("c", 0.30, doc=0.30, cot=0.10),
+        reference("a", 0.20, doc=0.20, atc=0.00),
+        reference("b", 0.10, doc=0.10, atc=0.25),
+        reference("c", 0.30, doc=0.30, atc=0.10),
     ]
-    found = combine(0.9, {"doc": 0.2, "cot": 0.2}, references, 10_000)
-    doc, cot = found.estimates
-    assert doc.weight > 3 * cot.weight
-    assert doc.weight + cot.weight == pytest.approx(1)
+    found = combine(0.9, {"doc": 0.2, "atc": 0.2}, references, 10_000)
+    doc, atc = found.estimates
+    assert doc.weight > 3 * atc.weight
+    assert doc.weight + atc.weight == pytest.approx(1)
     assert doc.error is not None
-    assert cot.error is not None
-    assert doc.error < 0.05 < cot.error
+    assert atc.error is not None
+    assert doc.error < 0.05 < atc.error
     assert doc.accuracy is not None
     assert doc.accuracy == pytest.approx(0.7, abs=0.03)
     assert found.accuracy == pytest.approx(
-        doc.weight * doc.accuracy + cot.weight * (cot.accuracy or 0)
+        doc.weight * doc.accuracy + atc.weight * (atc.accuracy or 0)
     )
 
 
+def test_each_kind_of_evidence_has_one_vote() -> None:
+    """However many estimates look at confidence, and however close they are on references."""
+    gaps = {"atc": 0.1, "doc": 0.1, "nuclear norm": 0.1, "class separation": 0.2, "neighbours": 0.3}
+    references = [reference(n, 0.1, **dict.fromkeys(gaps, d)) for n, d in (("a", 0.1), ("b", 0.12))]
+    found = combine(0.9, gaps, references, 10_000)
+    assert [each.weight for each in found.estimates] == pytest.approx([1 / 9] * 3 + [1 / 3] * 2)
+
+
 def test_without_references_direct_estimates_are_averaged_in_a_wide_interval() -> None:
-    gaps = {"doc": 0.1, "cot": 0.2, "nuclear norm": 0.5}
+    gaps = {"doc": 0.1, "atc": 0.2, "nuclear norm": 0.5}
     found = combine(0.9, gaps, [], 10_000)
     assert found.accuracy == pytest.approx(0.75)
     assert found.error == USUAL_ERROR
@@ -219,8 +194,8 @@ def test_references_that_fit_narrow_the_interval_and_few_images_widen_it() -> No
 
 
 def test_an_estimate_that_a_reference_lacks_is_left_out() -> None:
-    references = [reference("a", 0.2, doc=0.2), reference("b", 0.2, doc=0.2, disagreement=0.1)]
-    found = combine(0.9, {"doc": 0.1, "disagreement": 0.3}, references, 100)
+    references = [reference("a", 0.2, doc=0.2), reference("b", 0.2, doc=0.2, neighbours=0.1)]
+    found = combine(0.9, {"doc": 0.1, "neighbours": 0.3}, references, 100)
     assert [each.weight for each in found.estimates] == [1, 0]
 
 

@@ -9,15 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix
 from scipy.special import log_softmax, stdtrit
 
 from unseen.forecast.profile import ModelOutputs, Profile
-from unseen.results.statistics import COLDEST, evenly, fit_temperature, nuclear_norm
+from unseen.results.statistics import COLDEST, fit_temperature, nuclear_norm
 
-_LEAST_IMAGES, _MOST_IMAGES, _CELLS = 100, 1000, 30_000
-"""Bounds on the images that a transport looks at, and on images times classes: a second's work."""
 NEIGHBOURS = 5
 
 
@@ -34,32 +30,6 @@ def thresholded_confidence(source: np.ndarray, correct: np.ndarray, target: np.n
 def confidence_difference(source: np.ndarray, correct: np.ndarray, target: np.ndarray) -> float:
     """DoC (Guillory et al. 2021): accuracy falls as much as the mean confidence does."""
     return float(np.mean(correct) + target.mean() - source.mean())
-
-
-def transport_cost(probabilities: np.ndarray, shares: np.ndarray) -> float:
-    """The least mean cost ½‖p - e_y‖₁ = 1 - p_y of giving each image a label, when labels have to
-    occur in these shares: an exact optimal transport."""
-    n, classes = probabilities.shape
-    image = np.repeat(np.arange(n), classes)
-    label = n + np.tile(np.arange(classes), n)
-    cells = np.arange(n * classes)
-    values = np.ones(2 * n * classes)
-    places = (np.concatenate([image, label]), np.concatenate([cells, cells]))
-    sums = csr_matrix((values, places), shape=(n + classes, n * classes))
-    masses = np.concatenate([np.full(n, 1 / n), shares / shares.sum()])
-    # the last sum follows from the others
-    found = linprog(1 - probabilities.ravel(), A_eq=sums[:-1], b_eq=masses[:-1], method="highs")
-    return float(found.fun)
-
-
-def transported_confidence(
-    source: np.ndarray, correct: np.ndarray, target: np.ndarray, shares: np.ndarray
-) -> float:
-    """COT (Lu et al. 2023): 1 - [transport cost of the target's probabilities to the source's
-    label shares + confidence of the source - accuracy of the source]."""
-    most = min(_MOST_IMAGES, max(_LEAST_IMAGES, _CELLS // target.shape[1]))
-    too_sure = source.max(axis=1).mean() - np.mean(correct)
-    return float(1 - transport_cost(evenly(target, most), shares) - too_sure)
 
 
 def class_separation(features: np.ndarray, labels: np.ndarray) -> float:
@@ -95,18 +65,18 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 NAMES = {
-    "atc confidence": "ATC by confidence",
-    "atc entropy": "ATC by entropy",
+    "atc": "average thresholded confidence (ATC)",
     "doc": "difference of confidences (DoC)",
-    "cot": "optimal transport (COT)",
     "nuclear norm": "nuclear norm",
-    "disagreement": "disagreement of opinions",
     "class separation": "class separation of features",
     "neighbours": "agreement with nearest validation images",
 }
 """The names of estimates where people read them."""
-DIRECT = ("atc confidence", "atc entropy", "doc", "cot")
+DIRECT = ("atc", "doc")
 """The estimates that are accuracies by themselves; others need references to become one."""
+_KIND = dict.fromkeys(("atc", "doc", "nuclear norm"), "confidence")
+"""The estimates that look at how sure the model is: one kind of evidence, with one vote. Each of
+the others is a kind of its own."""
 
 
 def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
@@ -120,16 +90,10 @@ def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
     correct = profile.scores.argmax(axis=1) == profile.label
     probs, new = np.exp(source), np.exp(target)
     certain, new_certain = (probs * source).sum(axis=1), (new * target).sum(axis=1)
-    direct = {
-        "atc confidence": thresholded_confidence(source.max(axis=1), correct, target.max(axis=1)),
-        "atc entropy": thresholded_confidence(certain, correct, new_certain),
-        "doc": confidence_difference(probs.max(axis=1), correct, new.max(axis=1)),
-        "cot": transported_confidence(probs, correct, new, profile.label_shares),
-    }
-    found = {name: float(correct.mean() - estimate) for name, estimate in direct.items()}
+    atc = thresholded_confidence(certain, correct, new_certain)
+    doc = confidence_difference(probs.max(axis=1), correct, new.max(axis=1))
+    found = {"atc": float(correct.mean() - atc), "doc": float(correct.mean() - doc)}
     found["nuclear norm"] = nuclear_norm(probs) - nuclear_norm(new)
-    if profile.disagreement is not None and outputs.disagreement is not None:
-        found["disagreement"] = float(outputs.disagreement.mean() - profile.disagreement.mean())
     known, features = profile.features, outputs.features
     if known is not None and features is not None:
         labels = profile.label[profile.described]
@@ -230,15 +194,20 @@ def combine(
     references: Sequence[Reference],
     images: int,
 ) -> Combined:
-    """Combine estimates, weighted by the inverse of their usual error on references; the interval
-    follows from the errors of the combination there."""
+    """Combine estimates: each kind of evidence has the same weight, and within one an estimate
+    counts by the inverse of its usual error on references; the interval follows from the errors of
+    the combination there."""
     # without references, only what is an accuracy by itself
     usable = [set(each.gaps) for each in references] or [set(DIRECT)]
     names = [name for name in gaps if all(name in each for each in usable)]
     missed = {name: _errors(references, name) for name in names}
     errors = {name: _root_mean_square(missed[name], references) for name in names if references}
     trust = {name: 1 / np.hypot(errors.get(name, 0.0), _FLOOR) for name in names}
-    weights = {name: float(value / sum(trust.values())) for name, value in trust.items()}
+    kinds = {name: _KIND.get(name, name) for name in names}
+    votes = {
+        kind: sum(trust[name] for name in names if kinds[name] == kind) for kind in kinds.values()
+    }
+    weights = {name: float(trust[name] / votes[kinds[name]] / len(votes)) for name in names}
     drops = {name: drop_at(fit_curve(references, name), gaps[name]) for name in names}
     accuracy = _share(source_accuracy - sum(weights[name] * drops[name] for name in names))
     together = sum(
