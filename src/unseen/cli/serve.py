@@ -2,29 +2,19 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from unseen.cli.shared import add_model, loading, say, whole
+from unseen.cli.shared import add_model, loading, say
+from unseen.serve.limits import Limits
 
 if TYPE_CHECKING:
     from unseen.serve.predictor import Predictor
     from unseen.serve.service import Service
-
-
-_NUMBERS: dict[str, tuple[float, str]] = {
-    "--max-bytes": (20_000_000, "of the body of a request"),
-    "--max-pixels": (25_000_000, "of one image"),
-    "--max-images": (64, "in one request"),
-    "--max-batch": (32, "largest batch of the model"),
-    "--queue": (256, "images that wait at most; more get 503"),
-    "--read-seconds": (30.0, "time for a client to send a request"),
-    "--window": (500, "last images that are compared with validation images; 0: none"),
-}
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +22,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="0 finds a free one")
     parser.add_argument(
-        "--token", help="clients have to send it; safer in the variable UNSEEN_TOKEN"
+        "--token", help="secret that requests have to send; better in the variable UNSEEN_TOKEN"
     )
-    _add_numbers(parser, _NUMBERS)
     parser.add_argument(
         "--reference",
         type=Path,
@@ -42,25 +31,12 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         help="a folder of runs that left each training domain out: better forecasts (needs torch)",
     )
     parser.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="keep images and predictions there; by default none are kept",
+        "--keep", type=Path, metavar="DIR", help="keep images and predictions there"
     )
-    _add_numbers(
-        parser,
-        {
-            "--keep-images": (1000, "the newest ones that are kept"),
-            "--keep-bytes": (1_000_000_000, "of all that is kept"),
-        },
-    )
-
-
-def _add_numbers(parser: argparse.ArgumentParser, numbers: Mapping[str, tuple[float, str]]) -> None:
-    for option, (default, about) in numbers.items():
-        least = 0 if option == "--window" else 1
-        kind = whole(least) if isinstance(default, int) else float
-        parser.add_argument(option, type=kind, default=default, metavar="N", help=about)
+    for each in fields(Limits):
+        about, kind = each.metadata["help"], type(each.default)
+        option = f"--{each.name.replace('_', '-')}"
+        parser.add_argument(option, type=kind, default=each.default, metavar="N", help=about)
 
 
 def run_serve(chosen: argparse.Namespace) -> int:
@@ -103,20 +79,10 @@ def run_serve(chosen: argparse.Namespace) -> int:
 
 def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
     from unseen.serve.drift import DriftWatch
-    from unseen.serve.requests import Limits
     from unseen.serve.service import Keeper, Service
 
-    limits = Limits(
-        chosen.max_bytes,
-        chosen.max_pixels,
-        chosen.max_images,
-        chosen.queue,
-        chosen.max_batch,
-        chosen.read_seconds,
-    )
-    keeper = None
-    if chosen.keep is not None:
-        keeper = Keeper(chosen.keep, chosen.keep_images, chosen.keep_bytes)
+    limits = Limits(**{each.name: getattr(chosen, each.name) for each in fields(Limits)})
+    keeper = None if chosen.keep is None else Keeper(chosen.keep, limits)
     references = []
     if chosen.reference is not None:
         from unseen.serve.references import read_references
@@ -124,7 +90,7 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
         say = Console(stderr=True).print
         references = read_references(chosen.reference, model, say, chosen.device)
     name, card = chosen.model.resolve().name, _card(model, chosen.model)
-    return Service(model, limits, name, card, keeper, DriftWatch(model, chosen.window, references))
+    return Service(model, limits, name, card, keeper, DriftWatch(model, limits.window, references))
 
 
 def _card(model: "Predictor", path: Path) -> str | None:

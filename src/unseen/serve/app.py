@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,6 @@ from unseen.reports.page.parts import style
 from unseen.serve.service import Service
 
 _FILES = Path(__file__).with_name("page")
-_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_KINDS["json"] = "application/json"
 PAGES = {
     "/": "page.html",
     "/page.css": "page.css",
@@ -80,12 +79,12 @@ def build_app(service: Service, token: str | None = None, local: bool = True) ->
 
 def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
     text = (_FILES / name).read_text(encoding="utf-8")
-    kind = name.rpartition(".")[2]
-    if kind == "css":  # the report's look, and what is only here
+    kind = mimetypes.types_map[Path(name).suffix]
+    if kind == "text/css":  # the report's look, and what is only here
         text = style() + text
 
     async def page(_: Request) -> Response:
-        return Response(text, media_type=f"{_KINDS[kind]}; charset=utf-8")
+        return Response(text, media_type=f"{kind}; charset=utf-8")
 
     return page
 
@@ -208,7 +207,7 @@ class _Exchange:
     async def _discard(self) -> None:
         """Read what is left of a refused request, within bounds: a client that is still sending
         when its connection closes does not see the answer."""
-        left = self._guard.limits.bytes
+        left = self._guard.limits.max_bytes
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(5.0, self._guard.limits.read_seconds)):
                 while self._unread and not self._held_back and left > 0:

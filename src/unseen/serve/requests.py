@@ -20,7 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from unseen.data.images import Window, count_pixels
-from unseen.errors import DataError, SettingsError
+from unseen.errors import DataError
+from unseen.serve.limits import Limits
 from unseen.serve.predictor import read_pixels
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -39,38 +40,6 @@ _OTHER_SIGNS = 1000
 _LONGEST_HEAD = 16_384
 """The most bytes before a file in a form: its name and type."""
 _TYPES = "send images as multipart/form-data, or as application/json with base64"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of one request, of the queue and of a batch."""
-
-    bytes: int = 20_000_000
-    """The most bytes in the body of a request."""
-    pixels: int = 25_000_000
-    """The most pixels of an image; each takes three bytes, and more while it is prepared."""
-    images: int = 64
-    """The most images in one request."""
-    queue: int = 256
-    """The most images accepted and not yet predicted."""
-    batch: int = 32
-    """The most images that the model predicts at a time."""
-    read_seconds: float = 30.0
-    """The time for a client to send a request, and to take its answer."""
-
-    def __post_init__(self) -> None:
-        for name in ("bytes", "pixels", "images", "queue", "batch"):
-            if getattr(self, name) < 1:
-                raise SettingsError(
-                    f"the limit of {name} should be 1 or more, got {getattr(self, name)}"
-                )
-        if not self.read_seconds > 0:
-            raise SettingsError("the time to read a request should be above 0")
-        if self.images > self.queue:
-            raise SettingsError(
-                f"a request may have {self.images} images (--max-images), but the queue takes "
-                f"{self.queue} (--queue): make the queue at least as long"
-            )
 
 
 class Allowance:
@@ -132,16 +101,16 @@ class SentImage:
                 pixels, kind = count_pixels(*header.size), header.format
                 effort = _effort(header, self.data)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            pixels, kind, effort = limits.pixels + 1, None, 0
+            pixels, kind, effort = limits.max_pixels + 1, None, 0
         except Exception:  # decoders raise nearly anything when bytes are damaged
             known = ", ".join(FORMATS)
             self.refuse(415, f"{self.name} is not an image of a known format ({known})")
             return
-        if pixels > limits.pixels:
+        if pixels > limits.max_pixels:
             self.refuse(
                 413,
-                f"{self.name} has more than {limits.pixels} pixels; make it smaller, or start the "
-                "service with a larger --max-pixels",
+                f"{self.name} has more than {limits.max_pixels} pixels; make it smaller, or start "
+                "the service with a larger --max-pixels",
             )
             return
         if effort > _MOST_EFFORT:
@@ -175,11 +144,11 @@ async def read_body(
     memory is left for others, the less time a sender has."""
     too_large = HTTPException(
         413,
-        f"the request is larger than {limits.bytes} bytes; send fewer or smaller images, or start "
-        "the service with a larger --max-bytes",
+        f"the request is larger than {limits.max_bytes} bytes; send fewer or smaller images, or "
+        "start the service with a larger --max-bytes",
     )
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.bytes:
+    if declared.isdigit() and int(declared) > limits.max_bytes:
         raise too_large
     body, more, start = bytearray(), True, time.monotonic()
     while more:
@@ -195,7 +164,7 @@ async def read_body(
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
-        if len(body) + len(chunk) > limits.bytes:
+        if len(body) + len(chunk) > limits.max_bytes:
             raise too_large
         take(len(chunk))
         body += chunk
@@ -219,15 +188,15 @@ def check_type(content_type: str) -> bytes | None:
 def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[SentImage]:
     """The images of a body, in order."""
     found = (
-        _from_json(body, limits.images)
+        _from_json(body, limits.max_images)
         if boundary is None
-        else _from_form(boundary, body, limits.images)
+        else _from_form(boundary, body, limits.max_images)
     )
-    if len(found) > limits.images:
+    if len(found) > limits.max_images:
         raise HTTPException(
             413,
-            f"the request has more than {limits.images} images; send fewer at a time, or start the "
-            "service with a larger --max-images",
+            f"the request has more than {limits.max_images} images; send fewer at a time, or start "
+            "the service with a larger --max-images",
         )
     if not found:
         raise HTTPException(422, f"the request has no image; {_TYPES}")

@@ -26,10 +26,10 @@ from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.forecast.profile import disagreement
 from unseen.serve.drift import DriftWatch
+from unseen.serve.limits import Limits
 from unseen.serve.predictor import NOT_FINITE, Predictor
 from unseen.serve.requests import (
     Allowance,
-    Limits,
     SentImage,
     check_type,
     find_images,
@@ -61,11 +61,11 @@ class Service:
         self.keeper, self.watch = keeper, watch or DriftWatch(predictor)
         self.answered = 0
         self._places = Allowance(limits.queue, f"{limits.queue} images are waiting")
-        self.memory = Allowance(BODIES_HELD * limits.bytes, "too many requests are arriving")
+        self.memory = Allowance(BODIES_HELD * limits.max_bytes, "too many requests are arriving")
         self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 1, "images")
         self._keeper_thread = ThreadPoolExecutor(1, "keeper")
         self._add_metrics()
-        self.batcher = Batcher(self._predict, limits.batch)
+        self.batcher = Batcher(self._predict, limits.max_batch)
 
     def _add_metrics(self) -> None:
         prometheus_client.disable_created_metrics()
@@ -280,8 +280,8 @@ class Keeper:
     Names of files are made here: time and a number. What somebody calls a file is only in the
     answer. One thread at a time writes."""
 
-    def __init__(self, folder: Path, most_images: int, most_bytes: int) -> None:
-        self._folder, self._most_images, self._most_bytes = folder, most_images, most_bytes
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._folder, self._limits = folder, limits
         self._kept: deque[list[tuple[Path, int]]] = deque()
         self._bytes = 0
         try:
@@ -314,9 +314,8 @@ class Keeper:
         """Count these files, and remove the oldest ones while there are too many."""
         self._kept.append([(path, path.stat().st_size) for path in files])
         self._bytes += sum(size for _, size in self._kept[-1])
-        while self._kept and (
-            len(self._kept) > self._most_images or self._bytes > self._most_bytes
-        ):
+        most = self._limits
+        while len(self._kept) > most.keep_images or (self._kept and self._bytes > most.keep_bytes):
             for path, size in self._kept.popleft():
                 self._bytes -= size
                 path.unlink(missing_ok=True)

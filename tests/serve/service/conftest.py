@@ -12,7 +12,7 @@ from tests.serve.service.asking import FORM, BrightnessModel, Reply, ask
 
 from unseen.serve.app import build_app
 from unseen.serve.export import export
-from unseen.serve.requests import Limits
+from unseen.serve.limits import Limits
 from unseen.serve.server import Guard
 from unseen.serve.service import Keeper, Service
 
@@ -27,7 +27,7 @@ def onnx_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def served() -> Callable[..., Any]:
-    """Runs what a test does with a service: `served(work, images=3, token=...)`."""
+    """Runs what a test does with a service: `served(work, max_images=3, token=...)`."""
 
     def run(
         work: Callable[[Guard, Service], Coroutine[Any, Any, Any]],
@@ -50,7 +50,7 @@ def served() -> Callable[..., Any]:
 
 @pytest.fixture
 def asked(served: Callable[..., Any]) -> Callable[..., Reply]:
-    """The reply to one request: `asked("/predict", body, headers=FORM, images=3)`."""
+    """The reply to one request: `asked("/predict", body, headers=FORM, max_images=3)`."""
 
     def one(path: str, *body: bytes, headers: dict[str, str] = FORM, **options: Any) -> Reply:
         return served(lambda guard, _: ask(guard, path, *body, headers=headers), **options)

@@ -41,7 +41,7 @@ def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
         model.may.set()
         return await asyncio.gather(first, *others), await ask(guard, "/metrics")
 
-    replies, metrics = served(work, model, batch=32)
+    replies, metrics = served(work, model, max_batch=32)
     assert model.batches == [1, 32, 8]
     lines = metrics.body.decode().splitlines()
     for most, batches in (("1.0", 1), ("4.0", 1), ("8.0", 2), ("16.0", 2), ("32.0", 3)):
@@ -53,7 +53,7 @@ def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
 
 def test_images_of_a_request_are_a_batch(asked) -> None:
     model = BrightnessModel()
-    assert asked("/predict", multipart(*[picture()] * 5), model=model, batch=3).status == 200
+    assert asked("/predict", multipart(*[picture()] * 5), model=model, max_batch=3).status == 200
     assert model.batches == [3, 2]
 
 
@@ -72,7 +72,7 @@ def test_a_full_queue_says_when_to_come_back(served) -> None:
         done = await asyncio.gather(*accepted)
         return refused, full, [*done, await send(guard, *two)], service.waiting
 
-    refused, full, done, waiting = served(work, model, queue=5, images=2)
+    refused, full, done, waiting = served(work, model, queue=5, max_images=2)
     assert refused.status == full.status == 503
     assert refused.headers["retry-after"] == "1"
     assert "5 images are waiting" in refused.content["problem"]

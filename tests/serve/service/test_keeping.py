@@ -7,6 +7,7 @@ import pytest
 from tests.serve.service.asking import ask, multipart, picture
 
 from unseen.errors import UnseenError
+from unseen.serve.limits import Limits
 from unseen.serve.service import Keeper
 
 HOSTILE = "../../../outside.png"
@@ -27,7 +28,7 @@ def test_images_and_answers_are_kept_where_that_is_asked_for(
     async def work(guard, _):
         return await ask(guard, "/predict", multipart(*files)), await ask(guard, "/model")
 
-    keeper = Keeper(folder, 10, 10**6) if asked_to_keep else None
+    keeper = Keeper(folder, Limits(keep_images=10, keep_bytes=10**6)) if asked_to_keep else None
     reply, model = served(work, keeper=keeper)
     assert reply.status == 200
     assert model.content["keeps_images"] == asked_to_keep
@@ -43,15 +44,15 @@ def test_images_and_answers_are_kept_where_that_is_asked_for(
 
 def test_the_newest_stay_also_after_a_new_start(tmp_path) -> None:
     (tmp_path / "not ours.png").write_bytes(b"x" * 1000)
-    keeper = Keeper(tmp_path, 3, 10**6)
+    keeper = Keeper(tmp_path, Limits(keep_images=3, keep_bytes=10**6))
     for number in range(5):
         keeper.keep(b"image %d" % number, "PNG", {"number": number})
     kept = images_in(tmp_path)
     assert [path.read_bytes() for path in kept[:3]] == [b"image 2", b"image 3", b"image 4"]
-    again = Keeper(tmp_path, 2, 10**6)
+    again = Keeper(tmp_path, Limits(keep_images=2, keep_bytes=10**6))
     assert len(images_in(tmp_path)) == 3
     again.keep(b"x" * 100, "PNG", {})
-    Keeper(tmp_path, 9, 110)
+    Keeper(tmp_path, Limits(keep_images=9, keep_bytes=110))
     assert [path.read_bytes() for path in images_in(tmp_path)] == [b"x" * 100, b"x" * 1000]
 
 
@@ -60,11 +61,11 @@ def test_what_a_killed_service_left_half_written_is_removed(tmp_path) -> None:
     other = tmp_path / ".thesis.docx.partial"
     for file in (ours, other):
         file.write_bytes(b"half")
-    Keeper(tmp_path, 9, 100)
+    Keeper(tmp_path, Limits(keep_images=9, keep_bytes=100))
     assert list(tmp_path.iterdir()) == [other]
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnseenError, match="cannot be kept in"):
-        Keeper(tmp_path / "file", 3, 100)
+        Keeper(tmp_path / "file", Limits(keep_images=3, keep_bytes=100))

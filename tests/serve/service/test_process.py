@@ -157,7 +157,7 @@ def test_an_onnx_file_is_served_where_torch_cannot_be_imported(onnx_model: Path)
     ("options", "says"),
     [
         (["--max-images", "300"], "make the queue at least as long"),
-        (["--max-pixels", "0"], "1 or more"),
+        (["--max-pixels", "0"], "above 0"),
         (["--window", "-1"], "--window: should be 0 or more"),
         (["--port", "99999"], "choose another --port"),
         (["--host", "not.an.address.invalid"], "choose another --port or --host"),

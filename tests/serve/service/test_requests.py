@@ -82,7 +82,7 @@ def test_a_bad_image_has_a_problem_of_its_own(served) -> None:
     ],
 )
 def test_where_no_image_is_good_the_status_says_so(asked, files, status) -> None:
-    reply = asked("/predict", multipart(*files), pixels=1_000_000)
+    reply = asked("/predict", multipart(*files), max_pixels=1_000_000)
     assert reply.status == status
     assert reply.content["problem"]
     assert len(reply.content["images"]) == len(files)
@@ -120,14 +120,14 @@ def test_where_no_image_is_good_the_status_says_so(asked, files, status) -> None
 def test_what_cannot_be_read_is_refused_with_a_reason(asked, body, kind, status, says) -> None:
     headers = {"content-type": kind} if kind else {}
     limit = 200_000 if body[:1] == b"[" else 2000
-    reply = asked("/predict", body, headers=headers, bytes=limit, images=3)
+    reply = asked("/predict", body, headers=headers, max_bytes=limit, max_images=3)
     assert reply.status == status, reply.body
     assert says in reply.content["problem"]
 
 
 def test_a_large_body_is_refused_before_it_is_read(asked) -> None:
     headers = {**JSON, "content-length": "5000", "expect": "100-continue"}
-    reply = asked("/predict", b"x" * 5000, headers=headers, bytes=2000)
+    reply = asked("/predict", b"x" * 5000, headers=headers, max_bytes=2000)
     assert reply.status == 413
     assert reply.headers["connection"] == "close"
 
@@ -214,7 +214,7 @@ def test_other_pages(served) -> None:
     assert health.content == {"status": "ok", "waiting": 0}
     assert model.content["classes"] == ["dark", "bright"]
     assert model.content["card"] == "# The card"
-    assert model.content["limits"]["images"] == 64
+    assert model.content["limits"]["max_images"] == 64
     lines = metrics.body.decode().splitlines()
     assert metric(lines, 'unseen_requests_total{path="/model",status="200"}') == 1
     assert nothing.status == 404
