@@ -109,7 +109,7 @@ def test_warnings_and_advice_follow_from_what_is_seen() -> None:
     )
     made = forecast(profile(), strange)
     said = " ".join(made.warnings)
-    for word in ("Without references", "Only 40 images", "cat is 100%", "like those of no"):
+    for word in ("Without references", "Only 40 images", "cat is 100 %", "like those of no"):
         assert word in said, word
     found = actions(made)
     assert found[:2] == ["Train references", "Collect labels here"]
@@ -125,7 +125,12 @@ def test_warnings_and_advice_follow_from_what_is_seen() -> None:
 
 
 def test_images_of_a_known_domain_are_to_be_treated_as_such() -> None:
-    assert "Treat them as south" in actions(forecast(profile(), observed(like=1), references()))
+    assert "Treat them as south" in actions(
+        forecast(profile(opinions=True), observed(like=1), references())
+    )
+
+    plain = forecast(profile(), observed(like=1), references())
+    assert "Treat them as south" not in actions(plain), "it predicts the same for every domain"
 
 
 def test_json_holds_everything_and_is_json() -> None:

@@ -35,6 +35,10 @@ ENOUGH_TO_ADAPT = 200
 """Images without labels that are enough to adapt to."""
 
 
+def percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
+
+
 @dataclass(frozen=True)
 class ClassShare:
     """The share of a class in the predictions and in training."""
@@ -65,6 +69,8 @@ class Forecast(Combined):
     references: tuple[Reference, ...]
     shares: tuple[ClassShare, ...]
     differences: Differences | None
+    has_opinions: bool
+    """True where the model predicts differently when it is told the domain."""
 
     @property
     def text(self) -> str:
@@ -144,6 +150,7 @@ def forecast(
         references=tuple(references),
         shares=tuple(ClassShare(*share) for share in shares),
         differences=find_differences(profile, outputs),
+        has_opinions=profile.disagreement is not None,
     )
 
 
@@ -159,8 +166,8 @@ def _warnings(made: Forecast) -> Iterator[str]:
     if made.share_shift > SHIFTED_SHARES:
         furthest = made.shares_by_shift[0]
         yield (
-            f"Class shares are shifted: {furthest.name} is {furthest.predicted:.0%} of the "
-            f"predictions and was {furthest.training:.0%} of the training domains' images. "
+            f"Class shares are shifted: {furthest.name} is {percent(furthest.predicted)} of the "
+            f"predictions and was {percent(furthest.training)} of the training domains' images. "
             "Either this place has other classes, or the model prefers some of them here."
         )
     auc = made.closest_auc
@@ -184,11 +191,11 @@ def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
         )
     lower, wide = made.source_accuracy - made.low > MUCH, made.high - made.low > 0.2
     if lower or wide:
-        why = f"The interval from {made.low:.0%} to {made.high:.0%} is wide."
+        why = f"The interval from {percent(made.low)} to {percent(made.high)} is wide."
         if lower:
             why = (
-                f"Accuracy may be as low as {made.low:.0%}, after {made.source_accuracy:.0%} on "
-                "validation images."
+                f"Accuracy may be as low as {percent(made.low)}, after "
+                f"{percent(made.source_accuracy)} on validation images."
             )
         p = min(max(made.accuracy, 0.1), 0.9)
         number = math.ceil(1.96**2 * p * (1 - p) / 0.05**2 / 10) * 10
@@ -224,18 +231,19 @@ def _advice_on_images(made: Forecast) -> Iterator[Advice]:
     if shift > SHIFTED_SHARES:
         yield Advice(
             "Check the class shares, and re-weight",
-            f"Predictions and training classes differ in {shift:.0%} of the images. If this place "
-            "really has other shares of classes, train with weights that fit it; if not, the "
+            f"Predictions and training classes differ in {percent(shift)} of the images. If this "
+            "place really has other shares of classes, train with weights that fit it; if not, the "
             "model prefers some classes here, and predictions of these deserve a second look.",
             "unseen show folder/reweighting",
         )
-    if differences and auc is not None and auc <= ALIKE and len(differences.domains) > 1:
+    several = differences is not None and len(differences.domains) > 1
+    if differences and auc is not None and auc <= ALIKE and several and made.has_opinions:
         domain = differences.closest.domain
         yield Advice(
             f"Treat them as {domain}",
-            f"A classifier hardly tells them from {domain} (AUC {auc:.2f}). A model with opinions "
-            f"predicts better when it knows the domain: unseen predict --domain {domain}.",
-            "unseen predict --help",
+            f"A classifier hardly tells them from {domain} (AUC {auc:.2f}), and this model "
+            "predicts better when it knows the domain.",
+            f"unseen predict --domain {domain}",
         )
 
 
@@ -273,9 +281,9 @@ def _unlike_all_domains(
 def _no_action(made: Forecast) -> Advice:
     return Advice(
         "No action",
-        f"The forecast of {made.accuracy:.0%} is within {HARDLY:.0%} of the "
-        f"{made.source_accuracy:.0%} on validation images, and nothing about these images stands "
-        "out. Look again when the images change.",
+        f"The forecast of {percent(made.accuracy)} is within {percent(HARDLY)} of the "
+        f"{percent(made.source_accuracy)} on validation images, and nothing about these images "
+        "stands out. Look again when the images change.",
         "unseen forecast --help",
     )
 

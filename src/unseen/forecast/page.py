@@ -9,13 +9,12 @@ from rich.table import Table
 
 from unseen.forecast.differences import Differences
 from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate
-from unseen.forecast.forecast import FileForecast, Forecast, Outlier
+from unseen.forecast.forecast import FileForecast, Forecast, Outlier, percent
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import heat_map, image_sheet, picture
 from unseen.reports.figures.svg import Key
-from unseen.reports.formats import MISSING
 from unseen.reports.page.parts import (
     Fold,
     PageCell,
@@ -32,11 +31,7 @@ _DARKEST = 3.0
 """The standardised difference that has the full colour."""
 _MOST_CLASSES, _CLASSES_ON_TERMINAL = 40, 12
 _STATISTICS_ON_TERMINAL = 6
-_INTERVALS = f"{LEVEL:.0%} of intervals like this one should hold the truth."
-
-
-def percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.0f} %"
+_INTERVALS = f"{percent(LEVEL)} of intervals like this one should hold the truth."
 
 
 def write_page(found: FileForecast, path: Path) -> None:
@@ -261,7 +256,7 @@ def _outliers_section(found: FileForecast) -> list[Section]:
 
 
 def _captions(each: Outlier) -> tuple[str, str]:
-    about = f"{each.file}: predicted {each.prediction} with {each.confidence:.0%} confidence"
+    about = f"{each.file}: predicted {each.prediction} with {percent(each.confidence)} confidence"
     return f"{each.prediction} · {each.distance:.1f}", about
 
 
