@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import log_softmax, stdtrit
 
 from unseen.forecast.profile import ModelOutputs, Profile
+from unseen.reports.formats import MISSING
 from unseen.results.statistics import COLDEST, fit_temperature, nuclear_norm
 
 NEIGHBOURS = 5
@@ -160,6 +161,15 @@ class Combined:
     estimates: tuple[AccuracyEstimate, ...]
     error: float
     """The usual error, as the references show it."""
+
+    @property
+    def interval(self) -> str:
+        """Such as `80 % interval 62 to 74`."""
+        return f"{percent(LEVEL)} interval {100 * self.low:.0f} to {100 * self.high:.0f}"
+
+
+def percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
 
 
 def fit_curve(references: Sequence[Reference], name: str) -> np.ndarray:

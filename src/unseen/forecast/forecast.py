@@ -10,11 +10,10 @@ import numpy as np
 
 from unseen.errors import DataError
 from unseen.forecast.differences import Differences, StatisticDifference, find_differences
-from unseen.forecast.estimate import LEVEL, NAMES, Combined, Reference, combine, gaps
+from unseen.forecast.estimate import LEVEL, NAMES, Combined, Reference, combine, gaps, percent
 from unseen.forecast.profile import ModelOutputs, Profile
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
-from unseen.reports.formats import MISSING
 from unseen.reports.shown import Shown, html_table
 
 HARDLY = 0.05
@@ -33,10 +32,6 @@ SHIFTED_SHARES = 0.2
 FEW_IMAGES = 50
 ENOUGH_TO_ADAPT = 200
 """Images without labels that are enough to adapt to."""
-
-
-def percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.0f} %"
 
 
 @dataclass(frozen=True)
@@ -76,11 +71,6 @@ class Forecast(Combined):
     def text(self) -> str:
         """The forecast with its interval, such as `68 %, 80 % interval 62 to 74`."""
         return f"{100 * self.accuracy:.0f} %, {self.interval}"
-
-    @property
-    def interval(self) -> str:
-        low, high = (f"{100 * each:.0f}" for each in (self.low, self.high))
-        return f"{100 * LEVEL:.0f} % interval {low} to {high}"
 
     @property
     def shares_by_shift(self) -> list[ClassShare]:
@@ -321,20 +311,28 @@ class FileForecast(Shown):
     def plot(self) -> Figure:
         """Return the forecast with its interval, and below it the single estimates."""
         made = self.forecast
-        whole = Mark("", 100 * made.accuracy, 100 * made.half_width)
-        rows = [ChartRow("forecast", 0, (whole,), f"{100 * made.low:.0f} to {100 * made.high:.0f}")]
-        rows += [
-            ChartRow(NAMES[each.name], 1, (Mark("", 100 * each.accuracy, None, "hollow"),))
-            for each in made.estimates
-            if each.accuracy is not None
+        interval = 100 * made.low, 100 * made.high
+        marks = {
+            "forecast": Mark("forecast", 100 * made.accuracy, interval=interval),
+            "validation": Mark("validation images", 100 * made.source_accuracy),
+        }
+        rows = [
+            ChartRow(name, len(marks) - 1 - place, (mark,), f"{mark.value:.0f} %")
+            for place, (name, mark) in enumerate(marks.items())
         ]
-        drawn = row_chart("accuracy, %", rows, Axis(0, 100))
-        return Figure("forecast", f"Forecast of {self.model}", "", (drawn,), wide=True)
+        rows += [_dots(each) for each in made.estimates if each.accuracy is not None]
+        return Figure(
+            "estimates",
+            "Forecast and single estimates",
+            "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on "
+            "references.",
+            (row_chart("", rows, Axis(0, 100, "accuracy, %")),),
+        )
 
     def _repr_html_(self) -> str:
         made = self.forecast
         rows = [
-            (NAMES[each.name], *map(_percent, (each.plain, each.accuracy, each.weight)))
+            (NAMES[each.name], *map(percent, (each.plain, each.accuracy, each.weight)))
             for each in made.estimates
         ]
         header = ("estimate", "as it is", "calibrated", "weight")
@@ -354,5 +352,9 @@ class FileForecast(Shown):
         }
 
 
-def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.0f} %"
+def _dots(each: AccuracyEstimate) -> ChartRow:
+    assert each.accuracy is not None
+    marks = [Mark("calibrated", 100 * each.accuracy)]
+    if each.plain is not None and each.error is not None:
+        marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
+    return ChartRow(each.name, 2, tuple(marks), percent(each.accuracy))

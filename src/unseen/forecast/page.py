@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from unseen.forecast.differences import Differences
-from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate
-from unseen.forecast.forecast import FileForecast, Forecast, Outlier, percent
+from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate, percent
+from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure

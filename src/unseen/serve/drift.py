@@ -10,7 +10,7 @@ import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 from scipy.special import softmax
 
-from unseen.forecast.estimate import Reference, combine, gaps
+from unseen.forecast.estimate import Reference, combine, gaps, percent
 from unseen.forecast.profile import MEANINGS, STATISTICS, ModelOutputs, Profile
 from unseen.serve.predictor import Predictions, Predictor
 
@@ -151,11 +151,13 @@ def overall(measures: Sequence[Measure], images: int) -> str:
 
 class OutlierScale:
     """Distance to the closest training domain: each statistic from the domain's median, in spreads
-    of the domain (a quartile range over 1.349), and the root of the mean of their squares."""
+    of the domain (a quartile range over 1.349), and the root of the mean of their squares. Width
+    and height do not count: every image is resized for the model."""
 
     def __init__(self, profile: Profile) -> None:
         values, home = profile.statistics, profile.described_domain
-        self._known = np.flatnonzero(np.isfinite(values).all(axis=0))
+        resized = np.isin(STATISTICS, ("width", "height"))
+        self._known = np.flatnonzero(np.isfinite(values).all(axis=0) & ~resized)
         values = values[:, self._known].astype(np.float64)
         self._domains = [profile.domains[number] for number in np.unique(home)]
         groups = [values[home == number] for number in np.unique(home)]
@@ -259,15 +261,12 @@ class DriftWatch:
             images, known = len(outputs.scores), profile.accuracy
             found = combine(known, gaps(profile, outputs), self._runs, images)
             text = (
-                f"About {found.accuracy:.0%} of the last {images} predictions are right, as far as "
-                f"this can be estimated without labels ({found.low:.0%} to {found.high:.0%}; on "
-                f"validation images it was {known:.0%})."
+                f"Best guess, without labels: {percent(found.accuracy)} of the latest {images} "
+                f"predictions are right, {found.interval} ({percent(known)} on validation images)."
             )
             about = {name: getattr(found, name) for name in ("accuracy", "low", "high")}
             about |= {"source_accuracy": known, "references": len(self._runs)}
-            about["text"] = (
-                text if self._runs else f"{text} Without --reference, this is a wide guess."
-            )
+            about["text"] = text if self._runs else f"{text} {_WITHOUT_REFERENCES}"
             self._forecast = made = (total, about)
         return made[1]
 

@@ -130,7 +130,7 @@ def test_the_service_reports_drift(served) -> None:
     forecast = found["forecast"]
     assert 0 <= forecast["low"] <= forecast["accuracy"] <= forecast["high"] <= 1
     assert forecast["source_accuracy"] == pytest.approx(model.profile.accuracy)
-    assert "of the last 60 predictions are right" in forecast["text"]
+    assert "of the latest 60 predictions are right" in forecast["text"]
     lines = metrics.body.decode().splitlines()
     assert metric(lines, "unseen_drift_level") == 3
     assert metric(lines, "unseen_forecast_accuracy") == forecast["accuracy"]

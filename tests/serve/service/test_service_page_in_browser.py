@@ -43,7 +43,7 @@ def text_of(browser: Any, selector: str) -> str:
 
 def send(browser: Any, files: list[str]) -> None:
     browser.find_element(By.ID, "files").send_keys("\n".join(files))
-    wait(browser, lambda each: text_of(each, "#status").endswith("answered"))
+    wait(browser, lambda each: text_of(each, "#status").endswith("done"))
 
 
 def test_images_get_answers_opinions_and_outlier_scores(browser, service, pictures) -> None:
@@ -109,7 +109,7 @@ def test_images_can_be_pasted_and_dropped(browser, service) -> None:
             event,
             field,
         )
-        wait(browser, lambda each: text_of(each, "#status").endswith("answered"))
+        wait(browser, lambda each: text_of(each, "#status").endswith("done"))
         assert f"{event}.png" in text_of(browser, ".answer")
         assert browser.find_elements(By.CSS_SELECTOR, ".answer .problem") == []
         browser.execute_script("document.getElementById('status').textContent = ''")

@@ -38,7 +38,7 @@
   const readModel = async () => {
     const answer = await ask("/model");
     if (!answer.ok) {
-      at("model").textContent = answer.status === 401 ? "The service needs its token." : "The model cannot be asked.";
+      at("model").textContent = answer.status === 401 ? "The service asks for its token." : "The model cannot be asked.";
       return;
     }
     facts = await answer.json();
@@ -131,7 +131,7 @@
         open--;
         sent++;
         const left = open + wanted.length;
-        at("status").textContent = left ? `${left} to go` : `${sent} answered`;
+        at("status").textContent = left ? `${left} to go` : `${sent} done`;
         if (!left) readDrift();
         work();
       });
@@ -172,9 +172,9 @@
     level.className = `verdict ${verdict || "untold"}`;
     at("to-drift").className = verdict || "";
     at("to-drift").textContent = verdict ? `Drift: ${report.level}` : "Drift";
-    const some = report.images === 1 ? "1 image" : `the last ${report.images} images`;
-    at("drift-text").textContent = report.note || (report.images === 0 ? "Nothing has been answered yet."
-      : report.level === "too few images" ? `Only ${report.images} of the 50 images that a judgement needs have been answered so far.`
+    const some = report.images === 1 ? "1 image" : `the latest ${report.images} images`;
+    at("drift-text").textContent = report.note || (report.images === 0 ? "No image has been sent yet."
+      : report.level === "too few images" ? `Only ${report.images} of the 50 images that a judgement needs so far.`
         : `Compared: ${some} and validation images of ${report.compared_with}.`);
     const body = at("drift-table").querySelector("tbody");
     body.replaceChildren(...(report.measures || []).map((each) => make("tr", {},
