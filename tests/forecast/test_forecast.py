@@ -97,7 +97,7 @@ def test_no_action_where_nothing_stands_out() -> None:
     low, high = made.source_accuracy - 0.02, made.source_accuracy
     calm = replace(made, low=low, high=high, differences=None)
     assert actions(calm) == ["No action"]
-    assert "No action" not in actions(made)
+    assert "No action" not in actions(forecast(profile(), observed(n=300)))
 
 
 def test_warnings_and_advice_follow_from_what_is_seen() -> None:

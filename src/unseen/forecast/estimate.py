@@ -75,9 +75,8 @@ NAMES = {
 """The names of estimates where people read them."""
 DIRECT = ("atc", "doc")
 """The estimates that are accuracies by themselves; others need references to become one."""
-_KIND = dict.fromkeys(("atc", "doc", "nuclear norm"), "confidence")
-"""The estimates that look at how sure the model is: one kind of evidence, with one vote. Each of
-the others is a kind of its own."""
+WITHOUT_REFERENCES = "atc"
+"""The one that counts where there are no references, and only there: the closest by itself."""
 
 
 def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
@@ -109,10 +108,9 @@ def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
 
 LEVEL = 0.8
 """The share of intervals that should hold the truth."""
-USUAL_ERROR = 0.15
-"""The error of a combined forecast as long as nothing else is known; it counts as much as one
-reference."""
-_STEP, _SLOPE, _NOISE = 0.10, 0.5, 0.05
+USUAL_ERROR = 0.09
+"""The error of a forecast as long as nothing else is known; it counts as much as one reference."""
+_STEP, _SLOPE, _NOISE = 0.10, 0.5, 0.03
 """Standard deviations: how far from 0 and 1 step and slope usually lie, and how far from the curve
 references lie."""
 _RAMP = 0.05
@@ -204,20 +202,16 @@ def combine(
     references: Sequence[Reference],
     images: int,
 ) -> Combined:
-    """Combine estimates: each kind of evidence has the same weight, and within one an estimate
-    counts by the inverse of its usual error on references; the interval follows from the errors of
-    the combination there."""
-    # without references, only what is an accuracy by itself
-    usable = [set(each.gaps) for each in references] or [set(DIRECT)]
-    names = [name for name in gaps if all(name in each for each in usable)]
+    """Combine estimates, weighted by the inverse square of their usual error on references; the
+    interval follows from the errors of the combination there."""
+    names = [WITHOUT_REFERENCES]
+    if references:
+        common = set(gaps).intersection(*(each.gaps for each in references))
+        names = [name for name in gaps if name in common and name != WITHOUT_REFERENCES]
     missed = {name: _errors(references, name) for name in names}
     errors = {name: _root_mean_square(missed[name], references) for name in names if references}
-    trust = {name: 1 / np.hypot(errors.get(name, 0.0), _FLOOR) for name in names}
-    kinds = {name: _KIND.get(name, name) for name in names}
-    votes = {
-        kind: sum(trust[name] for name in names if kinds[name] == kind) for kind in kinds.values()
-    }
-    weights = {name: float(trust[name] / votes[kinds[name]] / len(votes)) for name in names}
+    trust = {name: 1 / (errors.get(name, 0.0) ** 2 + _FLOOR**2) for name in names}
+    weights = {name: value / sum(trust.values()) for name, value in trust.items()}
     drops = {name: drop_at(fit_curve(references, name), gaps[name]) for name in names}
     accuracy = _share(source_accuracy - sum(weights[name] * drops[name] for name in names))
     together = sum(
