@@ -10,7 +10,16 @@ import numpy as np
 
 from unseen.errors import DataError
 from unseen.forecast.differences import Differences, StatisticDifference, find_differences
-from unseen.forecast.estimate import LEVEL, NAMES, Combined, Reference, combine, gaps, percent
+from unseen.forecast.estimate import (
+    LEVEL,
+    NAMES,
+    AccuracyEstimate,
+    Combined,
+    Reference,
+    combine,
+    gaps,
+    percent,
+)
 from unseen.forecast.profile import ModelOutputs, Profile
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure

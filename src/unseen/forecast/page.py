@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unseen.forecast.differences import Differences
-from unseen.forecast.estimate import LEVEL, NAMES, AccuracyEstimate, percent
+from unseen.forecast.estimate import LEVEL, NAMES, percent
 from unseen.forecast.forecast import FileForecast, Forecast, Outlier
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
@@ -36,7 +36,7 @@ _INTERVALS = f"{percent(LEVEL)} of intervals like this one should hold the truth
 
 def write_page(found: FileForecast, path: Path) -> None:
     made = found.forecast
-    sections = [_estimates_section(made), _classes_section(made)]
+    sections = [_estimates_section(found), _classes_section(made)]
     if made.differences is not None:
         sections[1:1] = [_differences_section(made.differences), *_outliers_section(found)]
     content = {
@@ -119,38 +119,14 @@ def about_closest(differences: Differences) -> str:
     )
 
 
-def _estimates_section(made: Forecast) -> Section:
-    marks = {
-        "forecast": Mark(
-            "forecast", 100 * made.accuracy, interval=(100 * made.low, 100 * made.high)
-        ),
-        "validation": Mark("validation images", 100 * made.source_accuracy),
-    }
-    rows = [
-        ChartRow(name, len(marks) - 1 - place, (mark,), f"{mark.value:.0f} %")
-        for place, (name, mark) in enumerate(marks.items())
-    ]
-    rows += [_dots(each) for each in made.estimates if each.accuracy is not None]
-    figure = Figure(
-        "estimates",
-        "Forecast and single estimates",
-        "The bar is the interval. Hollow: an estimate as it is; filled: calibrated on references.",
-        (row_chart("", rows, Axis(0, 100, "accuracy, %")),),
-    )
-    parts: list[Part] = [figure, _estimates_table(made)]
+def _estimates_section(found: FileForecast) -> Section:
+    made = found.forecast
+    parts: list[Part] = [found.plot(), _estimates_table(made)]
     lead = f"Single estimates lie between {' and '.join(map(percent, made.spread))}."
     if made.references:
         parts.append(Fold("References", (_references_table(made),)))
         lead += " Each counts the more, the closer it was on the references."
     return Section("estimates", "Estimates", lead, tuple(parts))
-
-
-def _dots(each: AccuracyEstimate) -> ChartRow:
-    assert each.accuracy is not None
-    marks = [Mark("calibrated", 100 * each.accuracy)]
-    if each.plain is not None and each.error is not None:
-        marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
-    return ChartRow(each.name, 2, tuple(marks), percent(each.accuracy))
 
 
 def _share(value: float | None) -> PageCell | None:
