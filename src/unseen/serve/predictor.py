@@ -200,10 +200,10 @@ class Predictor(ABC):
                 name = each.image if isinstance(each.image, str | Path) else "an image"
                 yield each._replace(problem=f"{name}: {NOT_FINITE}")
             else:
-                known = found.opinions is None or domain is not None
+                opinions = found.opinions if domain is None else None
                 yield each._replace(
                     probabilities=found.probabilities[row],
-                    opinions=None if known else found.opinions[row],
+                    opinions=None if opinions is None else opinions[row],
                     features=None if features is None else features[row],
                 )
 
