@@ -1,11 +1,11 @@
 """How far forecasts are off where the truth is known: docs/results/forecast.csv and the table in
 docs/forecast.md, from folders of finished runs.
 
-python docs/generators/forecast_table.py pacs MODELS REFERENCES digits MODELS REFERENCES
+python docs/generators/forecast_table.py PACS=RUNS digits=RUNS
 
-MODELS holds runs that leave one domain out: each is forecast on that domain. REFERENCES holds runs
-that leave two out. Only those without the forecast domain serve, by their accuracy on the other:
-what `unseen forecast --reference` would use. Images of a domain: 500, evenly spaced.
+RUNS holds runs that leave out one domain, each of which is forecast there, and runs that leave out
+two, as `unseen sweep … pairs=all` makes them. A forecast gets the references that `unseen forecast
+--reference RUNS` would use: those without the domain in question. Images of a domain: 500.
 """
 
 import argparse
@@ -15,14 +15,15 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 from rich.console import Console
 
 from unseen.forecast.estimate import NAMES, Combined, Reference, combine
 from unseen.reports.formats import MISSING
 from unseen.results.folder import RunFolder, find_runs
-from unseen.serve.forecast import Known, find_candidates, read_reference
+from unseen.serve.references import find_candidates, read_reference
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- forecast table -->\n).*?(<!-- end of forecast table -->)", re.DOTALL)
@@ -34,25 +35,20 @@ class Case(NamedTuple):
     """A model and the domain that it left out."""
 
     dataset: str
-    method: str
+    row: str
     domain: str
     seed: int
-    truth: float
-    validation: float
+    own: Reference
     combined: Combined
     references: int
 
     @property
-    def naive_error(self) -> float:
-        return abs(self.validation - self.truth)
-
-    @property
     def error(self) -> float:
-        return abs(self.combined.accuracy - self.truth)
+        return abs(self.combined.accuracy - self.own.accuracy)
 
     @property
-    def covered(self) -> bool:
-        return self.combined.low <= self.truth <= self.combined.high
+    def is_covered(self) -> bool:
+        return self.combined.low <= self.own.accuracy <= self.combined.high
 
 
 @cache
@@ -62,85 +58,69 @@ def measured(run: Path, domain: str) -> Reference:
     return found
 
 
-def read_cases(dataset: str, models: Path, references: Path) -> Iterable[Case]:
-    for folder in find_runs(models):
-        if not folder.finished:
-            continue
-        result = folder.read_result()
+def read_cases(dataset: str, runs: Path) -> Iterable[Case]:
+    finished = [(each, each.read_result()) for each in find_runs(runs) if each.finished]
+    for folder, result in finished:
         if len(result.unseen_domains) != 1 or result.merged is not None:
             continue
         [domain] = result.unseen_domains
-        known = Known(result.method, result.backbone, result.classes, result.training_domains)
-        candidates = list(find_candidates(references, known))
-        calibrated = [measured(run.path, each) for run, domains in candidates for each in domains]
+        kind = result.method, result.backbone
+        model: Any = SimpleNamespace(
+            kind=kind, classes=result.classes, domains=result.training_domains
+        )
+        found = find_candidates(finished, model)
+        references = [measured(run.path, each) for run, domains in found for each in domains]
         own = measured(folder.path, domain)
-        combined = combine(own.source_accuracy, own.gaps, calibrated, 500)
-        label = _label(result.method, folder.read_settings())
-        yield Case(
-            dataset, label, domain, result.seed, own.accuracy, own.source_accuracy, combined,
-            len(calibrated),
-        )  # fmt: skip
-
-
-def _label(method: str, settings: dict[str, Any]) -> str:
-    averaged = settings.get("averaging", {}).get("name", "none") != "none"
-    return f"{method}, averaged" if averaged else method
+        combined = combine(own.source_accuracy, own.gaps, references, 500)
+        row = cast(str, folder.read_settings().get("name") or result.method)
+        yield Case(dataset, row, domain, result.seed, own, combined, len(references))
 
 
 def to_markdown(cases: Sequence[Case]) -> str:
-    header = ("dataset, method", "domain left out", "truth", "validation images", "forecast")
-    lines = [_row(*header, "off by", "inside"), "|---|---|---:|---:|---:|---:|---:|"]
-    groups: dict[tuple[str, str, str], list[Case]] = {}
-    for case in cases:
-        groups.setdefault((case.dataset, case.method, case.domain), []).append(case)
-    for (dataset, method, domain), own in sorted(groups.items()):
-        half = fmean((each.combined.high - each.combined.low) / 2 for each in own)
-        lines.append(
-            _row(
-                f"{dataset}, {method}",
-                domain,
-                _mean(each.truth for each in own),
-                _mean(each.validation for each in own),
-                f"{_mean(each.combined.accuracy for each in own)} ± {100 * half:.0f}",
-                _mean(each.error for each in own),
-                f"{sum(each.covered for each in own)} of {len(own)}",
-            )
+    """By domain, then the mean absolute errors of all, and of those that are far off."""
+    header = ("domain left out", "cases", "truth", "validation images", "forecast", "off by")
+    lines = [_row(*header, "inside"), f"|---|{'---:|' * len(header)}"]
+    for dataset, domain in dict.fromkeys((each.dataset, each.domain) for each in cases):
+        own = [each for each in cases if (each.dataset, each.domain) == (dataset, domain)]
+        columns = (
+            [each.own.accuracy for each in own],
+            [each.own.source_accuracy for each in own],
+            [each.combined.accuracy for each in own],
+            [each.error for each in own],
         )
-    for dataset in dict.fromkeys(each.dataset for each in cases):
-        lines += ["", *_summary(dataset, [each for each in cases if each.dataset == dataset])]
-    return "\n".join(lines) + "\n"
-
-
-def _summary(dataset: str, cases: Sequence[Case]) -> Iterable[str]:
-    """Mean absolute errors in points, over all cases and where validation accuracy is far off."""
-    far = [each for each in cases if each.naive_error >= FAR]
-    parts = (cases, far)
-    columns = (f"all {len(cases)}", f"validation off by 15 or more ({len(far)})")
-    yield _row(f"{dataset}: mean absolute error, points", *columns)
-    yield "|---|---:|---:|"
-    naive = (_mean(each.naive_error for each in part) for part in parts)
-    yield _row("accuracy on validation images", *naive)
-    for name, called in NAMES.items():
+        inside = f"{sum(each.is_covered for each in own)} of {len(own)}"
+        lines.append(_row(f"{dataset}, {domain}", str(len(own)), *map(_mean, columns), inside))
+    datasets = list(dict.fromkeys(each.dataset for each in cases))
+    parts = {name: [each for each in cases if each.dataset == name] for name in datasets}
+    parts["all"] = list(cases)
+    far = [each for each in cases if abs(each.own.drop) >= FAR]
+    parts[f"validation off by {100 * FAR:.0f} or more"] = far
+    columns = [f"{name} ({len(part)})" for name, part in parts.items()]
+    lines += ["", _row("mean absolute error, points", *columns), f"|---|{'---:|' * len(parts)}"]
+    errors = {
+        "accuracy on validation images": [[abs(c.own.drop) for c in p] for p in parts.values()]
+    }
+    for name, text in NAMES.items():
         for kind, how in (("plain", "as it is"), ("accuracy", "calibrated")):
-            texts = [_mean(_single_errors(part, name, kind)) for part in parts]
-            if texts[0] != MISSING:
-                yield _row(f"{called}, {how}", *texts)
-    found = (f"**{_mean(each.error for each in part)}**" for part in parts)
-    yield _row("**combined forecast**", *found)
-    inside = (f"{sum(each.covered for each in part)} of {len(part)}" for part in parts)
-    yield _row("intervals (80 %) that hold the truth", *inside)
+            errors[f"{text}, {how}"] = [_single_errors(p, name, kind) for p in parts.values()]
+    errors["**combined forecast**"] = [[each.error for each in part] for part in parts.values()]
+    lines += [_row(name, *map(_mean, found)) for name, found in errors.items() if any(found)]
+    inside = (f"{_mean([each.is_covered for each in part])} %" for part in parts.values())
+    lines.append(_row("intervals (80 %) that hold the truth", *inside))
+    return "\n".join(lines) + "\n"
 
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _single_errors(cases: Sequence[Case], name: str, kind: str) -> Iterable[float]:
-    for case in cases:
-        for each in case.combined.estimates:
-            value = getattr(each, kind)
-            if each.name == name and value is not None:
-                yield abs(value - case.truth)
+def _single_errors(cases: Sequence[Case], name: str, kind: str) -> list[float]:
+    pairs = ((case, each) for case in cases for each in case.combined.estimates)
+    return [
+        abs(value - case.own.accuracy)
+        for case, each in pairs
+        if each.name == name and (value := getattr(each, kind)) is not None
+    ]
 
 
 def _mean(values: Iterable[float]) -> str:
@@ -149,33 +129,35 @@ def _mean(values: Iterable[float]) -> str:
 
 
 def write_csv(cases: Sequence[Case], path: Path) -> None:
+    header = ["dataset", "row", "domain", "seed", "truth", "validation", "forecast", "low", "high"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        singles = list(NAMES)
-        writer.writerow(
-            ["dataset", "method", "domain", "seed", "truth", "validation", "forecast", "low",
-             "high", "references", *singles]
-        )  # fmt: skip
+        writer.writerow([*header, "references", *NAMES])
         for case in cases:
-            by_name = {each.name: each.accuracy for each in case.combined.estimates}
-            numbers = (case.truth, case.validation, *case.combined[:3])
+            made = case.combined
+            by_name = {each.name: each.accuracy for each in made.estimates}
+            numbers = (
+                case.own.accuracy,
+                case.own.source_accuracy,
+                made.accuracy,
+                made.low,
+                made.high,
+            )
+            singles = [
+                "" if by_name.get(name) is None else f"{by_name[name]:.4f}" for name in NAMES
+            ]
+            about = case.dataset, case.row, case.domain, case.seed
             writer.writerow(
-                [case.dataset, case.method, case.domain, case.seed,
-                 *(f"{each:.4f}" for each in numbers), case.references,
-                 *("" if by_name.get(name) is None else f"{by_name[name]:.4f}" for name in singles)]
-            )  # fmt: skip
+                [*about, *(f"{each:.4f}" for each in numbers), case.references, *singles]
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="+", help="DATASET MODELS REFERENCES, as often as needed")
-    chosen = parser.parse_args()
-    triples = zip(*(iter(chosen.folders),) * 3, strict=True)
-    cases = [
-        case
-        for dataset, models, references in triples
-        for case in read_cases(dataset, Path(models), Path(references))
-    ]
+    parser.add_argument("folders", nargs="+", metavar="NAME=RUNS")
+    pairs = (each.split("=", 1) for each in parser.parse_args().folders)
+    cases = [case for name, runs in pairs for case in read_cases(name, Path(runs))]
+    cases.sort(key=lambda each: (each.dataset, each.domain, each.row, each.seed))
     write_csv(cases, ROOT / "results" / "forecast.csv")
     table = to_markdown(cases)
     page = ROOT / "forecast.md"
