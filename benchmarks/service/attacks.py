@@ -41,6 +41,11 @@ def float_tiff() -> bytes:
     return _saved(Image.new("F", (5000, 5000), 0.5), "TIFF", compression="tiff_adobe_deflate")
 
 
+def narrow_png() -> bytes:
+    """One column of 24 million rows in 0.05 MB: each row takes memory when it is resized."""
+    return _saved(Image.new("1", (1, 24_000_000), 1), "PNG")
+
+
 def _saved(image: Image.Image, kind: str, **options: object) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
@@ -132,6 +137,7 @@ def attacks() -> dict[str, Callable[[Running], str]]:
         ),
         "PNG of 25 megapixels in 16 bits": several(post(multipart(deep_png()))),
         "TIFF of 25 megapixels in floats": several(post(multipart(float_tiff()))),
+        "PNG of 1 x 24 million pixels": several(post(multipart(narrow_png()))),
         "BMP of 19 MB, run-length": several(post(multipart(rle_bmp()))),
         "PPM of 18 MB in digits": several(post(multipart(plain_ppm()))),
         "JPEG of 2,000 scans": several(post(multipart(many_scans()))),
