@@ -26,6 +26,12 @@ def _own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
 
 
+@pytest.fixture(autouse=True)
+def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests write in this process needs not outlive a power cut."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder that UNSEEN_DATA names; without it the test is skipped."""
