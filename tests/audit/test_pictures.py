@@ -20,7 +20,7 @@ def test_a_watermark_gives_a_class_away(scans: Path, look) -> None:
     found = look(scans).of("class given away")
     assert found is not None
     assert found.count == 1
-    assert "dog in north (the same mark at the bottom right of the picture)" in found.text
+    assert "dog in north (the same mark at the bottom right of the image)" in found.text
 
 
 def test_a_watermark_on_all_classes_does_not(scans: Path, look) -> None:

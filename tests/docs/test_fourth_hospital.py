@@ -99,7 +99,7 @@ def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
     user.types(command("unseen export"))
     user.types(command("unseen predict"))
     scans = sorted((user.home / "scans/west").glob("*.png"))
-    with (user.home / "answers.csv").open(encoding="utf-8") as answers:
+    with (user.home / "predictions.csv").open(encoding="utf-8") as answers:
         assert len(list(csv.DictReader(answers))) == len(scans)
     pytest.importorskip("starlette")
     words = shlex.split(command("unseen serve").replace("--port 8000", "--port 0"))

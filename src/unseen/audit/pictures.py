@@ -78,7 +78,7 @@ def _mark(edges: np.ndarray, labels: np.ndarray, label: int) -> Iterator[str]:
     if len(rows) >= MARKED_PLACES:
         y, x = (int(np.median(place) * 3 / away.shape[-1]) for place in (rows, columns))
         where = f"{('top', 'middle', 'bottom')[y]} {('left', 'middle', 'right')[x]}"
-        yield f"the same mark at the {where} of the picture"
+        yield f"the same mark at the {where} of the image"
 
 
 def domains_that_are_two(

@@ -181,7 +181,7 @@ class Answer:
     def forecast_text(self) -> str:
         assert self.forecast is not None
         made = self.forecast.forecast
-        return f"On the {made.images} new images expect {made.text} right answers."
+        return f"On the {made.images} new images expect {made.text} correct predictions."
 
     @property
     def limits(self) -> list[str]:

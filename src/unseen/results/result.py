@@ -56,14 +56,13 @@ VIEWS: dict[View, ViewTexts] = {
     ),
     "in_domain": ViewTexts(
         "in domain",
-        "held-out images of the training domains",
-        "Held-out images of the training domains; the model is not told the domain; "
-        f"{_OTHER_DOMAINS}",
+        "test images of the training domains",
+        f"Test images of the training domains; the model is not told the domain; {_OTHER_DOMAINS}",
     ),
     "known_domain": ViewTexts(
         "known domain",
         "the same images, with the domain given to the model",
-        f"Held-out images of the training domains; the model is told the domain; {_OTHER_DOMAINS}",
+        f"Test images of the training domains; the model is told the domain; {_OTHER_DOMAINS}",
     ),
 }
 """In the order of tables."""
@@ -73,7 +72,7 @@ _UPPER_BOUND_VIEWS: dict[View, ViewTexts] = {
     **VIEWS,
     "out_of_domain": VIEWS["out_of_domain"]._replace(
         title="upper bound",
-        meaning="held-out images of a domain whose other images trained, with their labels",
+        meaning="test images of a domain whose other images trained, with their labels",
     ),
 }
 
@@ -148,7 +147,7 @@ class MergedRun(_Record):
     steps: int
     seconds: float
     validation: float
-    """On its source validation images, by the runs' metric: the mean over domains."""
+    """On its validation images, by the runs' metric: the mean over domains."""
     averaged: bool
     """False where the greedy choice left it out."""
 
@@ -158,7 +157,7 @@ class Merged(_Record):
 
     choose: Literal["all", "greedy"]
     runs: tuple[MergedRun, ...]
-    """All that were trained for it, the best on source validation first."""
+    """All that were trained for it, the best on validation images first."""
 
     @property
     def identity(self) -> str:
@@ -192,7 +191,7 @@ class Merged(_Record):
     def description(self) -> str:
         """A sentence that says what the model was merged from."""
         left_out = len(self.runs) - len(self.averaged)
-        chosen = f", chosen greedily by source validation ({left_out} left out)" if left_out else ""
+        chosen = f", chosen greedily by validation images ({left_out} left out)" if left_out else ""
         return (
             f"Merged from {len(self.runs)} runs: its weights are the average of those of "
             f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
@@ -327,8 +326,7 @@ class RuleResult(_Record):
     step: int
     views: Views
     temperature: float = Field(default=1.0, gt=0)
-    """Class scores are divided by it before they become probabilities: fitted on the source
-    validation images, every domain weighing the same. 1 where they have no wrong answer to fit
+    """Class scores are divided by it before they become probabilities: fitted on the validation images, every domain weighing the same. 1 where they have no wrong answer to fit
     on."""
 
 

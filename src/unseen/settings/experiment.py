@@ -191,14 +191,14 @@ class DataSettings(Settings):
     """Domains that training never sees (in adaptation: the target, seen without its labels; of
     several, their union); empty: train on all there are."""
     train_on_unseen: bool = False
-    """Train on labelled training images of the unseen domains, too, and measure on their held-out
-    images: an upper bound of what can be reached there, and labelled as one everywhere."""
+    """Train on labelled training images of the unseen domains, too, and measure on their
+    test images: an upper bound of what can be reached there, and labelled as one everywhere."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain for choosing the checkpoint, if there is no official list."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain for the in-domain result, if there is no official list."""
     split_seed: int = 0
-    """Another number gives other held-out images."""
+    """Another number gives other validation and test images."""
     official_splits: bool = True
     """Hold out the images that published lists hold out, where there are such lists; if not, all
     images are dealt out by the shares and `split_seed`, as in DomainBed."""
@@ -238,7 +238,7 @@ class NetworkSettings(Settings):
     """Whether the output of frozen stages is stored. If not, every step computes it from augmented
     pixels: slower, and images stay as varied as in training of the whole network."""
     views: int = Field(default=0, ge=0)
-    """Augmented views of every training image whose features are stored beside those of the image
+    """Augmented copies of every training image whose features are stored beside those of the image
     as it is; a step trains from one of them all, drawn for each image. Shared by all runs and seeds
     (one file for each view); needs `freeze_until`. A method that needs pixels gets them, augmented
     anew at every step."""
@@ -287,7 +287,7 @@ class Experiment(Settings):
     devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
     setting: Literal["generalization", "adaptation"] = "generalization"
     """Generalization: training sees nothing of the unseen domain. Adaptation: it sees unlabelled
-    training images of `data.unseen_domain`, and the result is measured on its held-out images."""
+    training images of `data.unseen_domain`, and the result is measured on its test images."""
     steps: int | None = Field(default=None, gt=0)
     """Length of training in steps; give this or `epochs`."""
     epochs: float | None = Field(default=None, gt=0)
