@@ -27,7 +27,7 @@ def test_a_command_is_valid(command: Command) -> None:
     are checked as if it ran. Nothing is trained."""
     words = [word.replace("…", "...").partition("|")[0] for word in command.words[1:]]
     if len(words) == 1:  # a command's name in a sentence
-        assert words[0] in {"--help", *cli.COMMANDS}
+        assert words[0] in {"--help", "--version", *cli.COMMANDS}
         return
     try:
         chosen = parse(words)

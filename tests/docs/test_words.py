@@ -35,9 +35,9 @@ def messages(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about:
-            if " " in node.value:
-                yield node.value
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in about and " " in node.value:
+            yield node.value
 
 
 def found(text: str) -> list[str]:
