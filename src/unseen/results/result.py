@@ -326,8 +326,8 @@ class RuleResult(_Record):
     step: int
     views: Views
     temperature: float = Field(default=1.0, gt=0)
-    """Class scores are divided by it before they become probabilities: fitted on the validation images, every domain weighing the same. 1 where they have no wrong answer to fit
-    on."""
+    """Class scores are divided by it before they become probabilities: fitted on the validation
+    images, every domain weighing the same. 1 where none of them is predicted wrongly."""
 
 
 class RunResult(_Record):
