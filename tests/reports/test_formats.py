@@ -168,6 +168,20 @@ def test_no_spreadsheet_takes_a_name_for_a_formula(first: str) -> None:
     assert line == [safe, safe, "0.750000", safe, "0.750000", "0.100000"]
 
 
+def test_names_do_not_steer_a_terminal() -> None:
+    """A file or a recipe may be called by an escape code."""
+    name = "\x1b]0;title\x07\x1b[2J"
+    file = io.StringIO()
+    run = made_result("dmg", {name: 0.5}, recipe=name, dataset=name)
+    for terminal in (True, False):
+        show_run(run, Console(file=file, force_terminal=terminal, color_system=None))
+        show_tables(build_tables([run], "source"), Console(file=file, force_terminal=terminal))
+    shown = [predictions.Row(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
+    table = "".join(predictions.to_table(shown, predictions.Columns(1, [name], 20, 20)))
+    assert "\x07" not in file.getvalue() + table
+    assert "\x1b[2J" not in file.getvalue() + table
+
+
 def test_a_terminal_shows_bold_numbers_and_the_rule(table: Table) -> None:
     printed = on_terminal(table, force_terminal=True, no_color=True)
     in_bold = " ".join(re.findall(r"\x1b\[1m([^\x1b]*)", printed))

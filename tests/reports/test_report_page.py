@@ -5,10 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from tests.work import counted
 
+from unseen.audit.findings import AuditReport, Example, Finding
 from unseen.errors import SettingsError, UnseenError
 from unseen.reports.page.write import watch
 
@@ -38,6 +42,18 @@ def test_hostile_names_are_text(make_run, report) -> None:
     for part in (HOSTILE, "<b>Method", "<img src=x", '" onload="alert', "<i>loss"):
         assert part not in page
     assert "&lt;script&gt;alert(&#39;domain&#39;)&lt;/script&gt;" in page
+
+
+def test_hostile_names_are_text_on_the_page_of_an_audit(tmp_path) -> None:
+    names = (HOSTILE, "<b>.png")
+    finding = Finding("copies", 1, "<i>Alike.", (Example(HOSTILE, (0, 1)), Example("<u>", ())))
+    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    prepared: Any = SimpleNamespace(index=SimpleNamespace(names=names), batch=lambda _: images)
+    report = AuditReport("<i>data", names, (finding,), ("a", "a"), ("copies",))
+    report.write_page(prepared, tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert not [part for part in (HOSTILE, "<b>.png", "<i>", "<u>") if part in page]
+    assert "&lt;b&gt;.png" in page
 
 
 def test_runs_under_way_have_curves_and_a_state(make_run, report) -> None:

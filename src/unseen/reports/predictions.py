@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from unseen.reports.text import csv_cell
+from unseen.reports.text import csv_cell, one_line
 
 Guess = tuple[str, float]
 """A class and its probability."""
@@ -81,10 +81,11 @@ def to_table(rows: Iterable[Row], columns: Columns) -> Iterator[str]:
     width = max(*widest, *map(cell_len, columns.domains))
 
     def line(image: str, cells: Sequence[str], last: str) -> str:
+        image = one_line(image)
         if cell_len(image) > columns.image_width:
             image = "…" + image[1 - columns.image_width :]
         texts = [set_cell_size(image, columns.image_width)]
-        texts += [set_cell_size(cell, width) for cell in cells]
+        texts += [set_cell_size(one_line(cell), width) for cell in cells]
         return "  ".join([*texts, last]).rstrip() + "\n"
 
     yield line("image", [*first, *columns.domains], "disagreement" if columns.domains else "")

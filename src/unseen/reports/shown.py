@@ -1,17 +1,18 @@
 """What notebooks show of results: a table as HTML, a data frame, a figure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import escape
 
 from unseen.optional import require
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import confusion_map
+from unseen.reports.figures.svg import Drawing
 from unseen.reports.formats import cell_text
-from unseen.reports.tables import Table
+from unseen.reports.tables import Column, Row, Table
 from unseen.results.result import VIEWS, RunResult
 
 if TYPE_CHECKING:
@@ -39,43 +40,50 @@ class Shown(ABC):
 
 def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose first column are names."""
-    cell = Markup('<{tag} style="text-align: {side}">{text}</{tag}>')
 
-    def line(texts: Sequence[str], tag: str) -> Markup:
+    def line(texts: Sequence[str], tag: str) -> str:
         sides = ("left", *["right"] * (len(texts) - 1))
-        cells = (cell.format(tag=tag, side=s, text=t) for s, t in zip(sides, texts, strict=True))
-        return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+        cells = (
+            f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+            for side, text in zip(sides, texts, strict=True)
+        )
+        return f"<tr>{''.join(cells)}</tr>"
 
-    body = Markup("").join(line(row, "td") for row in rows)
-    caption = Markup("<caption>{}</caption>").format(title)
-    return str(Markup("<table>{}{}{}</table>").format(caption, line(header, "th"), body))
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{escape(title)}</caption>{line(header, 'th')}{body}</table>"
 
 
 def result_html(table: Table) -> str:
     """Return a table of results, with its notes."""
     header = ("method", *(column.name for column in table.columns))
     rows = [(r.name, *map(cell_text, r.cells, table.columns)) for r in table.lines]
-    notes = Markup("").join(Markup("<li>{}</li>").format(note) for note in table.notes)
-    return html_table(table.title, header, rows) + str(Markup("<ul>{}</ul>").format(notes))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    return f"{html_table(table.title, header, rows)}<ul>{notes}</ul>"
+
+
+DrawRow = Callable[[Row, Column, Sequence[Mark], str], ChartRow]
+
+
+def bar_panels(table: Table, draw: DrawRow, axis: Axis) -> Iterator[Drawing]:
+    """Draw a bar for each method, in a panel for the overall and one for each domain."""
+    columns = [each for each in enumerate(table.columns) if each[1].quantity != "difference"]
+    for place, column in (*columns[-1:], *columns[:-1]):
+        rows = []
+        for row in table.rows:
+            cell = row.cells[place]
+            value = cell.estimate if cell else None
+            marks = () if value is None else (Mark("", value.mean, value.half_width, "bar"),)
+            rows.append(draw(row, column, marks, cell_text(cell, column) if marks else ""))
+        yield row_chart(column.name, rows, axis)
 
 
 def bars(table: Table) -> Figure:
     """Draw a bar for each method in a panel for each domain."""
-    panels = []
-    for place, column in enumerate(table.columns):
-        if column.quantity == "difference":
-            continue
-        found = [(row, cell) for row in table.rows if (cell := row.cells[place]) is not None]
-        rows = [
-            ChartRow(
-                row.name,
-                number,
-                () if (of := cell.estimate) is None else (Mark("", of.mean, of.half_width, "bar"),),
-                cell_text(cell, column),
-            )
-            for number, (row, cell) in enumerate(found)
-        ]
-        panels.append(row_chart(column.name, rows, Axis(0, 100)))
+
+    def draw(row: Row, column: Column, marks: Sequence[Mark], text: str) -> ChartRow:
+        return ChartRow(row.name, table.rows.index(row), tuple(marks), text)
+
+    panels = bar_panels(table, draw, Axis(0, 100, "%"))
     return Figure(table.view, table.title, "", tuple(panels))
 
 

@@ -144,6 +144,7 @@ def show_views(views: Views, title: str, metric: Metric, console: Console) -> No
 
 def _show(title: str, header: Texts, rows: Sequence[Texts], console: Console) -> None:
     """Prints a table. Headers and, where it is narrow, names are broken at words."""
+    title = one_line(title)
     if not console.is_terminal:
         lines = aligned_table(header, [list(map(escaped, row)) for row in rows])
         text = f"{title}\n\n{lines}\n"

@@ -1,10 +1,10 @@
 """The tables, and the results at a glance: accuracy by domain, differences, worst domain, gap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
-from unseen.reports.figures.charts import Axis, Mark, axis_around, row_chart
+from unseen.reports.figures.charts import Axis, ChartRow, Mark, axis_around, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.formats import FILES, MISSING, cell_text, estimate_text
 from unseen.reports.page.conclusion import over_domains, ranking
@@ -20,7 +20,8 @@ from unseen.reports.page.parts import (
     number,
 )
 from unseen.reports.page.studies import MOST_DRAWN, Study
-from unseen.reports.tables import OVERALL, MethodKey, Row, Table, notes_once
+from unseen.reports.shown import bar_panels
+from unseen.reports.tables import OVERALL, Column, MethodKey, Row, Table, notes_once
 from unseen.results.result import VIEWS
 from unseen.results.statistics import Estimate, paired_difference, worst_domain
 
@@ -101,21 +102,16 @@ def _comparison(study: Study, rule: str) -> Iterator[Part]:
 
 def _bars(study: Study, rule: str, table: Table) -> Figure:
     numbers = study.numbers(rule, "out_of_domain")
-    panels = []
-    for place, name in ((len(study.columns), OVERALL), *enumerate(study.columns)):
-        column, rows = table.columns[place], []
-        for row in table.rows:
-            cell = row.cells[place]
-            value = None if cell is None else cell.estimate
-            marks = [] if value is None else [Mark("", value.mean, value.half_width, "bar")]
-            text = cell_text(cell, column) if marks else ""
-            points = tuple(numbers[row.key][name].values())
-            rows.append(study.chart_row(row.key, marks, text, points))
-        panels.append(row_chart(column.name, rows, study.percent))
+
+    def draw(row: Row, column: Column, marks: Sequence[Mark], text: str) -> ChartRow:
+        name = OVERALL if column.quantity == "overall" else column.name
+        return study.chart_row(row.key, marks, text, tuple(numbers[row.key][name].values()))
+
     measure = capital(study.measure)
     about = f"{measure} on the unseen domain, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
+    panels = bar_panels(table, draw, study.percent)
     return Figure("accuracy", f"{measure} by unseen domain", about, tuple(panels))
 
 
