@@ -175,7 +175,7 @@ def test_runs_can_be_chosen(opened: Any) -> None:
 
 
 def test_pointing_at_a_curve_reads_its_values(opened: Any) -> None:
-    curves = opened.find_element(By.CSS_SELECTOR, "svg.curves")
+    curves = opened.find_element(By.CSS_SELECTOR, "[data-name=curve_loss] svg.curves")
     into_view = "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})"
     opened.execute_script(into_view, curves)
     webdriver.ActionChains(opened).move_to_element_with_offset(curves, 0, 0).perform()
