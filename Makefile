@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-portable test-slow check format docs figures bench clean
+.PHONY: help setup demo test test-portable test-versions test-slow check format docs figures bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -10,6 +10,10 @@ help:  ## this list
 setup: .venv/.ready  ## the environment in .venv; quick when it is done
 
 .venv/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "unseen needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 | tail -n 1)."; \
+	  echo "Install one (macOS: brew install python@3.12) and name it: make $(MAKECMDGOALS) PYTHON=python3.12"; \
+	  exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
@@ -28,6 +32,23 @@ test: setup .venv/.browser  ## all tests but the slow ones
 
 test-portable: setup .venv/.browser  ## the same tests with the instructions of other processors, and on a busy machine
 	$(BIN)/python -m tests.portable
+
+# The oldest versions that are allowed, or highest for the newest, with the wheel as users get it
+VERSIONS ?= lowest-direct
+EXTRAS := train weights hdf5 formats hub figures onnx serve pandas
+test-versions:  ## tests of the public API with the oldest allowed packages (VERSIONS=highest: the newest)
+	rm -rf .venv-versions
+	$(PYTHON) -m venv .venv-versions
+	.venv-versions/bin/pip install --quiet uv
+	.venv-versions/bin/uv pip compile --quiet pyproject.toml $(EXTRAS:%=--extra %) \
+	  --python .venv-versions/bin/python --resolution $(VERSIONS) -o .venv-versions/versions.txt
+	.venv-versions/bin/uv build --quiet --wheel -o .venv-versions/dist
+	.venv-versions/bin/uv pip install --quiet --python .venv-versions/bin/python \
+	  -r .venv-versions/versions.txt pytest pytest-timeout
+	.venv-versions/bin/uv pip install --quiet --python .venv-versions/bin/python --no-deps .venv-versions/dist/*.whl
+	.venv-versions/bin/python -m pytest -W default -m "not slow" \
+	  tests/cli tests/test_python.py tests/end_to_end/test_compare.py tests/serve/test_predicting.py
+	.venv-versions/bin/python -m pytest -W default tests/contract -k "dmg or aggregate"
 
 test-slow: setup  ## minutes of training on real data (UNSEEN_DATA)
 	$(BIN)/python -m pytest -m slow
@@ -54,4 +75,4 @@ bench: setup  ## speed figures as ratios, on the screen and in benchmarks/result
 	$(BIN)/python -m benchmarks.run
 
 clean:  ## remove the environment and the demo
-	rm -rf .venv demo site
+	rm -rf .venv .venv-versions demo site

@@ -8,6 +8,7 @@ MathML, which browsers typeset without any script.
 """
 
 import ast
+import json
 import re
 import sys
 from html import unescape
@@ -48,12 +49,15 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie outside docs/."""
+    """Add the pages that lie outside docs/, and those of the tutorials."""
     for source, page in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if page == "examples.md":
             text += _scripts(re.findall(r"\((\w+\.py)\)", text))
         files.append(File.generated(config, page, content=text))
+    for book in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
+        page = f"tutorials/{book.stem}.md"
+        files.append(File.generated(config, page, content=_tutorial(book)))
     return files
 
 
@@ -69,6 +73,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = PurePosixPath(normpath(str(folder / match[1])))
         if target.match("examples/*.py"):
             shown = f"examples.md#{target.stem}"
+        elif target.suffix == ".ipynb":
+            shown = f"tutorials/{target.stem}.md"
         else:
             shown = OUTSIDE.get(str(target)) or str(target).removeprefix("docs/")
         return relpath(shown, str(PurePosixPath(here).parent))
@@ -87,6 +93,17 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
     html = _FORMULA.sub(formula, html)
     return _SYMBOLS.sub(lambda match: convert(unescape(match[1])), html)
+
+
+def _tutorial(book: Path) -> str:
+    """The text and code of a notebook, and where it is to be had."""
+    cells = json.loads(book.read_text(encoding="utf-8"))["cells"]
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    parts.insert(1, f'<a href="{book.name}" download>This page as a notebook</a>')
+    return "\n\n".join(parts) + "\n"
 
 
 def _scripts(names: list[str]) -> str:

@@ -1,6 +1,7 @@
 """The one way to import packages that not everybody needs."""
 
 import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -26,6 +27,7 @@ _TRAINING = {"torch", "torchvision", "timm", "lightning_fabric", "safetensors", 
 @contextmanager
 def training_packages() -> Iterator[None]:
     """Say which extra brings PyTorch and its companions, where something needs them."""
+    warnings.filterwarnings("ignore", "IProgress not found")  # tqdm misses widgets
     try:
         yield
     except ModuleNotFoundError as error:

@@ -31,6 +31,8 @@ from unseen.serve.predictor import Predictions
 from unseen.settings.experiment import identity
 
 _PRECISION = 2.0**22
+_LARGEST = 2**31 - 1
+"""Images and pixels of a side; torch before 2.7 cannot trace sides that may be any number."""
 TOLERANCE = 1e-4
 _IMAGES = 6
 Target = Literal["onnx", "torch"]
@@ -101,7 +103,8 @@ class Graph(nn.Module):
 
 def trace(method: Method, temperature: float) -> ExportedProgram:
     """Trace the method as one graph, for any number of images of any size."""
-    sizes = {axis: Dim(name) for axis, name in enumerate(("images", "height", "width"))}
+    axes = enumerate(("images", "height", "width"))
+    sizes = {axis: Dim(name, max=_LARGEST) for axis, name in axes}
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
     n_inputs = 2 if isinstance(plain, DomainAware) else 1
     images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)

@@ -26,8 +26,10 @@ _OTHERS = _NARROW_BAR + 22  # columns of bar, numbers of steps and time left
 
 
 def progress_console() -> Console:
-    """Returns where progress is shown if nobody named a place; in notebooks it is lines of text."""
-    return Console(stderr=True, force_jupyter=False)
+    """Returns where progress is shown if nobody named a place. A notebook calls itself a terminal,
+    but keeps all that is written: it gets lines."""
+    in_notebook = Console().is_jupyter
+    return Console(stderr=True, force_jupyter=False, force_terminal=not in_notebook and None)
 
 
 class Display:
