@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+import pytest
+from PIL import Image, ImageDraw, ImageOps
 from tests.audit.conftest import scene
 
 
@@ -28,12 +29,21 @@ def test_a_watermark_on_all_classes_does_not(scans: Path, look) -> None:
     assert look(scans).of("class given away") is None
 
 
-def test_size_and_border_give_a_class_away(scans: Path, look) -> None:
-    redo(scans, "south/cat/*", lambda image: image.resize((120, 96)))
+@pytest.mark.parametrize(
+    ("change", "way"),
+    [
+        (lambda image: image.resize((120, 96)), "width 120, others 96"),
+        (lambda image: image.point(lambda value: value // 4), "brightness 3"),
+        (lambda image: ImageOps.expand(image.crop((8, 8, 88, 88)), 8), "border brightness 0, "),
+        (lambda image: ImageOps.grayscale(image).convert("RGB"), "saturation 0, others"),
+    ],
+)
+def test_statistics_give_a_class_away(scans: Path, look, change, way: str) -> None:
+    redo(scans, "south/cat/*", change)
     found = look(scans).of("class given away")
     assert found is not None
-    assert "cat in south (width 120, others 96)" in found.text
-    assert "dog in south (width 96, others 120)" in found.text
+    assert way in found.text.partition("cat in south (")[2].partition("dog in")[0]
+    assert "north" not in found.text
 
 
 def test_a_domain_that_is_two(scans: Path, look) -> None:
