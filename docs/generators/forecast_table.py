@@ -1,32 +1,33 @@
 """How far forecasts are off where the truth is known: docs/results/forecast.csv and the table in
 docs/forecast.md, from folders of finished runs.
 
-python docs/generators/forecast_table.py PACS=RUNS digits=RUNS
+python docs/generators/forecast_table.py PACS=RUNS RSSCN7=RUNS
 
-RUNS holds runs that leave out one domain, each of which is forecast there, and runs that leave out
-two, as `unseen sweep … pairs=all` makes them. A forecast gets the references that `unseen forecast
---reference RUNS` would use: those without the domain in question. Images of a domain: 500.
+RUNS holds runs that leave out one or two domains, as `unseen sweep … pairs=all` and `unseen auto`
+make them. Each is forecast on each domain that it left out. Its references are runs of the same
+recipe that left out two domains, by their accuracy on another domain; where the model left out one,
+that one has to be missing in the references as well. Images of a domain: 200.
 """
 
 import argparse
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from rich.console import Console
 
 from unseen.forecast.estimate import NAMES, Combined, Reference, combine
 from unseen.reports.formats import MISSING
 from unseen.results.folder import RunFolder, find_runs
-from unseen.serve.references import find_candidates, read_reference
+from unseen.results.result import RunResult
+from unseen.serve.references import read_reference
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- forecast table -->\n).*?(<!-- end of forecast table -->)", re.DOTALL)
+IMAGES = 200
 FAR = 0.15
 """Where validation accuracy is off by this much, forecasts have to prove themselves."""
 
@@ -51,29 +52,28 @@ class Case(NamedTuple):
         return self.combined.low <= self.own.accuracy <= self.combined.high
 
 
-@cache
-def measured(run: Path, domain: str) -> Reference:
-    """What each estimate says of a domain that a run left out, and the truth."""
-    [found] = read_reference(RunFolder(run), [domain], "cpu")
-    return found
-
-
 def read_cases(dataset: str, runs: Path) -> Iterable[Case]:
-    finished = [(each, each.read_result()) for each in find_runs(runs) if each.finished]
-    for folder, result in finished:
-        if len(result.unseen_domains) != 1 or result.merged is not None:
-            continue
-        [domain] = result.unseen_domains
-        kind = result.method, result.backbone
-        model: Any = SimpleNamespace(
-            kind=kind, classes=result.classes, domains=result.training_domains
-        )
-        found = find_candidates(finished, model)
-        references = [measured(run.path, each) for run, domains in found for each in domains]
-        own = measured(folder.path, domain)
-        combined = combine(own.source_accuracy, own.gaps, references, 500)
-        row = cast(str, folder.read_settings().get("name") or result.method)
-        yield Case(dataset, row, domain, result.seed, own, combined, len(references))
+    rows: dict[str, list[tuple[RunFolder, RunResult]]] = {}
+    for folder in find_runs(runs):
+        if folder.finished and (result := folder.read_result()).merged is None:
+            row = str(folder.read_settings().get("name") or result.method)
+            rows.setdefault(row, []).append((folder, result))
+    for row, own in rows.items():
+        known = [
+            (set(result.unseen_domains), result.seed, reference)
+            for folder, result in own
+            for reference in read_reference(folder, result.unseen_domains, "cpu", IMAGES)
+        ]
+        for left_out, seed, case in known:
+            references = [
+                other
+                for others, _, other in known
+                if len(others) == 2 and other.domain != case.domain
+                and (len(left_out) == 2 or case.domain in others)
+            ]  # fmt: skip
+            if references:
+                combined = combine(case.source_accuracy, case.gaps, references, IMAGES)
+                yield Case(dataset, row, case.domain, seed, case, combined, len(references))
 
 
 def to_markdown(cases: Sequence[Case]) -> str:

@@ -75,7 +75,7 @@ def find_candidates(
 
 
 def read_reference(
-    folder: RunFolder, domains: Sequence[str], device: str = "auto"
+    folder: RunFolder, domains: Sequence[str], device: str = "auto", looked_at: int = LOOKED_AT
 ) -> Iterator[Reference]:
     """Yields what each estimate says of domains that a run left out, and the truth: the accuracy
     that the run recorded, so that no label is looked at. What the model makes of their images is
@@ -84,14 +84,14 @@ def read_reference(
     weights = digest_of(folder.weights(result.selection))
     session: Session | None = None
     for domain in domains:
-        about = f"{VERSION} {domain} with features {LOOKED_AT} {weights} {result.data}"
+        about = f"{VERSION} {domain} with features {looked_at} {weights} {result.data}"
         name = hashlib.sha256(about.encode()).hexdigest()[:32]
         cached = cache_folder() / "forecast" / f"{name}.npz"
         found = read_arrays_if_whole(cached)
         if "scores" not in found:
             session = session or _open(folder, result, device)
             method, images = session.learner.method, session.runs[0].images
-            rows = evenly(images.roles.out_of_domain[domain], LOOKED_AT)
+            rows = evenly(images.roles.out_of_domain[domain], looked_at)
             outputs = observe(method, session.feed, rows, rows, session.fabric.autocast)
             found = {key: value for key, value in outputs._asdict().items() if value is not None}
             write_arrays(cached, found)
