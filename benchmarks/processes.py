@@ -1,10 +1,12 @@
-"""Training steps in processes of their own that take turns."""
+"""Training steps in processes of their own that take turns, each with one thread."""
 
 import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Self
+
+import torch
 
 Step = Callable[[], float]
 """One training step; gives its loss."""
@@ -27,7 +29,7 @@ class Worker:
         return self
 
     def step(self) -> float:
-        """Seconds of one step, as the process itself saw them."""
+        """Seconds of the processor for one step."""
         try:
             self._connection.send(None)
             seconds, loss = self._connection.recv()
@@ -44,12 +46,13 @@ class Worker:
 
 
 def _serve(connection: Connection, build: Callable[..., Step], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
     step = build(*arguments)
     while True:
         try:
             connection.recv()
         except EOFError:
             return
-        start = time.perf_counter()
+        start = time.process_time()
         loss = step()
-        connection.send((time.perf_counter() - start, loss))
+        connection.send((time.process_time() - start, loss))

@@ -84,10 +84,10 @@ def test_every_figure_has_a_readable_goal_and_a_name_of_its_own() -> None:
 
 
 def test_different_losses_meet_no_goal() -> None:
-    equal = with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.00005])
+    equal = with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.00005], 1e-4)
     assert equal.sound
     assert equal.remark == "losses of the first 2 steps differ by 5.0e-05 at most"
-    assert not with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.0002]).sound
+    assert not with_losses(Measurement(1.5), [2.0, 1.0], [2.0, 1.0002], 1e-4).sound
     assert not outcome("a", ">= 1.3", 1.5, sound=False).holds
 
 
