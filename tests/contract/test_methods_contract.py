@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from tests.methods.side_by_side import gradients_of_one, gradients_of_two, rows
 from torch import Tensor, nn
 
 import unseen.methods as methods_folder
-from unseen.data.batch import DomainBatch, Task
+from unseen import across_devices
+from unseen.data.batch import DomainBatch, Task, every_nth
 from unseen.data.randomness import image_keys, step_key
 from unseen.errors import SettingsError
 from unseen.methods.base import (
@@ -65,6 +67,12 @@ LINEAR = {
     *("reweighting", "importance", "coral", "mmd", "mixup", "sagnet"),
 }
 """Methods whose loss is linear in the cross-entropy, so that what smoothing does to it is known."""
+
+WHOLE = {form for form in FORMS if form.partition(",")[0] in {
+    "coral", "mmd", "fishr", "groupdro", "irm", "vrex", "mixup", "mldg", "metareg", "sam", "rsc",
+    "sagnet", "dsn", "cdann", "iberm",
+}} | {"dmg, routed"}  # fmt: skip
+"""Methods whose loss is no mean over images."""
 
 
 def network_for(form: str, frozen: str | None = None, name: str = "small_cnn") -> Network:
@@ -303,6 +311,25 @@ def test_two_devices_compute_what_one_does(
     found = gradients_of_two(method, halves, progress, monkeypatch)
     expected = gradients_of_one(method, whole, progress)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("in_double_precision")
+@pytest.mark.parametrize(
+    ("form", "step"),
+    [(form, step) for form in FORMS for step in ([0] if form in WHOLE else [0, 19])],
+)
+def test_parts_of_a_batch_add_up_to_it_or_are_refused(form: str, step: int) -> None:
+    """`devices.accumulate`: a method whose loss is no mean over images says so at once."""
+    whole, progress = batch(target=adapts(form)), Progress(step, 20)
+    method = make(form).train()
+    expected = gradients_of_one(method, whole, progress)
+    refused = pytest.raises(SettingsError, match=r"devices\.accumulate computes a batch in parts")
+    with refused if form in WHOLE else nullcontext(), across_devices.on_part_of_batch():
+        for first in range(2):
+            (method(every_nth(whole, first, 2), progress)["loss"] / 2).backward()
+    if form not in WHOLE:
+        found = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)

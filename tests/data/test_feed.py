@@ -6,7 +6,7 @@ import torch
 
 from unseen.data.augment import PixelScale
 from unseen.data.features import StoredFeatures
-from unseen.data.feed import BATCH, Feed, Process
+from unseen.data.feed import Feed, Process
 from unseen.data.index import Index
 
 
@@ -21,16 +21,17 @@ def feeds(n_images: int, world_size: int) -> list[Feed]:
     )
     stored = StoredFeatures(index, np.arange(n_images, dtype=np.float32)[:, None])
     processes = [Process(torch.device("cpu"), rank, world_size) for rank in range(world_size)]
-    return [Feed(stored, PixelScale((0.0,), (1.0,)), process) for process in processes]
+    scale = PixelScale((0.0,), (1.0,))
+    return [Feed(stored, scale, process, batch_size=8, readers=3) for process in processes]
 
 
-@pytest.mark.parametrize("n_images", [1, 2, 3, 2 * BATCH, 2 * BATCH + 1])
+@pytest.mark.parametrize("n_images", [1, 2, 3, 16, 17])
 def test_every_image_is_evaluated_once_with_its_label(n_images: int) -> None:
     """Also where there are fewer images than processes, so that one of them gets none."""
     rows = np.arange(n_images)
     seen: list[tuple[float, int]] = []
     for feed in feeds(n_images, world_size=2):
         for images, labels in feed.evaluation(rows):
-            assert len(images) == len(labels) <= BATCH
+            assert len(images) == len(labels) <= 8
             seen += zip(images[:, 0].tolist(), labels.tolist(), strict=True)
     assert sorted(seen) == [(float(row), row % 2) for row in rows]

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from unseen import across_devices
 from unseen.cli.main import main
 from unseen.errors import DataError, SettingsError
 from unseen.results.folder import RunFolder
@@ -97,6 +98,32 @@ def test_processes_that_others_start_compare_methods(tmp_path: Path) -> None:
     assert "2/2 dmg, unseen outlines, seed 0: out of domain" in err
     assert out.count("Out-of-domain accuracy") == 1
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
+
+
+def test_processes_share_the_cores_of_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    assert across_devices.cores() == 128
+    monkeypatch.setattr(across_devices, "_processes_here", 8)
+    assert across_devices.cores() == 16
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_process_prepares_images_and_lets_the_others_go(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it cannot: the others then find out by themselves."""
+    done: list[str] = []
+    monkeypatch.setattr(across_devices, "_several", lambda: True)
+    monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda _: done.append("meet"))
+
+    def prepare() -> None:
+        done.append("prepare")
+        raise DataError("no images")
+
+    with pytest.raises(DataError), across_devices.first_alone(first):
+        prepare()
+    assert done == (["prepare", "meet"] if first else ["meet", "prepare"])
 
 
 def test_processes_beside_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

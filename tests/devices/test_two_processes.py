@@ -42,6 +42,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "amplitudes mixed": {"augment.amplitude_mix": 1.0},
     "from views": {"network.freeze_until": "fc1", "network.views": 2},
     "classes balanced": {"sampling": "class_balanced", "metric": "macro_f1"},
+    "in parts": {"devices.accumulate": 2, "devices.readers": 2, "devices.evaluation_batch": 5},
     "head first": {"head_first": True, "label_smoothing": 0.1, "optimizer.layer_decay": 0.5},
 }
 OF_ADAPTATION = ("adaptation", "union of targets")
@@ -67,7 +68,10 @@ def experiment(method: str, number: int = 1, **changes: Any) -> Experiment:
         "devices.accelerator": "cpu",
     }
     name, _, form = method.partition(", ")
-    return load_experiment(f"digits/{name}", settings | FORMS.get(form, {}) | changes)
+    more = FORMS.get(form, {})
+    if number == 1:  # the whole batch at once
+        more = {key: value for key, value in more.items() if not key.startswith("devices.")}
+    return load_experiment(f"digits/{name}", settings | more | changes)
 
 
 def sparse(number: int = 1) -> Experiment:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from tests.tiny import TINY
 
+from unseen.data.cache import cache_folder
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment
@@ -111,3 +112,10 @@ def run_tiny() -> Callable[..., RunFolder]:
         return folder
 
     return run
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; where it keeps features."""
+    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
+    return cache_folder() / "features"

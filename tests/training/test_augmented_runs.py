@@ -16,7 +16,6 @@ from unseen.results.folder import RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.training.build import build_images, build_method, build_sampler, build_task
-from unseen.training.groups import stackable_groups
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
@@ -50,23 +49,6 @@ def test_two_processes_share_the_batch_of_one(tiny: Build, changes: dict[str, st
     assert whole.keys() == parts[0].keys() | parts[1].keys()
     for key, image in (parts[0] | parts[1]).items():
         torch.testing.assert_close(image, whole[key], atol=1e-5, rtol=0)
-
-
-def test_runs_that_compute_frozen_stages_anew_train_one_by_one(tiny: Build) -> None:
-    """A stack trains from stored features."""
-    settings = {"network__freeze_until": "fc1"}
-    stored = [tiny(**settings, optimizer__lr=lr) for lr in (1e-3, 1e-2)]
-    assert len(stackable_groups(stored)) == 1
-    anew = [tiny(**settings, network__store_features=False, optimizer__lr=e) for e in (1e-3, 1e-2)]
-    assert len(stackable_groups(anew)) == 2
-
-
-def test_runs_with_mixstyle_train_one_by_one(tiny: Build) -> None:
-    settings = {"network__freeze_until": "conv2", "augment__mixstyle": 0.5}
-    runs = [
-        tiny(**settings, augment__mixstyle_stages="conv2", optimizer__lr=lr) for lr in (1e-3, 1e-2)
-    ]
-    assert len(stackable_groups(runs)) == 2
 
 
 @pytest.mark.parametrize("method", catalog.METHODS)

@@ -21,7 +21,7 @@ from unseen.training import validation
 from unseen.training.build import build_method
 from unseen.training.display import Display
 from unseen.training.execute import execute
-from unseen.training.pictures import penultimate
+from unseen.training.outputs import penultimate
 from unseen.training.validation import scores_and_features
 
 SETTINGS: dict[str, Any] = {

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 from unseen import api
-from unseen.data.cache import cache_folder
 from unseen.data.features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
@@ -20,12 +19,6 @@ from unseen.training import features
 
 Build = Callable[..., Experiment]
 RunTiny = Callable[[Experiment, Path], RunFolder]
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
-    return cache_folder() / "features"
 
 
 def test_they_are_computed_once_and_shared(

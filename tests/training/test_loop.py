@@ -1,6 +1,8 @@
 """The loop: the order of its hooks, what it looks at, where it stops, and how it goes on."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from unseen.data.prepare import PreparedImages
-from unseen.errors import UnseenError
-from unseen.training import loop
+from unseen.errors import SettingsError, UnseenError
+from unseen.training import devices, loop
 from unseen.training.checkpoints import load_checkpoint
 
 
@@ -163,6 +165,72 @@ def test_length_in_epochs(tiny, run_tiny, tmp_path: Path) -> None:
     assert folder.read_result().steps == round(0.5 * -(-images // (3 * 64)))
     steps = [record["step"] for record in folder.read_metrics() if "validation" in record]
     assert steps == [folder.read_result().steps]
+
+
+def test_processes_wait_for_each_other_where_losses_are_recorded(
+    tiny, watched, tmp_path: Path
+) -> None:
+    """Elsewhere they neither exchange a number nor look at one."""
+
+    def exchange(*_, **__):
+        raise ZeroDivisionError
+
+    cpu = torch.device("cpu")
+    fabric = SimpleNamespace(world_size=2, device=cpu, all_reduce=exchange)
+    session = SimpleNamespace(fabric=fabric, log_due=False)
+    loop.watch(session, {"loss": torch.tensor(1.0)})  # pyright: ignore[reportArgumentType]
+    assert loop._agree_to_stop(session, loop.StopFlag()) == 0  # pyright: ignore[reportArgumentType]
+    session.log_due = True
+    with pytest.raises(ZeroDivisionError):
+        loop._agree_to_stop(session, loop.StopFlag())  # pyright: ignore[reportArgumentType]
+
+
+def test_a_large_batch_in_parts_is_the_same_run(
+    tiny, run_tiny, in_double_precision, tmp_path: Path
+) -> None:
+    """Read by several threads, and evaluated in other batches."""
+    parts = {"devices__accumulate": 4, "devices__readers": 3, "devices__evaluation_batch": 7}
+    settings = {"images_per_domain": 4, "clip_gradient": 0.1}
+    whole = run_tiny(tiny("digits/dmg", **settings), tmp_path / "whole")
+    found = run_tiny(tiny("digits/dmg", **settings, **parts), tmp_path / "parts")
+    assert found.read_result().run == whole.read_result().run
+    torch.testing.assert_close(weights(found), weights(whole), atol=1e-7, rtol=1e-5)
+    pairs = zip(found.read_metrics(), whole.read_metrics(), strict=True)
+    for ours, theirs in pairs:
+        assert ours.get("loss") == pytest.approx(theirs.get("loss"), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"devices__accumulate": 3}, r"among 1 devices with devices\.accumulate=3; choose a .* 3"),
+        ({"devices__accumulate": 2, "method__name": "coral"}, "the loss of this run looks at the"),
+        ({"precision": "fp16"}, r"precision=fp16 needs a CUDA GPU.*set precision=bf16"),
+        ({"compile": True}, "compile=true makes steps no quicker on a processor"),
+    ],
+)
+def test_what_a_method_or_a_processor_cannot_do_is_refused(
+    tiny, run_tiny, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        run_tiny(tiny(**changes), tmp_path / "run")
+
+
+def test_fp16(tiny, run_tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, which can do it for a test: a paused run goes on with the scale that it had."""
+    monkeypatch.setattr(devices, "SCALING", {"cpu"})
+    half = tiny(precision="fp16", clip_gradient=1.0)
+    whole = run_tiny(half, tmp_path / "whole")
+    full = run_tiny(tiny(clip_gradient=1.0), tmp_path / "full")
+    run_tiny(half, tmp_path / "paused", 3)
+    paused = run_tiny(half, tmp_path / "paused")
+    assert (paused.weights("last")).read_bytes() == (whole.weights("last")).read_bytes()
+    losses = [folder.read_metrics()[0]["loss"] for folder in (whole, full)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert losses[0] != losses[1]
+    for name, tensor in weights(full).items():
+        assert weights(whole)[name].dtype == torch.float32
+        torch.testing.assert_close(weights(whole)[name], tensor, atol=0.02, rtol=0.1)
 
 
 @pytest.mark.parametrize("method", ["dmg", "multihead"])

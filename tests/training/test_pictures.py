@@ -12,7 +12,7 @@ from unseen.data.feed import Feed, Process
 from unseen.results.files import write_arrays
 from unseen.settings.recipes import load_experiment
 from unseen.training.build import build_images, build_method, build_task
-from unseen.training.pictures import draw, evenly, penultimate, principal_components
+from unseen.training.outputs import draw, evenly, penultimate, principal_components
 
 
 def state_of(method_name: str):

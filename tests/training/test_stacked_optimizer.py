@@ -8,7 +8,7 @@ from torch import nn
 
 from unseen.settings.experiment import OptimizerSettings
 from unseen.training import optimizers
-from unseen.training.optimizers import Rates, StackedOptimizer, clip
+from unseen.training.optimizers import CompleteGroup, StackedOptimizer, clip
 
 RUNS = 5
 SHAPES = {"weight": (4, 3), "bias": (4,)}
@@ -47,7 +47,10 @@ def test_every_step_is_that_of_torch(
         for run in range(RUNS)
     ]
     rates = [
-        Rates({"weight": LR[run], "bias": 2 * LR[run]}, dict.fromkeys(SHAPES, DECAY[run]), 0.0)
+        {
+            "weight": CompleteGroup([], LR[run], DECAY[run], scheduled=True),
+            "bias": CompleteGroup([], 2 * LR[run], DECAY[run], scheduled=True),
+        }
         for run in range(RUNS)
     ]
     ours = StackedOptimizer(stacked, rates, settings)
@@ -55,7 +58,7 @@ def test_every_step_is_that_of_torch(
     for run in range(RUNS):
         parameters = {name: nn.Parameter(values[run].clone()) for name, values in start.items()}
         groups = [
-            {"params": [p], "lr": rates[run].lr[name], "weight_decay": DECAY[run]}
+            {"params": [p], "lr": rates[run][name].lr, "weight_decay": DECAY[run]}
             for name, p in parameters.items()
         ]
         theirs.append((parameters, torch_optimizer(settings[run], groups)))
@@ -65,8 +68,8 @@ def test_every_step_is_that_of_torch(
         }
         factors = torch.tensor([1.0, 0.5, 0.9**step, 1 / (1 + step), 1.0], dtype=torch.float64)
         for run, (parameters, optimizer) in enumerate(theirs):
-            for group, lr in zip(optimizer.param_groups, rates[run].lr.values(), strict=True):
-                group["lr"] = lr * factors[run].item()
+            for group, rate in zip(optimizer.param_groups, rates[run].values(), strict=True):
+                group["lr"] = rate.lr * factors[run].item()
             for name, parameter in parameters.items():
                 parameter.grad = gradients[name][run].clone()
             optimizer.step()

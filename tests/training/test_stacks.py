@@ -25,12 +25,10 @@ from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.training import finish, groups, loop
 from unseen.training.build import build_method
-from unseen.training.checkpoints import save_weights
 from unseen.training.display import Display
 from unseen.training.execute import RunsFailed, execute, train_together
 from unseen.training.groups import stackable_groups
 from unseen.training.interruptions import Interrupted, StopFlag
-from unseen.training.many_runs import WeightsWriter
 
 Build = Callable[..., Experiment]
 SIX = [  # two of them see the same batches
@@ -237,6 +235,8 @@ def test_views_of_another_augmentation_are_other_images(heads: Build) -> None:
         {"network__freeze_until": None},
         {"network__freeze_until": "conv3"},
         {"network__pretrained": False},
+        {"network__store_features": False},
+        {"augment__mixstyle": 0.5, "augment__mixstyle_stages": "fc1"},
         {"sampling": "pooled"},
         {"precision": "bf16"},
         {"averaging__name": "swad", "evaluate_every": 1},
@@ -384,14 +384,6 @@ def test_rules_that_chose_the_same_step_share_a_file(heads: Build, tmp_path: Pat
         for run in (first, second):
             assert run.weights("source").samefile(run.weights("last"))
         assert not first.weights("last").samefile(second.weights("last"))
-
-
-def test_weight_files_are_those_that_saving_makes(heads: Build, tmp_path: Path) -> None:
-    task = Task(tuple("0123456789"), ("a", "b"))
-    first, second = (build_method(heads("digits/dmg", seed=seed), task) for seed in (0, 1))
-    save_weights(tmp_path / "saved", second)
-    WeightsWriter(first).write(tmp_path / "written", second.state_dict())
-    assert (tmp_path / "written").read_bytes() == (tmp_path / "saved").read_bytes()
 
 
 def test_counts_of_many_models_are_those_of_each() -> None:

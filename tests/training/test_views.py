@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tiny import save_trunk
 
-from unseen.data.cache import cache_folder
 from unseen.data.dataset import open_dataset
 from unseen.data.features import FeatureFile
 from unseen.errors import SettingsError
@@ -29,12 +29,6 @@ FROZEN = [
     if not catalog.load("method", name).traits.needs_pixels
     and name != "sagnet"  # it has no styles to mix behind the boundary: features are flat there
 ]
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
-    return cache_folder() / "features"
 
 
 @pytest.fixture
@@ -121,17 +115,7 @@ def test_runs_share_them_but_not_with_another_augmentation(
 @pytest.fixture
 def trunk_file(tmp_path: Path) -> str:
     """Weights that do not depend on a run's seed."""
-    from safetensors.torch import save_file
-
-    from unseen.networks.digits import small_cnn
-    from unseen.settings.experiment import NetworkSettings
-
-    torch.manual_seed(5)
-    network = small_cnn(NetworkSettings(name="small_cnn", image_size=16), 10)
-    save_file(
-        {name: t for name, t in network.state_dict().items() if "fc2" not in name},
-        tmp_path / "trunk.safetensors",
-    )
+    save_trunk(tmp_path / "trunk.safetensors")
     return str(tmp_path / "trunk.safetensors")
 
 

@@ -36,3 +36,10 @@ class DomainBatch(NamedTuple):
     """`[1]`, for draws that are about the whole step: equal on all devices."""
     target: Tensor | None = None
     """Unlabelled images of the target domain; only for methods that ask for them."""
+
+
+def every_nth(batch: DomainBatch, first: int, n: int) -> DomainBatch:
+    """Return a part of a batch: of each domain, every nth image from the `first` one on."""
+    names = ("images", "labels", "domains", "keys", "positions", "target")
+    parts = {name: getattr(batch, name) for name in names}
+    return batch._replace(**{k: None if t is None else t[first::n] for k, t in parts.items()})

@@ -1,5 +1,6 @@
-"""From prepared images (or stored features) to batches on the device, one ahead of the step."""
+"""From prepared images (or stored features) to batches on the device, ahead of the step."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ from unseen.data.randomness import image_keys, step_key
 from unseen.data.sampling import Sampler
 from unseen.settings.experiment import AugmentSettings
 
-BATCH = 128
-
 
 class Process(NamedTuple):
     """The device of one training process, and which of how many processes it is."""
@@ -36,12 +35,16 @@ class Feed:
     source: PreparedImages | StoredFeatures
     scale: PixelScale
     process: Process
+    batch_size: int = 128
+    """Of images that are not trained on."""
+    readers: int = 1
+    """Threads that read ahead, each of them a batch."""
 
     def training(
         self, sampler: Sampler, settings: AugmentSettings, seed: int, steps: range
     ) -> Iterator[DomainBatch]:
-        """Yield one augmented batch a step. Reading runs a step ahead, augmenting on the device."""
-        source, (device, rank, world_size) = self.source, self.process
+        """Yield one augmented batch a step. Reading runs ahead, augmenting on the device."""
+        source, (_, rank, world_size) = self.source, self.process
         pixels = isinstance(source, PreparedImages)
 
         def read(step: int) -> tuple[Tensor, ...]:
@@ -60,7 +63,7 @@ class Feed:
                 partners = (source.batch(sampler.partners(keys, domains)),)
             return source.batch(rows), keys, labels, *about, *partners
 
-        for images, keys, labels, domains, rows, key, *partners in _prefetch(read, steps, device):
+        for images, keys, labels, domains, rows, key, *partners in self._prefetch(read, steps):
             if pixels:
                 images = augment(images, keys, settings, self.scale, *partners)
             n = len(labels)
@@ -80,12 +83,12 @@ class Feed:
         images to mix them with, where the settings ask for it."""
 
         def read(start: int) -> tuple[Tensor, ...]:
-            part = slice(start, start + BATCH)
+            part = slice(start, start + self.batch_size)
             others = () if partners is None else (self.source.batch(partners[part]),)
             return self.source.batch(rows[part]), keys[part], *others
 
-        starts = range(0, len(rows), BATCH)
-        for images, keys_here, *others in _prefetch(read, starts, self.process.device):
+        starts = range(0, len(rows), self.batch_size)
+        for images, keys_here, *others in self._prefetch(read, starts):
             yield augment(images, keys_here, settings, self.scale, *others)
 
     def evaluation(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,34 +96,34 @@ class Feed:
         which may be none at all."""
         share = rows[self.process.rank :: self.process.world_size]
         labels = torch.as_tensor(self.source.index.labels[share]).to(self.process.device)
+        size = self.batch_size
         for number, images in enumerate(self.images(share)):
-            yield images, labels[number * BATCH : number * BATCH + len(images)]
+            yield images, labels[number * size : (number + 1) * size]
 
     def images(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Yield images as they are, in order, and nothing else about them."""
 
         def read(start: int) -> tuple[Tensor, ...]:
-            return (self.source.batch(rows[start : start + BATCH]),)
+            return (self.source.batch(rows[start : start + self.batch_size]),)
 
         pixels = isinstance(self.source, PreparedImages)
-        for (images,) in _prefetch(read, range(0, len(rows), BATCH), self.process.device):
+        for (images,) in self._prefetch(read, range(0, len(rows), self.batch_size)):
             yield to_input(images, self.scale) if pixels else images
 
+    def _prefetch(
+        self, read: Callable[[int], tuple[Tensor, ...]], items: Iterable[int]
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Read the next batches in threads while one is used; copy without waiting to a GPU."""
+        device = self.process.device
+        pin = device.type == "cuda"
 
-def _prefetch(
-    read: Callable[[int], tuple[Tensor, ...]], items: Iterable[int], device: torch.device
-) -> Iterator[tuple[Tensor, ...]]:
-    """Read the next batch in a thread while this one is used; copy without waiting to a GPU."""
-    pin = device.type == "cuda"
+        def fetch(item: int) -> tuple[Tensor, ...]:
+            tensors = read(item)
+            return tuple(t.pin_memory() for t in tensors) if pin else tensors
 
-    def fetch(item: int) -> tuple[Tensor, ...]:
-        tensors = read(item)
-        return tuple(t.pin_memory() for t in tensors) if pin else tensors
-
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        following = iter(items)
-        waiting = [reader.submit(fetch, item) for item in islice(following, 1)]
-        while waiting:
-            upcoming = [reader.submit(fetch, item) for item in islice(following, 1)]
-            yield tuple(t.to(device, non_blocking=pin) for t in waiting[0].result())
-            waiting = upcoming
+        with ThreadPoolExecutor(self.readers) as pool:
+            following = iter(items)
+            waiting = deque(pool.submit(fetch, item) for item in islice(following, self.readers))
+            while waiting:
+                waiting.extend(pool.submit(fetch, item) for item in islice(following, 1))
+                yield tuple(t.to(device, non_blocking=pin) for t in waiting.popleft().result())

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from unseen import across_devices
 from unseen.atomic import atomic_file
 from unseen.data.cache import (
     BUILDING,
@@ -52,9 +53,9 @@ class PreparedImages:
         self._bytes = np.memmap(folder / IMAGES, np.uint8, "r")
         if self.form == "decoded":
             self._pixels = np.asarray(self._bytes).reshape(-1, self.size, self.size, 3)
-        else:  # decoded on all cores; the bytes stay on disk and in the system's page cache
+        else:  # decoded when read; the bytes stay on disk and in the system's page cache
             self._offsets = np.load(folder / OFFSETS)
-            self._pool = ThreadPoolExecutor(os.cpu_count())
+            self._pool = ThreadPoolExecutor(across_devices.cores())
 
     def batch(self, positions: np.ndarray) -> torch.Tensor:
         """Return uint8 [n, 3, size, size], channels last in memory."""

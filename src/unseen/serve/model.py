@@ -24,7 +24,7 @@ from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import open_experiment
 from unseen.training.build import build_method
 from unseen.training.checkpoints import load_weights, save_weights
-from unseen.training.profile import pooled_features
+from unseen.training.outputs import pooled_features
 
 CONFIG = constants.CONFIG_NAME
 WEIGHTS = constants.SAFETENSORS_SINGLE_FILE
@@ -172,12 +172,12 @@ class Model(Predictor, ModelHubMixin):
 def trained_method(
     experiment: Experiment, classes: Sequence[str], domains: Sequence[str], weights: Path
 ) -> Method:
-    """Build the method without a download, since the weights are at hand, and not compiled."""
+    """Build the method without a download, since the weights are at hand."""
     plain = experiment.network.model_copy(update={"pretrained": False})
     adapted = experiment.setting == "adaptation"
     target = "+".join(experiment.data.unseen_domain) if adapted else None
     task = Task(tuple(classes), tuple(domains), target)
-    method = build_method(experiment.model_copy(update={"network": plain, "compile": False}), task)
+    method = build_method(experiment.model_copy(update={"network": plain}), task)
     try:
         load_weights(weights, method)
     except UnseenError as error:

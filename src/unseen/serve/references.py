@@ -17,7 +17,7 @@ from unseen.serve.model import Model
 from unseen.serve.predictor import Predictor
 from unseen.training.build import build_images
 from unseen.training.devices import fabric_on
-from unseen.training.profile import observe
+from unseen.training.outputs import observe
 from unseen.training.session import Session, open_trained
 
 LOOKED_AT = 500

@@ -269,6 +269,14 @@ class DeviceSettings(Settings):
     """What computes; auto: a GPU if there is one."""
     number: int = Field(default=1, ge=1)
     """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
+    accumulate: int = Field(default=1, ge=1)
+    """Parts in which each device computes its share of a batch, one after the other: a large batch
+    fits a small memory. Gradients are those of the whole batch, but batch norm sees a part. A
+    method whose loss is no mean over images refuses it."""
+    readers: int = Field(default=1, ge=1)
+    """Batches that are read ahead on each device, each by a thread of its own."""
+    evaluation_batch: int = Field(default=128, ge=1)
+    """Images that each device evaluates at once."""
 
 
 class Experiment(Settings):
@@ -307,11 +315,13 @@ class Experiment(Settings):
     """Share of each label that is spread over all classes in training."""
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
-    precision: Annotated[Literal["32", "bf16"], BeforeValidator(str)] = "32"
-    """Numbers that the network computes with: 32 bits, or mixed with bfloat16 (on a CPU, quicker
-    only where it has the instructions: AVX-512 BF16, AMX)."""
+    precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = "32"
+    """Numbers that the network computes with: 32 bits; mixed with bfloat16 (on a CPU, quicker
+    only where it has the instructions: AVX-512 BF16, AMX); or mixed with 16-bit floats and a loss
+    that is scaled, for GPUs that are too old for bfloat16."""
     compile: bool = False
-    """`torch.compile` the network; pays off on GPUs and long runs."""
+    """`torch.compile` the stages of the network, for long runs on GPUs; refused on a processor,
+    where it gains nothing."""
     selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"
     """Which checkpoint counts: the best on validation images, the last one, or the best on the
     unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by

@@ -21,12 +21,11 @@ from unseen.results.rules import recorded_validation
 from unseen.serve.model import trained_method
 from unseen.settings.experiment import METRICS, Experiment, complete_settings
 from unseen.settings.recipes import flattened, open_experiment
-from unseen.training.build import build_images
+from unseen.training.build import build_images, describe_images, rules_of
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.finish import measure_rules, rule_result, write_files
-from unseen.training.run import describe_images, rules_of
 from unseen.training.session import Session, open_trained
 from unseen.training.validation import evaluate, evaluation_record
 

@@ -102,16 +102,17 @@ class Average(ABC):
         """The weights have changed; `step` steps are done."""
 
     @abstractmethod
-    def numbers(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps besides the means, as plain data."""
-
-    @abstractmethod
     def means(self) -> dict[str, RunningMean]:
         """Returns all means that a checkpoint keeps, by name."""
 
-    @abstractmethod
+    def numbers(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps besides the means, as plain data."""
+        return {"counts": {name: mean.count for name, mean in self.means().items()}}
+
     def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
         """The opposite of `numbers` and `tensors`."""
+        for name, mean in self.means().items():
+            mean.restore(part_of(tensors, name), numbers["counts"][name])
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns the tensors of all means, named `MEAN.TENSOR`."""
@@ -158,14 +159,8 @@ class StepAverage(Average):
         if step > self._skipped:
             self._mean.add(self._decay)
 
-    def numbers(self) -> dict[str, Any]:
-        return {"steps": self._mean.count}
-
     def means(self) -> dict[str, RunningMean]:
         return {"mean": self._mean}
-
-    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
-        self._mean.restore(part_of(tensors, "mean"), numbers["steps"])
 
 
 @torch.no_grad()
@@ -244,19 +239,14 @@ class ValleyAverage(Average):
         return found | {f"part {number}": part for number, part in enumerate(self._parts)}
 
     def numbers(self) -> dict[str, Any]:
-        return {
-            "counts": {name: mean.count for name, mean in self.means().items()},
-            "losses": self._losses,
-            "highest": self._highest,
-            "above": self._above,
-        }
+        valley = {"losses": self._losses, "highest": self._highest, "above": self._above}
+        return super().numbers() | valley
 
     def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
         self._losses = list(numbers["losses"])
         self._parts = [RunningMean(self.live) for _ in self._losses]
         self._highest, self._above = numbers["highest"], numbers["above"]
-        for name, mean in self.means().items():
-            mean.restore(part_of(tensors, name), numbers["counts"][name])
+        super().restore(numbers, tensors)
 
 
 def build_average(experiment: Experiment, method: Method, steps: int) -> Average | None:

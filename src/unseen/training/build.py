@@ -1,12 +1,16 @@
-"""From settings to the parts of a run: task, method, images and what each of them is for."""
+"""A run, and from its settings to its parts: task, method, images and what each of them is for."""
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
+from unseen.atomic import read_json, write_json
 from unseen.data.batch import Task
 from unseen.data.dataset import Dataset
 from unseen.data.decoding import ProgressCallback
@@ -14,10 +18,12 @@ from unseen.data.index import Index
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
-from unseen.errors import SettingsError, unknown_name
+from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network, linear_classifier, set_classifier
+from unseen.results.folder import MetricsLog, RunFolder
+from unseen.results.rules import WITHOUT_LABELS, Evaluation
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 
@@ -31,6 +37,43 @@ class Images(NamedTuple):
     prepared: PreparedImages
     roles: Roles
     dataset: Dataset
+
+
+@dataclass
+class Run:
+    """One of the runs of a session."""
+
+    experiment: Experiment
+    folder: RunFolder
+    images: Images
+    task: Task
+    log: MetricsLog | None = None
+    """Of a run that trains alone, and on rank 0 only, which alone writes files."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """What a run that trains together with others writes when all of them are done."""
+    evaluations: list[Evaluation] = field(default_factory=list)
+    error: UnseenError | None = None
+    """Why it stopped, while the others go on."""
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Which images are in which batch."""
+        return build_sampler(self.experiment, self.images.roles)
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Adds a line to metrics.jsonl."""
+        if self.log is not None:
+            self.log.write(record)
+        else:
+            self.records.append(record)
+
+    def write_records(self) -> None:
+        """Writes what was held back while the run trained together with others."""
+        log = MetricsLog(self.folder.metrics, 0)
+        for record in self.records:
+            log.write(record)
+        log.sync()
+        log.close()
 
 
 def build_task(index: Index, experiment: Experiment) -> Task:
@@ -58,8 +101,6 @@ def build_method_on(
     """The method on a network that was just built; its own first weights are drawn afterwards."""
     if head is not None:
         set_classifier(network, head["weight"], head["bias"])
-    if experiment.compile:
-        network.compile_stages()
     first = linear_classifier(network).weight.detach().clone() if experiment.head_first else None
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
     check_mixstyle(experiment, network)
@@ -91,25 +132,28 @@ def build_images(
 
 
 def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
-    """Every device gets equally many images: only then is the mean of their gradients that of the
-    whole batch."""
+    """Every device, and every part that it computes, gets equally many images: only then is the
+    mean of their gradients that of the whole batch."""
     check_augmentation(experiment, roles)
     per_domain = experiment.images_per_domain
-    _check_share("images_per_domain", per_domain, experiment.devices.number)
+    _check_share("images_per_domain", per_domain, experiment)
     target = None
     if check_target_use(experiment):
         number = experiment.target_images or per_domain * len(roles.train)
-        _check_share("target_images", number, experiment.devices.number)
+        _check_share("target_images", number, experiment)
         target = (roles.target_rows, number)
     how = (per_domain, experiment.sampling, experiment.seed)
     return Sampler(list(roles.train.values()), *how, target, list(roles.labels.values()))
 
 
-def _check_share(name: str, number: int, devices: int) -> None:
-    if number % devices:
+def _check_share(name: str, images: int, experiment: Experiment) -> None:
+    devices = experiment.devices
+    shares = devices.number * devices.accumulate
+    if images % shares:
+        parts = f" with devices.accumulate={devices.accumulate}" if devices.accumulate > 1 else ""
         raise SettingsError(
-            f"{name}={number} cannot be divided equally among "
-            f"{devices} devices; choose a multiple of {devices}"
+            f"{name}={images} cannot be divided equally among "
+            f"{devices.number} devices{parts}; choose a multiple of {shares}"
         )
 
 
@@ -204,3 +248,44 @@ def copy_of(network: Network) -> Network:
 def _frozen(network: Network) -> Iterator[Tensor]:
     for name in network.frozen_stages():
         yield from network.stage(name).state_dict(keep_vars=True).values()
+
+
+def rules_of(experiment: Experiment) -> tuple[str, ...]:
+    """Returns the selection rules whose weights a run keeps."""
+    oracle = ("oracle",) if experiment.selection == "oracle" else ()
+    without_labels = tuple(WITHOUT_LABELS) if experiment.setting == "adaptation" else ()
+    return (*oracle, *without_labels, "source", "last")
+
+
+def remember_images(fabric: Fabric, folder: RunFolder, images: Images) -> None:
+    """Records which images a run was started with; it can only go on with the same ones."""
+    if not folder.data.is_file():
+        if fabric.is_global_zero:
+            write_json(folder.data, describe_images(images))
+        return
+    if read_json(folder.data)["content"] != images.prepared.content:
+        raise DataError(
+            f"the images have changed since the run in {folder.path} was started; "
+            "put them back, or train in another folder (--runs DIR)"
+        )
+
+
+def describe_images(images: Images) -> dict[str, Any]:
+    """Returns what a run was given: content, classes, and how many images of each domain for
+    what."""
+    prepared, roles = images.prepared, images.roles
+    counts = {
+        role: {domain: len(rows) for domain, rows in getattr(roles, role).items()}
+        for role in ("train", "validation", "in_domain", "out_of_domain")
+    }
+    return {
+        "content": prepared.content,
+        "image_size": prepared.size,
+        "classes": list(prepared.index.classes),
+        "training_domains": list(roles.training_domains),
+        "unseen_domains": list(roles.unseen_domains),
+        "left_out": list(prepared.left_out),
+        **counts,
+        "target": len(roles.target_rows),
+        "target_by_domain": {domain: len(rows) for domain, rows in roles.target.items()},
+    }

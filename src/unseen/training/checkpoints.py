@@ -28,6 +28,8 @@ class Checkpoint(NamedTuple):
     processor_seconds: float = 0.0
     averaging: dict[str, Any] | None = None
     """What is known of the average besides its tensors."""
+    precision: dict[str, Any] = {}  # noqa: RUF012
+    """The factor of a scaled loss, and when it changed."""
 
 
 def save_weights(path: Path, method: Method) -> None:

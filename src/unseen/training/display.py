@@ -99,12 +99,14 @@ class Display:
 
     def advance(self, done: int, status: str) -> None:
         """`done` steps of the total lie behind."""
-        shown = shortened(status, max(self._console.width * 3 // 4 - _OTHERS, 12))
-        self._progress.update(self._task, completed=done, status=shown)
+        if self._console.is_terminal:
+            shown = shortened(status, max(self._console.width * 3 // 4 - _OTHERS, 12))
+            self._progress.update(self._task, completed=done, status=shown)
+            return
         now = time.monotonic()
         if self._timed_from is None or done == self._first:
             self._timed_from = (done, now)  # before that, images and features took their time
-        if not self._console.is_terminal and now - self._last_line >= _SECONDS_BETWEEN_LINES:
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
             text = f"{self._label}: step {done}/{self._total}, {status}"
             since, started = self._timed_from

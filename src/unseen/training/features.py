@@ -3,7 +3,7 @@ as they are, and of augmented views of those that train."""
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from unseen.data.styles import partner_rows
 from unseen.errors import DataError, SettingsError
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
-from unseen.settings.experiment import AugmentSettings, Experiment, NetworkSettings, deciding
+from unseen.settings.experiment import Experiment, NetworkSettings, deciding
 from unseen.training.build import Images
 from unseen.training.display import Display
 
@@ -37,46 +37,35 @@ _SEEDS = 1 << 40
 """Added to `network.view_seed`: no run's own random numbers are those of a view."""
 
 
-class AugmentedViews(NamedTuple):
+class AugmentedViews:
     """The views that one augmentation makes of some images."""
 
-    key: str
-    """Changes with the augmentation, the seed of the views, and the images that they come from."""
-    rows: np.ndarray
-    feed: Feed
-    settings: AugmentSettings
-    seed: int
-    sources: tuple[np.ndarray, ...]
-    """Training images by training domain, to mix with; empty where nothing is mixed."""
-
-    @staticmethod
-    def of(feed: Feed, roles: Roles, experiment: Experiment) -> "AugmentedViews":
-        settings, seed = experiment.augment, experiment.network.view_seed
-        sources: tuple[np.ndarray, ...] = ()
-        if settings.amplitude_mix > 0:
-            sources = tuple(roles.train.values())
-            rows = np.sort(np.concatenate([*sources, roles.target_rows]))
+    def __init__(self, feed: Feed, roles: Roles, experiment: Experiment) -> None:
+        self._feed, self._settings = feed, experiment.augment
+        seed = experiment.network.view_seed
+        self._seed = _SEEDS + seed
+        self._sources = list(roles.train.values()) if self._settings.amplitude_mix > 0 else []
+        """Training images by training domain, to mix with."""
+        if self._sources:
+            self.rows = np.sort(np.concatenate([*self._sources, roles.target_rows]))
         else:  # of every domain: one that is unseen here trains in another run
-            rows = np.flatnonzero(feed.source.index.splits == Split.TRAIN)
-        total = hashlib.sha256(repr((deciding(settings), seed)).encode())
-        for part in (rows, *sources):
+            self.rows = np.flatnonzero(feed.source.index.splits == Split.TRAIN)
+        total = hashlib.sha256(repr((deciding(self._settings), seed)).encode())
+        for part in (self.rows, *self._sources):
             total.update(len(part).to_bytes(8, "big") + part.tobytes())
-        return AugmentedViews(total.hexdigest()[:16], rows, feed, settings, _SEEDS + seed, sources)
+        self.key = total.hexdigest()[:16]
+        """Changes with the augmentation, the seed of the views, and the images that they are of."""
 
     def images(self, view: int, rows: np.ndarray) -> Iterator[Tensor]:
         """Pixels of a view, as a network takes them."""
-        keys = image_keys(self.seed, view, torch.as_tensor(rows))
+        keys = image_keys(self._seed, view, torch.as_tensor(rows))
         partners = None
-        if self.sources:
-            partners = partner_rows(keys, self._domains(rows), self.sources)
-        return self.feed.augmented(rows, keys, self.settings, partners)
-
-    def _domains(self, rows: np.ndarray) -> np.ndarray:
-        """The training domain of each image by its position in `sources`; -1: none of them."""
-        found = np.full(len(rows), -1)
-        for number, own in enumerate(self.sources):
-            found[np.isin(rows, own)] = number
-        return found
+        if self._sources:
+            domains = np.full(len(rows), -1)  # of images that are in no training domain
+            for number, own in enumerate(self._sources):
+                domains[np.isin(rows, own)] = number
+            partners = partner_rows(keys, domains, self._sources)
+        return self._feed.augmented(rows, keys, self._settings, partners)
 
 
 FEATURES_VERSION = 2
@@ -145,7 +134,7 @@ def _versions(feed: Feed, roles: Roles, network: Network, experiment: Experiment
     """The images as they are, then the views."""
     assert isinstance(feed.source, PreparedImages)
     plain = plain_version(feed.source, network, experiment.network, feed.images)
-    views = AugmentedViews.of(feed, roles, experiment)
+    views = AugmentedViews(feed, roles, experiment)
     shape = (len(views.rows), *plain.file.shape[1:])
     found = [plain]
     for view in range(1, experiment.network.views + 1):
@@ -233,16 +222,11 @@ def _announce(missing: Sequence[Version], display: Display) -> str:
 
 def _seconds(version: Version) -> float:
     """Measures the time for the features of one image; the first images only warm up."""
-    started = time.monotonic()
-    for rows in (version.rows[:_TIMED],) * 2:
+    rows, started = version.rows[:_TIMED], 0.0
+    for _ in range(2):
         started = time.monotonic()
-        _exhaust(version.features(rows))
-    return (time.monotonic() - started) / len(version.rows[:_TIMED])
-
-
-def _exhaust(parts: Iterable[np.ndarray]) -> None:
-    for _ in parts:
-        pass
+        list(version.features(rows))
+    return (time.monotonic() - started) / len(rows)
 
 
 def _opened(file: FeatureFile) -> np.ndarray:

@@ -11,9 +11,8 @@ from unseen.results.measure import measure_checkpoint
 from unseen.results.result import Merged, RuleResult, RunResult, Views
 from unseen.results.rules import choose
 from unseen.settings.experiment import complete_settings, identity
-from unseen.training.pictures import draw
-from unseen.training.profile import make_profile
-from unseen.training.run import Run, rules_of
+from unseen.training.build import Run, rules_of
+from unseen.training.outputs import draw, make_profile
 from unseen.training.session import Session
 
 Measured = tuple[Views, float]

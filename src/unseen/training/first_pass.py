@@ -13,6 +13,7 @@ source validation images, from strong to weak until it rises. The unseen domain 
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,17 +24,17 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
 from unseen.data.features import StoredFeatures
-from unseen.data.feed import BATCH, Feed, Process
+from unseen.data.feed import Feed, Process
 from unseen.data.randomness import image_keys, step_key
 from unseen.data.roles import Roles
 from unseen.methods.base import DatasetPassMethod, Method, TrainingImages
 from unseen.networks.stages import Network, classifier_inputs
 from unseen.results.folder import RunFolder
 from unseen.results.statistics import evenly
+from unseen.training.build import Run
 from unseen.training.checkpoints import load_tensors, save_tensors
 from unseen.training.display import Display
 from unseen.training.features import complete, plain_version
-from unseen.training.run import Run
 
 
 def run_dataset_pass(
@@ -44,7 +45,7 @@ def run_dataset_pass(
     if isinstance(method, DatasetPassMethod):
         if not folder.dataset_pass.is_file():
             if fabric.is_global_zero:
-                alone = Feed(feed.source, feed.scale, Process(fabric.device))
+                alone = replace(feed, process=Process(fabric.device))
                 found = method.dataset_pass(_training_images(alone, roles))
                 save_tensors(folder.dataset_pass, found)
             fabric.barrier()
@@ -60,8 +61,10 @@ def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
     domains = np.repeat(np.arange(len(roles.train)), [len(r) for r in roles.train.values()])
 
     def source() -> Iterator[DomainBatch]:
-        parts = zip(feed.evaluation(rows), _chunks(rows), _chunks(domains), strict=True)
-        for (images, labels), positions, domain_of in parts:
+        chunks = (torch.from_numpy(each).split(feed.batch_size) for each in (rows, domains))
+        for (images, labels), positions, domain_of in zip(
+            feed.evaluation(rows), *chunks, strict=True
+        ):
             yield DomainBatch(
                 images,
                 labels,
@@ -76,10 +79,6 @@ def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
         return feed.images(roles.target_rows)
 
     return TrainingImages(source, target)
-
-
-def _chunks(values: np.ndarray) -> tuple[Tensor, ...]:
-    return torch.from_numpy(values).split(BATCH)
 
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)

@@ -92,13 +92,14 @@ def train_step(session: Session, batch: DomainBatch) -> Losses:
 
 
 def watch(session: Session, losses: Losses) -> None:
-    """Records losses every so often; on a GPU only then, because looking at a number waits for
-    it."""
-    due = session.step == session.steps or session.step % session.shared.log_every == 0
-    if not due and session.fabric.device.type != "cpu":
+    """Records losses every so often; on a GPU and on several devices only then, because looking at
+    a number waits for it."""
+    due = session.log_due
+    if not due and (session.fabric.device.type != "cpu" or session.fabric.world_size > 1):
         return
     values = torch.stack([value.detach().float() for value in losses.values()])
-    values = over_devices(session.fabric, values, "sum") / session.fabric.world_size
+    if session.fabric.world_size > 1:
+        values = over_devices(session.fabric, values, "sum") / session.fabric.world_size
     by_run = values.reshape(len(losses), -1).T.tolist()
     rates = session.learner.rates() if due else []
     finite = []
@@ -122,9 +123,12 @@ def _stop_where_weights_diverged(session: Session) -> None:
 
 
 def _agree_to_stop(session: Session, stop: StopFlag) -> int:
-    """Returns the signal that any process was sent, known to all of them."""
+    """Returns the signal that any process was sent, known to all of them: several ask each other
+    where they meet anyhow."""
     if session.fabric.world_size == 1:
         return stop.signal_number
+    if not session.log_due:
+        return 0
     flag = torch.tensor(stop.signal_number, device=session.fabric.device)
     return int(over_devices(session.fabric, flag, "max"))
 

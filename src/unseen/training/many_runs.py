@@ -1,29 +1,26 @@
 """The learner of many runs: their tensors have a first axis of runs, and what a run computes is
 what its method computes, under `torch.func.vmap`."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from unseen.atomic import atomic_file, link_file
+from unseen.atomic import link_file
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Losses, Method, Progress
 from unseen.settings.experiment import MethodSettings
 from unseen.training.average import StepAverage, average_of_steps
-from unseen.training.build import own_tensors
-from unseen.training.checkpoints import Checkpoint, for_prediction
-from unseen.training.optimizers import StackedOptimizer, clip, rates_of, schedule_factor
-from unseen.training.run import Run
-from unseen.training.streams import Bundle, bundles, streams_of
+from unseen.training.build import Run, own_tensors
+from unseen.training.checkpoints import Checkpoint, save_weights
+from unseen.training.groups import Bundle, bundles, streams_of
+from unseen.training.optimizers import StackedOptimizer, clip, groups_by_name, schedule_factor
 
 Tensors = dict[str, Tensor]
 
@@ -41,8 +38,8 @@ class ManyRuns:
         """`methods` differ in their own tensors and in names of domains, their settings in numbers.
         Runs that begin alike may have the same one; the first is used from now on."""
         self.runs, self.method, self._device = runs, methods[0], device
-        self._rates = [
-            rates_of(method, run.experiment.optimizer)
+        self._groups = [
+            groups_by_name(method, run.experiment.optimizer)
             for run, method in zip(runs, methods, strict=True)
         ]
         own = [dict(own_tensors(method)) for method in methods]
@@ -69,7 +66,7 @@ class ManyRuns:
         """Makes everything ready for the first step."""
         experiments = [run.experiment for run in self.runs]
         self._optimizer = StackedOptimizer(
-            self.learning, self._rates, [experiment.optimizer for experiment in experiments]
+            self.learning, self._groups, [experiment.optimizer for experiment in experiments]
         )
         self._factors = _factors(self.runs, steps)
         self._last_factors = self._factors[0]
@@ -132,7 +129,8 @@ class ManyRuns:
     def rates(self) -> list[float]:
         """Returns the learning rate of each run that is recorded, at the last step."""
         factors = self._last_factors.tolist()
-        return [own.recorded * factor for own, factor in zip(self._rates, factors, strict=True)]
+        last = [list(groups.values())[-1] for groups in self._groups]
+        return [group.lr * factor for group, factor in zip(last, factors, strict=True)]
 
     def finite(self) -> list[bool]:
         """Returns whether all weights are numbers, for each run."""
@@ -165,14 +163,11 @@ class ManyRuns:
 
     def method_of(self, run: int) -> Method:
         """Returns the method with the tensors and settings of one run, until the next call."""
-        for name, tensor in self._tensors_of(run, self._used).items():
-            self._own[name].detach().copy_(tensor)
+        for name, tensor in (self._used | self._fixed).items():
+            self._own[name].detach().copy_(tensor[run].detach())
         self.method.config = self.runs[run].experiment.method
         self.method.task = self.runs[run].task
         return self.method
-
-    def _tensors_of(self, run: int, learning: Tensors) -> Tensors:
-        return {name: t[run].detach() for name, t in (learning | self._fixed).items()}
 
     def statistics(self, run: int) -> dict[str, Any]:
         """Returns what the method of a run has to say at an evaluation."""
@@ -194,7 +189,6 @@ class ManyRuns:
 
     def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
         """Writes the files of weights of each run; rules that chose the same step share one."""
-        writer = WeightsWriter(self.method)
         for number, steps in chosen.items():
             folder = self.runs[number].folder
             written: dict[int, Path] = {}
@@ -203,7 +197,8 @@ class ManyRuns:
                 if step in written:
                     link_file(written[step], file)
                 else:
-                    writer.write(file, self._tensors_of(number, self._kept[rule]))
+                    self.use(rule)
+                    save_weights(file, self.method_of(number))
                     written[step] = file
 
 
@@ -242,33 +237,6 @@ def _factors(runs: Sequence[Run], steps: int) -> Tensor:
             columns[key] = torch.tensor(values, dtype=torch.float64)
         of_runs.append(columns[key])
     return torch.stack(of_runs, dim=1)
-
-
-class WeightsWriter:
-    """Writes weight files of runs that share most of their tensors, the bytes of `save_weights`.
-
-    The file is built in memory once; each run puts its own tensors in their places.
-    """
-
-    _LENGTH = 8  # bytes of a safetensors file that give the length of its header
-
-    def __init__(self, method: Method) -> None:
-        tensors = {name: tensor.contiguous() for name, tensor in for_prediction(method).items()}
-        self._content = bytearray(save(tensors, metadata={}))
-        start = self._LENGTH + int.from_bytes(self._content[: self._LENGTH], "little")
-        header = json.loads(self._content[self._LENGTH : start])
-        self._places = {
-            name: slice(*(start + offset for offset in header[name]["data_offsets"]))
-            for name in tensors
-        }
-
-    def write(self, path: Path, own: Mapping[str, Tensor]) -> None:
-        """Writes the file of one run; tensors that prediction does not need are left out."""
-        for name in own.keys() & self._places.keys():
-            data = own[name].cpu().contiguous().numpy().tobytes()
-            self._content[self._places[name]] = data
-        with atomic_file(path) as temporary:
-            temporary.write_bytes(self._content)
 
 
 class _Entry(nn.Module):

@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen import across_devices
 from unseen.atomic import link_file
-from unseen.data.batch import DomainBatch
+from unseen.data.batch import DomainBatch, every_nth
 from unseen.data.styles import style_changes
 from unseen.methods.base import Losses, Method, Progress
 from unseen.training.average import Average, build_average
+from unseen.training.build import Run
 from unseen.training.checkpoints import (
     Checkpoint,
     load_checkpoint,
@@ -23,47 +24,57 @@ from unseen.training.checkpoints import (
     save_weights,
 )
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
-from unseen.training.run import Run
 
 
 class OneRun:
     """Trains one method as it is. One that is trained already is never started."""
 
-    optimizer: torch.optim.Optimizer
+    optimizer: Any
+    """As Fabric wraps it, which scales losses where the precision asks for it."""
     average: Average | None = None
 
     def __init__(self, fabric: Fabric, run: Run, method: Method) -> None:
         self.fabric, self.run, self.method = fabric, run, method
-        self.module: nn.Module = method
+        self.module: Any = method
         """The method as Fabric wraps it: what training calls, so that gradients are shared."""
 
     def start(self, steps: int) -> Checkpoint | None:
         """Makes everything ready for a step; returns the checkpoint to go on from, if there is
         one."""
         experiment = self.run.experiment
-        optimizer = build_optimizer(self.method, experiment.optimizer)
+        scaled = experiment.precision == "fp16"  # which no fused update knows how to undo
+        optimizer = build_optimizer(self.method, experiment.optimizer, fused=not scaled)
         self.average = build_average(experiment, self.method, steps)
         file = self.run.folder.checkpoint
         checkpoint = load_checkpoint(file, self.method, optimizer, self.average)
+        if experiment.compile:
+            self.method.network.compile_stages()
         self.module, self.optimizer = self.fabric.setup(self.method, optimizer)
         self.module.train()
+        if checkpoint is not None:
+            self.fabric.strategy.precision.load_state_dict(checkpoint.precision)
         return checkpoint
 
     def save(self, about: Checkpoint) -> None:
         """Writes a checkpoint."""
+        about = about._replace(precision=self.fabric.strategy.precision.state_dict())
         file = self.run.folder.checkpoint
         save_checkpoint(file, self.method, self.optimizer, about, self.average)
 
     def step(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """Makes one forward, one backward, one update; returns losses by name."""
+        """Makes one forward and one backward, of each part of the batch where gradients are
+        accumulated, and one update; returns losses by name."""
         experiment, epoch = self.run.experiment, self.run.sampler.steps_per_epoch
         set_rates(self.optimizer, schedule_factor(experiment.schedule, *progress, epoch))
         # Dropout and the like: a function of the step, so that a resume needs no generator's state
         self._seed((experiment.seed << 32) + progress.step * 1021 + self.fabric.global_rank)
-        changes = style_changes(experiment.augment, batch, across_devices.gather)
-        with self.method.network.changed_inputs(changes):
-            losses: Losses = self.module(batch, progress)
-        self.fabric.backward(losses["loss"])
+        number = experiment.devices.accumulate
+        if number == 1:
+            losses = self._forward(batch, progress)
+            self.fabric.backward(losses["loss"])
+        else:
+            losses = self._in_parts(batch, progress, number)
+        self.fabric.strategy.precision.unscale_gradients(self.optimizer.optimizer)
         self.method.edit_gradients(progress)
         if experiment.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.method.parameters(), experiment.clip_gradient)
@@ -73,6 +84,22 @@ class OneRun:
         if self.average is not None and not self.method.preparing:
             self.average.after_step(progress.step + 1)
         return losses
+
+    def _forward(self, batch: DomainBatch, progress: Progress) -> Losses:
+        changes = style_changes(self.run.experiment.augment, batch, across_devices.gather)
+        with self.method.network.changed_inputs(changes):
+            return self.module(batch, progress)
+
+    def _in_parts(self, batch: DomainBatch, progress: Progress, number: int) -> Losses:
+        """Adds up the gradients of parts that have equally many images of each domain."""
+        found: list[Losses] = []
+        for first in range(number):
+            waits = self.fabric.no_backward_sync(self.module, enabled=first < number - 1)
+            with waits, across_devices.on_part_of_batch():
+                losses = self._forward(every_nth(batch, first, number), progress)
+                self.fabric.backward(losses["loss"] / number)
+            found.append({name: value.detach() for name, value in losses.items()})
+        return {name: torch.stack([each[name] for each in found]).mean(0) for name in found[0]}
 
     def _seed(self, seed: int) -> None:
         """Seeds on a CPU its own generator alone: those of absent GPUs cost as much as a step."""

@@ -2,7 +2,7 @@
 updates for many at once, whose parameters have a first axis of runs."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,15 +15,23 @@ from unseen.settings.experiment import OptimizerSettings, ScheduleSettings
 _FUSED_DEVICES = {"cpu", "cuda", "mps"}
 
 
-def build_optimizer(method: Method, settings: OptimizerSettings) -> torch.optim.Optimizer:
+def build_optimizer(
+    method: Method, settings: OptimizerSettings, fused: bool = True
+) -> torch.optim.Optimizer:
     """Returns the optimizer: the method's own groups first, then new layers, then everything
-    else."""
+    else. `fused`: one kernel updates all parameters, where there is one."""
     groups: list[dict[str, Any]] = [
         {**group._asdict(), "initial_lr": group.lr} for group in complete_groups(method, settings)
     ]
-    if settings.name == "sgd":  # fused, it fails on parameters that start to learn in a later phase
-        return torch.optim.SGD(groups, settings.lr, settings.momentum, nesterov=settings.nesterov)
-    fused = all(p.device.type in _FUSED_DEVICES for g in groups for p in g["params"])
+    parameters = [p for group in groups for p in group["params"]]
+    fused = fused and all(p.device.type in _FUSED_DEVICES for p in parameters)
+    if settings.name == "sgd":
+        momentum, nesterov = settings.momentum, settings.nesterov
+        sgd = torch.optim.SGD(groups, settings.lr, momentum, nesterov=nesterov, fused=fused)
+        for parameter in parameters if momentum else ():
+            # fused, it wants all of them at once, also of those that learn in a later phase only
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return sgd
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
     return kind(groups, settings.lr, fused=fused)
 
@@ -58,6 +66,12 @@ def complete_groups(method: Method, settings: OptimizerSettings) -> list[Complet
 
     groups = [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]
     return [each for group in groups for each in complete(group) if each.params]
+
+
+def groups_by_name(method: Method, settings: OptimizerSettings) -> dict[str, CompleteGroup]:
+    """Returns the group of each parameter that learns, the recorded one last."""
+    names = {parameter: name for name, parameter in method.named_parameters()}
+    return {names[p]: group for group in complete_groups(method, settings) for p in group.params}
 
 
 def schedule_factor(
@@ -96,53 +110,28 @@ _CHUNK = 2**18
 """Numbers of a parameter that are updated in one go: all that an update touches stays in cache."""
 
 
-class Rates(NamedTuple):
-    """The rates of one run before its schedule, by name of the parameter, and the recorded one."""
-
-    lr: dict[str, float]
-    weight_decay: dict[str, float]
-    recorded: float
-    unscheduled: frozenset[str] = frozenset()
-    """Parameters whose rate the schedule leaves alone."""
-
-
-def rates_of(method: Method, settings: OptimizerSettings) -> Rates:
-    """Returns the rates that `build_optimizer` would give the parameters."""
-    names = {parameter: name for name, parameter in method.named_parameters()}
-    groups = complete_groups(method, settings)
-    lr, decay = {}, {}
-    for group in groups:
-        for parameter in group.params:
-            lr[names[parameter]] = group.lr
-            decay[names[parameter]] = group.weight_decay
-    alone = frozenset(names[p] for group in groups if not group.scheduled for p in group.params)
-    return Rates(lr, decay, groups[-1].lr, alone)
-
-
 class StackedOptimizer:
     """Updates parameters `[runs, ...]` in place."""
 
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
-        rates: Sequence[Rates],
+        groups: Sequence[Mapping[str, CompleteGroup]],
         settings: Sequence[OptimizerSettings],
     ) -> None:
-        """`settings` agree in the kind of optimizer and in nesterov, `rates` in what is
-        scheduled."""
-        self._parameters = parameters
-        self._unscheduled = rates[0].unscheduled
-        self._settings = settings[0]
+        """`groups`: of each run by parameter. They agree in what is scheduled, `settings` in the
+        kind of optimizer and in nesterov."""
+        self._parameters, self._settings = parameters, settings[0]
         self._update: Callable[..., None] = {"sgd": _sgd}.get(settings[0].name, _adam)
 
-        def per_run(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float64)
+        def per_run(numbers: Iterable[float]) -> Tensor:
+            return torch.tensor(list(numbers), dtype=torch.float64)
 
-        self._lr = {name: per_run([run.lr[name] for run in rates]) for name in parameters}
-        self._decay = {
-            name: per_run([run.weight_decay[name] for run in rates]) for name in parameters
-        }
-        self._momentum = per_run([each.momentum for each in settings])
+        by_run = {name: [run[name] for run in groups] for name in parameters}
+        self._scheduled = {name: own[0].scheduled for name, own in by_run.items()}
+        self._lr = {name: per_run(each.lr for each in own) for name, own in by_run.items()}
+        self._decay = {n: per_run(each.weight_decay for each in own) for n, own in by_run.items()}
+        self._momentum = per_run(each.momentum for each in settings)
         number = 1 if self._settings.name == "sgd" else 2
         self._memory = {
             name: [torch.zeros_like(parameter) for _ in range(number)]
@@ -155,7 +144,7 @@ class StackedOptimizer:
         """`factors` `[runs]`: those of the runs' schedules. Gradients may be overwritten."""
         self._steps += 1
         for name, parameter in self._parameters.items():
-            lr = self._lr[name] * (1.0 if name in self._unscheduled else factors)
+            lr = self._lr[name] * (factors if self._scheduled[name] else 1.0)
             decay = self._decay[name]
             numbers = [lr, decay, 1 - lr * decay, self._momentum]
             spread = [_spread(each, parameter) for each in numbers]

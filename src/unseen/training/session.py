@@ -5,16 +5,17 @@ Training drives it (loop.py); merging, evaluating and timing open one and stop b
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from unseen import across_devices
 from unseen.data.augment import PixelScale
 from unseen.data.batch import DomainBatch, Task
 from unseen.data.dataset import OpenDatasets
@@ -23,89 +24,35 @@ from unseen.data.feed import Feed, Process
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.errors import UnseenError
-from unseen.methods.base import Losses, Method, Progress
+from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network
 from unseen.results.folder import MetricsLog, RunFolder
 from unseen.results.measure import Evaluator, Predict
 from unseen.results.rules import Evaluation
 from unseen.settings.experiment import Experiment
-from unseen.training.average import Average
 from unseen.training.build import (
     Images,
+    Run,
     build_method_on,
     build_task,
     copy_of,
     count_steps,
+    remember_images,
     trains_from_features,
 )
-from unseen.training.checkpoints import Checkpoint, save_tensors
+from unseen.training.checkpoints import save_tensors
 from unseen.training.devices import over_devices
 from unseen.training.display import Display, SilentDisplay
 from unseen.training.features import features_key, plain_version, stored_features
 from unseen.training.first_pass import first_head, run_dataset_pass
+from unseen.training.groups import in_streams, stacked_batches, streams_of
 from unseen.training.many_runs import ManyRuns
 from unseen.training.one_run import OneRun
-from unseen.training.run import Run, remember_images
-from unseen.training.streams import in_streams, stacked_batches, streams_of
 
-
-class Learner(Protocol):
-    """The part of a session that learns, for one run or for many: all that knows an optimizer.
-
-    Runs are numbered as in the session; losses, rates and scores have one entry for each.
-    """
-
-    method: Method
-    """That of the run, or one that computes for all of them."""
-
-    @property
-    def average(self) -> Average | None:
-        """The average of the weights, where the settings ask for one."""
-        ...
-
-    def start(self, steps: int) -> Checkpoint | None:
-        """Makes everything ready for a step; returns the checkpoint to go on from."""
-
-    def save(self, about: Checkpoint) -> None:
-        """Writes a checkpoint, unless runs start over when they are stopped."""
-
-    def step(self, batch: DomainBatch, progress: Progress) -> Losses:
-        """Makes one forward, one backward, one update; returns losses by name."""
-        ...
-
-    def rates(self) -> Sequence[float]:
-        """Returns the learning rates that are recorded."""
-        ...
-
-    def finite(self) -> Sequence[bool]:
-        """Returns whether all weights are numbers."""
-        ...
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Lets averaged weights predict for a while, if there are any."""
-        ...
-
-    def predict(self, runs: Sequence[int], images: Tensor, domain: int | None) -> Tensor:
-        """Returns scores of some runs on the same images, `[runs, images, classes]`."""
-        ...
-
-    def method_of(self, run: int) -> Method:
-        """Returns the method of a run with the weights that predict, until the next call."""
-        ...
-
-    def statistics(self, run: int) -> dict[str, Any]:
-        """Returns what the method of a run has to say at an evaluation."""
-        ...
-
-    def keep(self, preferred: Mapping[str, Sequence[int]]) -> None:
-        """Keeps the weights that predict, for the runs in which a rule prefers them."""
-
-    def use(self, rule: str) -> None:
-        """Lets the weights predict that were kept for a rule."""
-
-    def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
-        """Writes the files of weights that are not there yet; `chosen`: steps by run and rule."""
+Learner = OneRun | ManyRuns
+"""The part of a session that learns: all that knows an optimizer. Both have the same members. Runs
+are numbered as in the session; losses, rates and scores have one entry for each."""
 
 
 class Cohort(NamedTuple):
@@ -143,6 +90,11 @@ class Session:
     def writes(self) -> bool:
         """Whether this process writes files: the first one alone does."""
         return self.fabric.is_global_zero
+
+    @property
+    def log_due(self) -> bool:
+        """Whether losses are recorded after this step."""
+        return self.step == self.steps or self.step % self.shared.log_every == 0
 
     @property
     def active(self) -> list[tuple[int, Run]]:
@@ -223,8 +175,9 @@ def open_session(
     classes = tasks[0].classes
     beginning = _Beginning([experiment for experiment, _ in members], len(classes))
     beginning.method(first, tasks[0])  # one that refuses its settings does so at once
-    network = beginning.network(first.seed)
-    prepared = prepare(dataset, network.image_size, display.preparing)
+    network = beginning.networks[first.seed]
+    with across_devices.first_alone(fabric.local_rank == 0):
+        prepared = prepare(dataset, network.image_size, display.preparing)
     beginning.check_shared(prepared, first)
     prepared.index = prepared.index.with_classes(classes)
     runs = []
@@ -297,17 +250,18 @@ def open_feed(
     display they are not computed."""
     scale = PixelScale(network.mean, network.std)
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
-    pixels = Feed(images.prepared, scale, process)
+    devices = experiment.devices
+    pixels = Feed(images.prepared, scale, process, devices.evaluation_batch, devices.readers)
     if not trains_from_features(experiment):
         return pixels
     if display is not None:
         features = stored_features(fabric.device, images, network, experiment, display)
-        return Feed(features, scale, process)
+        return replace(pixels, source=features)
     version = plain_version(images.prepared, network, experiment.network, pixels.images)
     stored = version.file.open()
     if stored is None:
         return pixels
-    return Feed(StoredFeatures(images.prepared.index, stored), scale, process)
+    return replace(pixels, source=StoredFeatures(images.prepared.index, stored))
 
 
 class _Beginning:
@@ -320,15 +274,13 @@ class _Beginning:
     def __init__(self, experiments: Sequence[Experiment], n_classes: int) -> None:
         self._once = len(experiments) == 1 and not experiments[0].head_first
         self._methods: dict[tuple[Any, ...], Method] = {}
-        self._networks: dict[int, tuple[Network, Tensor]] = {}
+        self.networks: dict[int, Network] = {}
+        """By seed, as they start; whole, unless it is that of the only method."""
+        self._random_states: dict[int, Tensor] = {}
         for seed in dict.fromkeys(experiment.seed for experiment in experiments):
             torch.manual_seed(seed)
-            network = build_network(experiments[0].network, n_classes)
-            self._networks[seed] = network, torch.get_rng_state()
-
-    def network(self, seed: int) -> Network:
-        """Returns the network as it starts; whole, unless it is that of the only method."""
-        return self._networks[seed][0]
+            self.networks[seed] = build_network(experiments[0].network, n_classes)
+            self._random_states[seed] = torch.get_rng_state()
 
     def method(
         self, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
@@ -337,16 +289,15 @@ class _Beginning:
         own = None if head is None else head["weight"].numpy().tobytes()
         alike = (experiment.seed, experiment.method.model_dump_json(), own)
         if alike not in self._methods:
-            network, random_state = self._networks[experiment.seed]
-            network = network.cpu()
-            torch.set_rng_state(random_state)
+            network = self.networks[experiment.seed].cpu()
+            torch.set_rng_state(self._random_states[experiment.seed])
             network = network if self._once else copy_of(network)
             self._methods[alike] = build_method_on(network, experiment, task, head)
         return self._methods[alike]
 
     def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
         """Refuses several networks unless their frozen parts are the same."""
-        networks = [network for network, _ in self._networks.values()]
+        networks = self.networks.values()
         if len(networks) == 1:
             return
         if len({features_key(prepared, each, experiment.network) for each in networks}) > 1:
@@ -369,7 +320,7 @@ def _first_heads(
         alike = (run.experiment.seed, run.task.domains)
         if alike in found and not run.folder.head.is_file():
             save_tensors(run.folder.head, found[alike])
-        network = beginning.network(run.experiment.seed).to(fabric.device)
+        network = beginning.networks[run.experiment.seed].to(fabric.device)
         found[alike] = first_head(fabric, run, network, feed, display)
         heads.append(found[alike])
     return heads

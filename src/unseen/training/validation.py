@@ -18,9 +18,9 @@ from unseen.results.rules import Evaluation, choose
 from unseen.results.statistics import Observed, evenly, judge
 from unseen.settings.experiment import Metric
 from unseen.training.average import Average, ValleyAverage
+from unseen.training.build import rules_of
 from unseen.training.devices import over_devices
-from unseen.training.pictures import penultimate, pooled
-from unseen.training.run import rules_of
+from unseen.training.outputs import penultimate, pooled
 from unseen.training.session import Cohort, Session
 
 MOST_IMAGES = 1_000
