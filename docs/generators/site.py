@@ -34,6 +34,9 @@ OUTSIDE = {
 """Files of the repository, and the pages of the site that show them."""
 _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+WIDE = 4
+"""Columns from which on a table does not fit a phone: there, each row is a card."""
 _FORMULA = re.compile(r'<pre class="math"><code>(.*?)</code></pre>', re.DOTALL)
 _SYMBOLS = re.compile(r"\$<code>(.*?)</code>\$")
 
@@ -92,7 +95,28 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         return f'<div class="formula" tabindex="0">{typeset}</div>'
 
     html = _FORMULA.sub(formula, html)
-    return _SYMBOLS.sub(lambda match: convert(unescape(match[1])), html)
+    html = _SYMBOLS.sub(lambda match: convert(unescape(match[1])), html)
+    return _TABLE.sub(_labelled, html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give the theme's search dialog a name for screen readers."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def _labelled(table: re.Match[str]) -> str:
+    """Give each cell of a wide table its column's name, by which it stands on a phone."""
+    head, _, body = table[0].replace("<th></th>", "<td></td>").partition("</thead>")
+    names = [
+        re.sub(r"<[^>]+>", "", name) for name in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", head)
+    ]
+    if len(names) < WIDE:
+        return f"{head}</thead>{body}"
+    rows = []
+    for row in body.split("<tr>"):
+        columns = iter(names)
+        rows.append(re.sub(r"<td", lambda _, c=columns: f'<td data-label="{next(c, "")}"', row))
+    return f"{head.replace('<table>', '<table data-wide>')}</thead>{'<tr>'.join(rows)}"
 
 
 def _tutorial(book: Path) -> str:
