@@ -1,31 +1,12 @@
 """The documentation site builds without a warning and asks no other host for anything."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.docs.markdown_files import ROOT
-
 _REQUEST = "Network.requestWillBeSent"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    answer = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert "WARNING" not in answer.stderr
-    return folder
 
 
 def test_nothing_is_asked_of_other_hosts(site: Path) -> None:
