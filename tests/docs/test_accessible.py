@@ -1,5 +1,5 @@
-"""axe-core finds nothing on the pages of the site. It is a package of npm, not of Python: `npm install
-axe-core` in the folder of the project, or UNSEEN_AXE with its file; without it, this is skipped."""
+"""axe-core finds nothing on the pages of the site. It is a package of npm, not of Python:
+`npm install axe-core`, or UNSEEN_AXE with its file; without it, this is skipped."""
 
 import os
 from pathlib import Path
