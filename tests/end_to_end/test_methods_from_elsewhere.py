@@ -1,4 +1,4 @@
-"""A method from another package is a name like any other: in train, compare, sweep and report."""
+"""What another package adds is a name like any other: in train, compare, sweep and report."""
 
 import csv
 import json
@@ -12,6 +12,12 @@ from unseen.results.folder import RunFolder, find_runs
 
 MODULE = '''
 from unseen import Method
+from unseen.data.datasets.digits import Digits
+from unseen.networks.digits import small_cnn as small
+
+
+class Twice(Digits):
+    """The digits under another name."""
 
 
 class Louder(Method):
@@ -33,14 +39,19 @@ WORDS = [f"{key}={each}" for key, each in SETTINGS.items()]
 
 @pytest.fixture
 def unseen(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Commands beside an installed package that adds the method `louder`."""
+    """Commands beside an installed package that adds a method, a dataset and a network."""
     package = tmp_path / "site"
     about = package / "louder_methods-1.0.dist-info"
     about.mkdir(parents=True)
     (package / "louder_methods.py").write_text(MODULE)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: louder-methods\nVersion: 1.0\n")
-    entry_points = "[unseen.methods]\nlouder = louder_methods:Louder\n"
-    (about / "entry_points.txt").write_text(entry_points)
+    added = {
+        "methods": "louder = louder_methods:Louder",
+        "datasets": "twice = louder_methods:Twice",
+    }
+    added["backbones"] = "small = louder_methods:small"
+    sections = (f"[unseen.{kind}]\n{point}\n" for kind, point in added.items())
+    (about / "entry_points.txt").write_text("".join(sections))
     run = commands_in(tmp_path, capsys, monkeypatch)  # restores the path of imports afterwards
     monkeypatch.syspath_prepend(str(package))
 
@@ -82,6 +93,19 @@ def test_by_entry_point(unseen, tmp_path: Path) -> None:
     said = unseen("sweep", "loud.yaml", "--workers", "0")
     assert "2 runs planned (1 finished, 0 to resume)" in said.err, "draw 0 is the recipe as it is"
     assert "louder" in said.out
+
+
+def test_datasets_and_networks_by_entry_point(unseen, tmp_path: Path) -> None:
+    for kind in ("datasets", "backbones"):
+        assert "from the package louder-methods" in unseen("list", kind).out
+    network = ["--backbone", "small", "network.pretrained=false"]
+    methods = ["--methods", "aggregate,louder", "--unseen", "plain", "--workers", "0"]
+    unseen("compare", "twice", *methods, *network, *WORDS)
+    names = sorted(folder.path.name for folder in find_runs(tmp_path / "runs"))
+    assert [name.rpartition("-plain-")[0] for name in names] == [
+        "twice-small-aggregate",
+        "twice-small-louder",
+    ]
 
 
 def test_by_import_string(unseen, tmp_path: Path) -> None:
