@@ -16,10 +16,9 @@ from tests.tiny import TINY
 from unseen import __version__
 from unseen.cli import show
 from unseen.cli.main import COMMANDS, parse
-from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings import catalog
-from unseen.settings.experiment import complete_settings, parse_seeds
+from unseen.settings.experiment import complete_settings
 from unseen.settings.recipes import load_experiment, recipe_names
 from unseen.sweeps.sweep_file import sweep_names
 
@@ -210,17 +209,3 @@ def test_settings_stand_before_or_after_options() -> None:
     assert chosen.overrides == ["steps=3", "seed=1", "log_every=2"]
     assert (chosen.methods, chosen.seeds) == ("dmg", "0-2")
     assert parse(["compare", "digits", "--seeds", "0", "steps=3"]).overrides == ["steps=3"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0", [0]), ("0,1,2", [0, 1, 2]), ("0-3", [0, 1, 2, 3]), ("5,1-2, 1", [5, 1, 2]), ("", [])],
-)
-def test_seeds(text: str, expected: list[int]) -> None:
-    assert parse_seeds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["a", "1-b", "-1", "1.5"])
-def test_seeds_that_are_none(text: str) -> None:
-    with pytest.raises(SettingsError, match="seeds are numbers such as 0,1,2 or 0-4"):
-        parse_seeds(text)

@@ -14,9 +14,9 @@ import unseen
 from unseen.cli import main as cli
 from unseen.cli.main import parse
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, parse_seeds
+from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment, merge, parse_overrides, recipe_names
-from unseen.sweeps.sweep_file import load_sweep
+from unseen.sweeps.sweep_file import load_sweep, make_comparison
 
 COMMANDS = [command for command in commands("unseen") if "[" not in " ".join(command.words)]
 
@@ -108,7 +108,7 @@ def _train(chosen) -> None:
 
 
 def _compare(chosen) -> None:
-    parse_seeds(chosen.seeds)
+    make_comparison(chosen.dataset, chosen.methods, chosen.seeds)
     names = catalog.METHODS if chosen.methods == "all" else chosen.methods.split(",")
     extra = parse_overrides(chosen.overrides)
     if chosen.backbone:

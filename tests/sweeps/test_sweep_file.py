@@ -8,7 +8,7 @@ import pytest
 from unseen.errors import SettingsError
 from unseen.settings.ranges import Choice, LogUniform, Uniform
 from unseen.settings.recipes import parse_overrides
-from unseen.sweeps.sweep_file import find_sweep, load_sweep, sweep_names
+from unseen.sweeps.sweep_file import find_sweep, load_sweep, make_comparison, sweep_names
 
 VALID = "datasets: digits\nmethods: aggregate, dmg\n"
 
@@ -144,3 +144,17 @@ def test_shipped_sweeps_are_valid_and_say_what_they_are(name: str) -> None:
 def test_a_sweep_that_is_not_there() -> None:
     with pytest.raises(SettingsError, match=r"unknown sweep 'pasc'; did you mean 'pacs'\?"):
         load_sweep("pasc")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [("0", (0,)), ("0-3", (0, 1, 2, 3)), ("5,1-2, 1", (5, 1, 2)), ([3, 1], (3, 1))],
+)
+def test_seeds(seeds: Any, expected: tuple[int, ...]) -> None:
+    assert make_comparison("digits", "dmg", seeds).seeds == expected
+
+
+@pytest.mark.parametrize("text", ["a", "1-b", "-1", "1.5"])
+def test_seeds_that_are_none(text: str) -> None:
+    with pytest.raises(SettingsError, match="seeds are numbers such as 0,1,2 or 0-4"):
+        make_comparison("digits", "dmg", text)

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from unseen.cli.shared import add_runs, add_settings, loading, next_step, say, say_json, whole
 from unseen.errors import SettingsError
-from unseen.settings.experiment import parse_seeds
 from unseen.settings.recipes import parse_overrides
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def run_compare(chosen: argparse.Namespace) -> int:
     sweep = make_comparison(
         chosen.dataset,
         chosen.methods,
-        parse_seeds(chosen.seeds),
+        chosen.seeds,
         chosen.backbone,
         chosen.unseen,
         parse_overrides(chosen.overrides),

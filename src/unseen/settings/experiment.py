@@ -16,7 +16,6 @@ from pydantic import (
     model_validator,
 )
 
-from unseen.errors import SettingsError
 from unseen.settings import catalog
 from unseen.settings.ranges import Choice, LogUniform
 
@@ -164,18 +163,6 @@ class AugmentSettings(Settings):
                 "mixstyle_stages=blocks.1,blocks.2; give both or none"
             )
         return self
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Reads `0,1,2` or `0-4`, or both."""
-    seeds: list[int] = []
-    for word in as_list(text):
-        first, dash, last = word.partition("-")
-        try:
-            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
-        except ValueError:
-            raise SettingsError(f"seeds are numbers such as 0,1,2 or 0-4, got '{word}'") from None
-    return list(dict.fromkeys(seeds))
 
 
 class DataSettings(Settings):

@@ -27,7 +27,7 @@ def compare(
     dataset: str,
     *,
     methods: str | Sequence[str] = ("aggregate", "multihead", "dmg"),
-    seeds: Sequence[int] = (0,),
+    seeds: str | Sequence[int] = (0,),
     backbone: str | None = None,
     unseen: str | Sequence[str] = (),
     runs: str | Path = "runs",

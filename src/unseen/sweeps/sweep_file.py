@@ -20,7 +20,7 @@ from pydantic import (
 from unseen.errors import SettingsError
 from unseen.results.result import UPPER_BOUND
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, Names, Settings, as_list, parse_seeds
+from unseen.settings.experiment import Experiment, Names, Settings, as_list
 from unseen.settings.ranges import Choice, LogUniform, Range, Uniform
 from unseen.settings.recipes import (
     explain,
@@ -38,14 +38,17 @@ Rule = Literal["source", "last", "leave-one-domain-out", "infomax", "snd", "bnm"
 
 
 def _as_seeds(value: Any) -> Any:
-    if isinstance(value, int):
-        return (value,)
-    if not isinstance(value, str):
+    """Read `0,1,2` or `0-4`, or both."""
+    if not isinstance(value, int | str):
         return value
-    try:
-        return parse_seeds(value)
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
+    seeds: list[int] = []
+    for word in as_list(value):
+        first, dash, last = word.partition("-")
+        try:
+            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise ValueError(f"seeds are numbers such as 0,1,2 or 0-4, got '{word}'") from None
+    return list(dict.fromkeys(seeds))
 
 
 def _as_values(value: Any) -> Any:
@@ -235,25 +238,32 @@ _LABELLED_BOUND = MethodPart(
 def make_comparison(
     dataset: str,
     methods: str | Sequence[str],
-    seeds: Sequence[int] = (0,),
+    seeds: str | Sequence[int] = (0,),
     backbone: str | None = None,
     unseen: str | Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
     upper_bound: bool = False,
 ) -> Sweep:
     """A sweep of one draw: the recipes as they are."""
-    methods = tuple(as_list(methods))
-    if not methods or not seeds:
-        raise SettingsError("a comparison needs at least one method and one seed")
-    return Sweep(
-        datasets=(dataset,),
-        methods=(*methods, UPPER_BOUND) if upper_bound else methods,
-        backbones=() if backbone is None else (backbone,),
-        unseen=tuple(as_list(unseen)),
-        seeds=tuple(seeds),
-        settings=nested(overrides or {}),
-        by_method={UPPER_BOUND: _LABELLED_BOUND} if upper_bound else {},
-    )
+    settings = {
+        "datasets": [dataset],
+        "methods": [*as_list(methods), UPPER_BOUND] if upper_bound else methods,
+        "backbones": [] if backbone is None else [backbone],
+        "unseen": unseen,
+        "seeds": seeds,
+        "settings": nested(overrides or {}),
+        "by_method": {UPPER_BOUND: _LABELLED_BOUND} if upper_bound else {},
+    }
+    return _checked(settings, "this comparison cannot be trained")
+
+
+def _checked(settings: Mapping[str, Any], complaint: str) -> Sweep:
+    """The sweep with these settings; every mistake is named at once."""
+    try:
+        return Sweep.model_validate(settings)
+    except ValidationError as error:
+        problems = "\n  ".join(map(_with_hint, explain(Sweep, error)))
+        raise SettingsError(f"{complaint}:\n  {problems}") from None
 
 
 _BY_NAME = ("by_method", "by_dataset")
@@ -270,13 +280,9 @@ def find_sweep(sweep: str | Path) -> Path:
 
 
 def load_sweep(sweep: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
-    """A sweep file with overrides (nested or dotted), checked; every mistake is named at once."""
+    """A sweep file with overrides (nested or dotted), checked."""
     settings = _lay_over(_normal(read_yaml(find_sweep(sweep))), _normal(overrides or {}))
-    try:
-        return Sweep.model_validate(settings)
-    except ValidationError as error:
-        problems = "\n  ".join(map(_with_hint, explain(Sweep, error)))
-        raise SettingsError(f"{sweep} is not a valid sweep:\n  {problems}") from None
+    return _checked(settings, f"{sweep} is not a valid sweep")
 
 
 def _with_hint(problem: str) -> str:
