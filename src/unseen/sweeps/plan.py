@@ -84,7 +84,7 @@ class PlannedRun:
     @property
     def values(self) -> dict[str, Any]:
         """The searched settings, as this run has them."""
-        settings = complete_settings(self.experiment)
+        settings = complete_settings(self.experiment) if self.searched else {}
         return {path: reduce(getitem, path.split("."), settings) for path in self.searched}
 
 

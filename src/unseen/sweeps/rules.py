@@ -56,12 +56,12 @@ def best_draws(
     for run in draws:
         for each in _candidates(rules, run, (partners or {}).get(run.draw, {})):
             seen.setdefault(each.rule, []).append(each)
-    return {rule: _best(found) for rule, found in seen.items()}
-
-
-def _best(found: Sequence[Chosen]) -> Chosen:
-    best = min(found, key=lambda each: (*rank(each.score, each.loss), each.run.draw))
-    return best._replace(compared=tuple(dict.fromkeys(each.run.draw for each in found)))
+    chosen: dict[str, Chosen] = {}
+    for rule, found in seen.items():
+        best = min(found, key=lambda each: (*rank(each.score, each.loss), each.run.draw))
+        compared = dict.fromkeys(each.run.draw for each in found)
+        chosen[rule] = best._replace(compared=tuple(compared))
+    return chosen
 
 
 def _candidates(rules: Sequence[str], run: PlannedRun, partners: Partners) -> Iterator[Chosen]:
