@@ -77,14 +77,14 @@ def test_by_entry_point(unseen, tmp_path: Path) -> None:
     methods = ["--methods", "aggregate,louder", "--unseen", "plain,outlines", "--workers", "1"]
     said = unseen("compare", "digits", *methods, *WORDS)
     assert "4 runs planned (1 finished, 0 to resume)" in said.err
-    page = next(line for line in said.out.splitlines() if line.startswith("As a page: unseen "))
+    page = next(line for line in said.err.splitlines() if line.startswith("Next: unseen "))
     tables = Path(page.split()[-1])
     assert rows_of(tables)[:2] == ["aggregate", "louder"]
     names = {folder.path.name.rpartition("-seed")[0] for folder in find_runs(tmp_path / "runs")}
     assert {name for name in names if "louder" in name} == {
         f"digits-small_cnn-louder-{domain}" for domain in ("plain", "outlines")
     }
-    unseen(*page.removeprefix("As a page: unseen ").split())
+    unseen(*page.removeprefix("Next: unseen ").split())
     assert "louder" in (tables / "report" / "report.html").read_text()
     file = tmp_path / "loud.yaml"
     searched = {"ranges": {"method.factor": {"uniform": [1, 3]}}, "search": "method.factor"}

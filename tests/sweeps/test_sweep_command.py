@@ -73,7 +73,7 @@ def test_a_sweep_ends_with_the_table_of_its_rule(
     assert code == 0
     assert "best of 3 draws by rule last" in out
     assert "best of 3 draws by rule source" not in out
-    assert "Tables for the rules source, last, oracle, and chosen.json: runs/tables/sweep-" in out
+    assert "Tables for the rules source, last, oracle: runs/tables/sweep-" in err
     assert "6/6 aggregate, unseen blended, seed 0, draw 2: out of domain 40.0%, in domain 90" in err
     assert len(pretender.asked[0]) == 6
     unseen("sweep", "digits", *WORDS, *options.split(), "retries=4")
@@ -241,8 +241,8 @@ def test_a_real_sweep_here(unseen, tmp_path: Path) -> None:
     code, again, _ = unseen(*words)
     assert (code, again) == (0, out)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
-    command = next(line for line in out.splitlines() if line.startswith("As a page: unseen "))
-    assert unseen(*command.removeprefix("As a page: unseen ").split()).code == 0
+    command = next(line for line in err.splitlines() if line.startswith("Next: unseen "))
+    assert unseen(*command.removeprefix("Next: unseen ").split()).code == 0
     (page,) = tmp_path.rglob("report.html")
     assert "Best of 2 draws for each column and seed, chosen by rule source" in page.read_text()
     assert "digits · 1 run ·" in page.read_text(), "the chosen one alone"
