@@ -38,7 +38,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
 
 
 def words_of(command: str, runs: Path, home: Path) -> list[str]:
-    """What is written to a folder `out` below the home."""
+    """What is written to folders below the home."""
     if command == "merge":
         return ["merge", str(runs), "-o", str(home / "out" / "model")]
     if command == "export":
@@ -71,13 +71,13 @@ def test_a_killed_command_is_given_again(
     found = []
     for name, moments in (("undisturbed", ()), ("killed", MOMENTS[command])):
         home = tmp_path / name
-        if command == "prepare":
-            monkeypatch.setenv("UNSEEN_CACHE", str(home / "out"))
+        if command == "prepare":  # indexes beside the prepared images know times
+            monkeypatch.setenv("UNSEEN_CACHE", str(home))
         words = words_of(command, runs, home)
         for moment in moments:
             process = start(words, f"SIGKILL 1 {moment}")
             _, said = process.communicate()
             assert process.returncode == -signal.SIGKILL, said
         give(words)
-        found.append(written(home / "out"))
+        found.append(written(home / ("images" if command == "prepare" else "out")))
     assert found[0] == found[1] != {}
