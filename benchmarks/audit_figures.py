@@ -60,7 +60,7 @@ def plant(source: Path, root: Path, every: int, rng: np.random.Generator) -> dic
     for number in plain[:copied]:
         domain, own, name = Path(names[number]).parts
         other = str(rng.choice([each for each in domains if each != domain]))
-        copy = f"{other}/{own}/copy_{Path(name).stem}.jpg"
+        copy = f"{other}/{own}/{domain}_{Path(name).stem}.jpg"
         image = Image.open(root / names[number]).convert("RGB")
         width, height = (max(48, int(side * rng.uniform(0.4, 2))) for side in image.size)
         image = ImageOps.mirror(image) if rng.random() < 0.5 else image

@@ -147,7 +147,7 @@ def figure(rows: list[Row]) -> Figure:
             for name, (color, field) in names.items()
         ]
         x = uneven_axis([row.images for row in folders], "images")
-        y = uneven_axis([0.1, 1, 10, 100, 1000], label)
+        y = uneven_axis([10.0**power for power in range(-2, 4)], label)
         keys = tuple(Key(line.label, line.color, "line") for line in lines)
         return curve_chart(title, lines, x, y, dots=True)._replace(keys=keys)
 
