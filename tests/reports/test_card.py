@@ -94,7 +94,7 @@ def test_limits_of_some() -> None:
     assert "- 2 unreadable images of the dataset were left out.\n" in remarked
     bound = card(training_domains=("photo", "sketch"), trained_on_unseen=True)
     assert "| sketch | upper bound | 50.0%" in bound
-    assert "- upper bound: held-out images of a domain whose other images trained" in bound
+    assert "- upper bound: test images of a domain whose other images trained" in bound
 
 
 def test_where_no_domain_was_held_out() -> None:
