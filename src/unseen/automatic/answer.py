@@ -181,7 +181,7 @@ class Answer:
     def forecast_text(self) -> str:
         assert self.forecast is not None
         made = self.forecast.forecast
-        return f"On the {made.images} new images expect {made.text} correct predictions."
+        return f"On the {made.images} new images expect an accuracy of {made.text}."
 
     @property
     def limits(self) -> list[str]:
@@ -243,7 +243,7 @@ class Answer:
         """Returns what to do next, with real paths."""
         run, home = (shlex.quote(str(path)) for path in (self.run.folder.path, self.home))
         return {
-            "answers for new images": f"unseen predict {run} IMAGES",
+            "predictions for new images": f"unseen predict {run} IMAGES",
             "how well it will do on them": (
                 f"unseen forecast {run} IMAGES --reference {home}/{REFERENCES}"
             ),
