@@ -165,16 +165,16 @@ def share_of_peak(network: str, kind: str, precision: str, repeats: int) -> Meas
     with one_thread(), workspace() as folder:
         session = _open(network, folder / "run", folder, precision)
         batch = batch_of(session)
-        with FlopCounterMode(display=False) as counted:
-            step_on(session, batch)
+        with torch.no_grad(), FlopCounterMode(display=False) as counted:
+            session.learner.method.network(batch.images)
+        all_operations = 3 * counted.get_total_flops()  # backward takes twice as many
         peak, operations = PEAKS[kind](torch.bfloat16 if precision == "bf16" else torch.float32)
         needed = clock(peak, process_time)
-        times = counted.get_total_flops() / operations
+        times = all_operations / operations
         step = clock(lambda: step_on(session, batch), process_time)
         pairs = alternate(lambda: times * needed(), step, repeats, warm_up=2)
-        billions = counted.get_total_flops() / 1e9
         speed = operations / min(needed() for _ in range(3)) / 1e9
-        return median_ratio(pairs, f"{billions:.0f} billion operations; peak {speed:.0f} a second")
+        return median_ratio(pairs, f"{all_operations / 1e9:.0f} billion; peak {speed:.0f} a second")
 
 
 def matrix_peak(dtype: torch.dtype) -> tuple[Callable[[], Any], int]:
