@@ -62,6 +62,9 @@ class Augment(TypedDict, total=False):
 class Devices(TypedDict, total=False):
     accelerator: Literal["auto", "cpu", "cuda", "mps"]
     number: int
+    accumulate: int
+    readers: int
+    evaluation_batch: int
 
 
 class Overrides(TypedDict, total=False):
@@ -82,7 +85,7 @@ class Overrides(TypedDict, total=False):
     sampling: Literal["balanced", "class_balanced", "pooled"]
     label_smoothing: float
     clip_gradient: float | None
-    precision: Literal["32", "bf16"]
+    precision: Literal["32", "bf16", "fp16"]
     compile: bool
     selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"]
     metric: Literal["accuracy", "balanced", "macro_f1"]
