@@ -35,7 +35,7 @@ test-portable: setup .venv/.browser  ## the same tests with the instructions of 
 
 # The oldest versions that are allowed, or highest for the newest, with the wheel as users get it
 VERSIONS ?= lowest-direct
-EXTRAS := train weights hdf5 formats hub figures onnx serve pandas
+EXTRAS := train weights hdf5 formats hub figures serve pandas
 test-versions:  ## tests of the public API with the oldest allowed packages (VERSIONS=highest: the newest)
 	rm -rf .venv-versions
 	$(PYTHON) -m venv .venv-versions
@@ -47,8 +47,8 @@ test-versions:  ## tests of the public API with the oldest allowed packages (VER
 	  -r .venv-versions/versions.txt pytest pytest-timeout
 	.venv-versions/bin/uv pip install --quiet --python .venv-versions/bin/python --no-deps .venv-versions/dist/*.whl
 	.venv-versions/bin/python -m pytest -W default -m "not slow" \
-	  tests/cli tests/test_python.py tests/end_to_end/test_compare.py tests/serve/test_predicting.py
-	.venv-versions/bin/python -m pytest -W default tests/contract -k "dmg or aggregate"
+	  tests/cli tests/test_python.py tests/end_to_end/test_compare.py
+	.venv-versions/bin/python -m pytest -W default tests/contract/test_methods_contract.py -k "dmg or aggregate"
 
 test-slow: setup  ## minutes of training on real data (UNSEEN_DATA)
 	$(BIN)/python -m pytest -m slow

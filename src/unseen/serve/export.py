@@ -196,9 +196,15 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
     # the converter reports its progress on stdout, and warns about its own internals
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        converted = torch.onnx.export(
-            program, dynamo=True, verbose=False, input_names=inputs, output_names=outputs
-        )
+        try:
+            converted = torch.onnx.export(
+                program, dynamo=True, verbose=False, input_names=inputs, output_names=outputs
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            raise UnseenError(
+                f"torch {torch.__version__} cannot write this model as ONNX; a newer one may: "
+                "pip install 'unseen[onnx]'"
+            ) from error
     assert converted is not None
     model = converted.model_proto
     if metadata.opinions:  # an input that has an initial value may be left out
