@@ -32,7 +32,7 @@ results = unseen.sweep(
 print(f"{'rule':8} {'method':10} draw  outlines  settings")
 for found in results.chosen:
     run = unseen.load_run(found.run.path)
-    accuracy = run.accuracy("out_of_domain", found.candidate.recorded)["outlines"]
+    accuracy = run.accuracy("out_of_domain", found.recorded)["outlines"]
     print(
         f"{found.rule:8} {found.run.condition.method:10} {found.run.draw:4}  {accuracy:8.1%}  "
         + ", ".join(f"{name}={value:.3g}" for name, value in found.run.values.items())
