@@ -9,14 +9,15 @@ from typing import Any
 from rich.console import Console
 from tests.sweeps.made_records import write_metrics, write_result
 
-from unseen.automatic.budget import Clock, Pace, Size
+from unseen.automatic.budget import Clock
 from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
 from unseen.settings.experiment import Experiment
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.plan import Plan, PlannedRun
+from unseen.training.timing import ImageTimes
 
-PACE = Pace(training=1e-3, evaluation=1e-4, storing=0.0)
+PACE = ImageTimes(training=1e-3, evaluation=1e-4)
 Worth = Callable[[str, Experiment, str], float]
 """What a candidate is worth on a domain."""
 
@@ -50,7 +51,7 @@ class Machine:
             subject, self.home, clock, quiet, workers=2, measure=self.measure, train=self.train
         )
 
-    def measure(self, experiment: Experiment, size: Size) -> Pace:
+    def measure(self, experiment: Experiment) -> ImageTimes:
         return PACE
 
     def train(self, plan: Plan, *about: Any, together: bool) -> dict[Path, Outcome]:

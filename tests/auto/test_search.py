@@ -1,15 +1,23 @@
 """What is decided by time, and what a search makes of its records; nothing is trained."""
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from rich.console import Console
 from tests.auto.simulated import Machine, worth
 
+from unseen.automatic import search as room
 from unseen.automatic.choice import EVERYWHERE
+from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
 from unseen.errors import DataError
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
 
 
 def write_images(
@@ -74,11 +82,17 @@ def test_a_killed_search_goes_on_and_decides_the_same(tmp_path: Path, dies_after
 
 
 def test_time_that_was_used_counts_when_the_command_goes_on(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.search().run()
-    used = machine.now
+    """What was learned of the machine, too; a record that is newer than what was kept last tells
+    when the command was killed."""
+    machine = Machine(tmp_path, slowness=1.3)
+    search = machine.search()
+    search.run()
     again = Machine(tmp_path).search()
-    assert again.clock.used == pytest.approx(used)
+    assert again.clock.used == pytest.approx(machine.now)
+    assert again.clock.slowness == search.clock.slowness > 1.1
+    later = (tmp_path / "plan.json").stat().st_mtime + 30
+    os.utime(next(iter(search.runs.values())).path / "result.json", (later, later))
+    assert Machine(tmp_path).search().clock.used == pytest.approx(machine.now + 30)
     other = Machine(tmp_path, seconds=1200.0).search()
     assert other.clock.used == 0
 
@@ -98,6 +112,37 @@ def test_time_is_kept_and_used(tmp_path: Path) -> None:
     assert tried[0] < tried[1] <= tried[2]
     compared = {row for row, left_out, _ in search.runs if len(left_out) == 2}
     assert (name, steps) in compared
+
+
+@pytest.mark.parametrize(("seconds_left", "seeds"), [(1000, [0, 1, 2]), (220, [0, 1]), (20, [0])])
+def test_where_time_is_left_trainings_with_other_seeds_are_averaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_left: float, seeds: list[int]
+) -> None:
+    """Each of them takes 100 seconds."""
+    machine = Machine(tmp_path, 60.0)
+    search = machine.search()
+    search.run()
+    machine.now = search.clock.seconds - seconds_left - 100
+    trained: list[int] = []
+    averaged: list[int] = []
+
+    def train(experiment: Experiment, folder: RunFolder, console: Console) -> SimpleNamespace:
+        folder.path.mkdir(parents=True)
+        folder.timing.write_text(json.dumps({"seconds": 100.0}))
+        machine.now += 100
+        trained.append(experiment.seed)
+        return SimpleNamespace(folder=folder)
+
+    def average(paths: Sequence[Path], output: Path, console: Console) -> None:
+        averaged.append(len(paths))
+        output.mkdir()
+
+    for name, fake in (("finish_run", train), ("merge", average), ("Run", Path)):
+        monkeypatch.setattr(room, name, fake)
+    monkeypatch.setattr(Search, "_has_mean", lambda *about: True)
+    assert search.finish() == tmp_path / "model"
+    assert trained == seeds
+    assert averaged == ([len(seeds)] if len(seeds) > 1 else [])
 
 
 def test_without_time_for_pairs_the_answer_says_what_kind_it_is(tmp_path: Path) -> None:

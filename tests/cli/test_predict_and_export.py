@@ -153,6 +153,25 @@ def test_mistakes_in_predict(command, model: Path, words: str, message: str) -> 
     assert answer.out == ""
 
 
+def test_heatmaps_are_written_beside_the_answers(command, model: Path, tmp_path: Path) -> None:
+    """Image, answer and three domains, one beside the other; an exported file cannot tell."""
+    answer = command("predict", str(model), "photos", "--heatmaps", "looked", "--top", "1")
+    assert (answer.code, len(answer.out.splitlines()) >= 2) == (0, True)
+    about = f"looked: image, answer, {', '.join(DOMAINS)}, from left to right"
+    assert about in " ".join(answer.err.split())
+    names = ["00000_a.png", "00001_b.png"]
+    assert sorted(file.name for file in (tmp_path / "looked").iterdir()) == names
+    with Image.open(tmp_path / "looked" / names[0]) as strip:
+        assert strip.width == (2 + len(DOMAINS)) * strip.height
+        pixels = np.asarray(strip)
+    assert (pixels[:, : strip.height] != pixels[:, strip.height : 2 * strip.height]).any()
+    pytest.importorskip("onnxruntime")
+    assert command("export", str(model), "--to", "onnx", "-o", "model.onnx").code == 0
+    answer = command("predict", "model.onnx", "photos", "--heatmaps", "looked")
+    assert answer.code == 2
+    assert "heatmaps need gradients, which an exported file does not have" in answer.err
+
+
 def test_export_tells_what_it_compared(command, model: Path, tmp_path: Path) -> None:
     answer = command("export", str(model), "--to", "torch", "-o", "here/small.pt2")
     assert answer.code == 0

@@ -28,8 +28,9 @@ COMMANDS = [
 def command(beginning: str) -> str:
     """The one that begins like this, with settings under which it takes seconds."""
     (found,) = (line for line in COMMANDS if line.startswith(beginning))
-    trains = found.split()[1] in {"train", "compare"}
-    return f"{found} {SMALL}" if trains else found
+    trains = found.split()[1] in {"train", "compare", "auto"}
+    small = SMALL if "auto" not in found else SMALL.replace("steps=60 ", "")
+    return f"{found} {small}" if trains else found
 
 
 class User:
@@ -75,8 +76,30 @@ def keep_some(scans: Path) -> None:
             file.unlink()
 
 
-def test_from_folders_to_a_model_and_a_forecast(user: User) -> None:
+def test_from_folders_to_a_model_an_answer_and_a_service(user: User) -> None:
     assert "west has no labels" in user.types(command("unseen prepare") + " --size 16")
+    printed = user.types(command("unseen auto").replace("--minutes 20", "--minutes 0.1"))
+    assert "At a new place expect" in printed
+    west = sorted((user.home / "scans/west").glob("*.png"))
+    assert f"On the {len(west)} new images expect" in printed
+    assert (user.home / "best/auto.html").is_file()
+    user.types(command("unseen forecast best"))
+    assert "<html" in (user.home / "forecast.html").read_text(encoding="utf-8")
+    user.types(command("unseen predict best"))
+    assert len(list((user.home / "looked_at").glob("*.png"))) == len(west)
+    new = user.home / "new_scans/west/3"
+    new.mkdir(parents=True)
+    shutil.copy(west[0], new)
+    user.types(command("unseen evaluate"))
+    pytest.importorskip("onnxruntime")
+    user.types(command("unseen export"))
+    user.types(command("unseen predict hospital"))
+    with (user.home / "predictions.csv").open(encoding="utf-8") as answers:
+        assert len(list(csv.DictReader(answers))) == len(west)
+    watch_the_service(user, west[0])
+
+
+def test_the_same_by_hand(user: User) -> None:
     printed = user.types(command("unseen compare").replace("--seeds 0,1", "--seeds 0"))
     assert "dmg" in printed
     results = [json.loads(f.read_text()) for f in user.home.glob("comparison/*/result.json")]
@@ -87,20 +110,11 @@ def test_from_folders_to_a_model_and_a_forecast(user: User) -> None:
     assert (user.home / "comparison/report/report.html").is_file()
     user.types(command("unseen train folder/dmg"))
     user.types(command("unseen forecast deployed"))
-    assert "<html" in (user.home / "forecast.html").read_text(encoding="utf-8")
-
-
-def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
-    if not list(user.home.glob("deployed/*/result.json")):
-        user.types(command("unseen train folder/dmg"))
     user.types(command("unseen train folder/aggregate"))
     assert "Best guess" in user.types(command("unseen forecast adapted"))
-    pytest.importorskip("onnxruntime")
-    user.types(command("unseen export"))
-    user.types(command("unseen predict"))
-    scans = sorted((user.home / "scans/west").glob("*.png"))
-    with (user.home / "predictions.csv").open(encoding="utf-8") as answers:
-        assert len(list(csv.DictReader(answers))) == len(scans)
+
+
+def watch_the_service(user: User, scan: Path) -> None:
     pytest.importorskip("starlette")
     words = shlex.split(command("unseen serve").replace("--port 8000", "--port 0"))
     with subprocess.Popen(
@@ -109,7 +123,7 @@ def test_then_to_an_adapted_model_one_file_and_a_service(user: User) -> None:
         try:
             address = address_of(service)
             if shutil.which("curl"):
-                answer = json.loads(user.types(asked("curl -F", scans[0], address)))
+                answer = json.loads(user.types(asked("curl -F", scan, address)))
                 assert len(answer["images"]) == 1
             assert command("curl http").endswith("/drift")
             with urllib.request.urlopen(f"{address}/drift") as drift:

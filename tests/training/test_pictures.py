@@ -52,6 +52,8 @@ def test_mistakes_and_features_are_those_of_the_model(method, tmp_path) -> None:
     assert (kept["mistakes/predicted"] != kept["mistakes/true"]).all()
     assert kept["mistakes/confidence"] == pytest.approx(confidence.numpy(), rel=1e-4)
     assert (np.diff(kept["mistakes/confidence"]) <= 0).all()
+    heat = kept["mistakes/heat"]
+    assert (heat.dtype, len(heat), heat.max()) == (np.uint8, 24, 255)
     assert kept["features/values"].dtype == np.float16
     assert len(kept["features/values"]) == len(kept["features/label"])
     assert set(kept["domains"][kept["features/domain"]]) == set(index.domains)

@@ -1,7 +1,7 @@
 """The answer: what was chosen, what to expect of it at a new place, and what to do next."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -12,17 +12,20 @@ import numpy as np
 
 from unseen.api import Run
 from unseen.audit.findings import Finding
+from unseen.automatic.adapt import Adaptation
 from unseen.automatic.choice import Choice, Expectation, Row, standard_error
 from unseen.forecast.forecast import FileForecast
 from unseen.optional import require
 from unseen.results.statistics import Estimate, paired_difference
 from unseen.serve.model import Model
 from unseen.settings.experiment import METRICS
+from unseen.sweeps.plan import PlannedRun
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 PAGE, FILE, AUDIT, REFERENCES = "auto.html", "auto.json", "audit.html", "references"
+ADAPTED = "adapted"
 _FEW = 30
 """Images of a class, below which the answer says so."""
 _UNLIKE = 0.10
@@ -64,12 +67,14 @@ class Answer:
     minutes: float
     images: Mapping[str, int]
     """By class, of all places together."""
-    confusion: np.ndarray
-    """Of the answers on the places that were left out, with what was chosen for each."""
+    behind: tuple[PlannedRun, ...]
+    """Those behind what is expected: each left out a place, with what was chosen for it."""
     problems: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     """Faults in the images."""
     forecast: FileForecast | None = None
+    adaptation: Adaptation | None = None
+    """What came of adapting the model to new images."""
 
     @cached_property
     def model(self) -> Model:
@@ -95,29 +100,26 @@ class Answer:
 
     def lines(self) -> list[str]:
         """Returns the answer as a few lines of text."""
-        return [
-            self.headline,
-            self.places_text,
-            *([self.plain_text] if self.plain is not None else []),
-            self.choice_text,
-            *self.kept_out_texts,
-            *([self.forecast_text] if self.forecast is not None else []),
-            *self.limits,
-        ]
+        return [self.headline, *self.sentences, *self.limits]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Returns what follows the first line, without what limits it."""
+        parts = (self._about_plain(), [self.choice_text], self._about_model(), self._about_new())
+        return [self.places_text, *chain.from_iterable(parts)]
 
     @property
     def headline(self) -> str:
         found = self.expectation
-        low, high = (f"{100 * each:.0f}" for each in (found.low, found.high))
-        places = f"{len(found.by_place)} places left out in turn"
-        about = f"{low} to {high}; {self.measure}, {places}"
+        between = f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+        about = f"{between}; {self.measure}, {len(found.by_place)} places left out in turn"
         return f"At a new place expect {percent(found.mean)} ({about})."
 
     @property
     def places_text(self) -> str:
-        found = self.expectation
-        worst = f"Hardest: {short_name(found.hardest)}, {percent(found.by_place[found.hardest])}."
-        return f"{worst} {self.kind_text}"
+        hardest = self.expectation.hardest
+        worst = percent(self.expectation.by_place[hardest])
+        return f"Hardest: {short_name(hardest)}, {worst}. {self.kind_text}"
 
     @property
     def kind_text(self) -> str:
@@ -136,17 +138,13 @@ class Answer:
             )
         return f"{leans}: there was no time to choose for each place without it; more minutes help."
 
-    @property
-    def plain_text(self) -> str:
-        assert self.plain is not None
-        assert self.gain is not None
-        gain = 100 * self.gain.mean
-        width = self.gain.half_width
-        spread = "" if width is None else f" ± {100 * width:.1f}"
-        return (
-            f"Plain training, chosen by the same rules: {percent(self.plain.mean)} "
-            f"({gain:+.1f}{spread} points for the choice, paired by place)."
-        )
+    def _about_plain(self) -> Iterator[str]:
+        if self.plain is not None and (gain := self.gain) is not None:
+            spread = "" if gain.half_width is None else f" ± {100 * gain.half_width:.1f}"
+            yield (
+                f"Plain training, chosen by the same rules: {percent(self.plain.mean)} "
+                f"({100 * gain.mean:+.1f}{spread} points for the choice, paired by place)."
+            )
 
     @property
     def choice_text(self) -> str:
@@ -169,33 +167,36 @@ class Answer:
         """What the model is worth on the domains that `--unseen` kept out."""
         return self.run.measure() if self.run.result.unseen_domains else {}
 
-    @property
-    def kept_out_texts(self) -> list[str]:
-        found = self.kept_out
-        if not found:
-            return []
-        values = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.items())
-        return [f"Kept out of everything and measured now: {values}."]
+    def _about_model(self) -> Iterator[str]:
+        if (merged := self.run.result.merged) is not None:
+            yield f"The model: the mean of {len(merged.runs)} trainings with different seeds."
+        if found := self.kept_out:
+            values = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.items())
+            yield f"Kept out of everything and measured now: {values}."
 
-    @property
-    def forecast_text(self) -> str:
-        assert self.forecast is not None
-        made = self.forecast.forecast
-        return f"On the {made.images} new images expect an accuracy of {made.text}."
+    def _about_new(self) -> Iterator[str]:
+        if self.forecast is not None:
+            made = self.forecast.forecast
+            yield f"On the {made.images} new images expect an accuracy of {made.text}."
+        if self.adaptation is not None:
+            yield self.adaptation.text
 
     @property
     def limits(self) -> list[str]:
         """Returns what keeps the model from being better, or the answer from being surer."""
-        found = [self._about_images(), self._about_places(), self._about_classes()]
-        faults = ", ".join(f"{each.kind} ({each.count:,})" for each in self.findings)
-        look = [f"Faults in the images: {faults}; see {self.home / AUDIT}."] if faults else []
-        failed = [f"A run failed: {self.problems[0]}"] if self.problems else []
-        return [*chain.from_iterable((*found, self._about_length())), *look, *failed]
+        parts = (self._about_places(), self._about_classes(), self._about_length())
+        return [*chain.from_iterable((self._about_images(), *parts, self._about_faults()))]
 
     def _about_images(self) -> Iterator[str]:
         name = min(self.images, key=lambda each: self.images[each])
         if self.images[name] < _FEW:
             yield f"Few images: {self.images[name]} of {name} in all places together."
+
+    def _about_faults(self) -> Iterator[str]:
+        if faults := ", ".join(f"{each.kind} ({each.count:,})" for each in self.findings):
+            yield f"Faults in the images: {faults}; see {self.home / AUDIT}."
+        if self.problems:
+            yield f"A run failed: {self.problems[0]}"
 
     def _about_places(self) -> Iterator[str]:
         found = self.expectation
@@ -207,43 +208,56 @@ class Answer:
                 "points below their mean: labelled images of more places like it help most."
             )
 
+    @cached_property
+    def confusion(self) -> np.ndarray:
+        """The answers of these runs on the place that each left out, `[classes, classes]`."""
+        number = len(self.run.classes)
+        views = (run.result.view(run.result.selection, "out_of_domain") for run in self.behind)
+        counts = (each.confusion[:number, :number] for view in views for each in view.values())
+        return np.sum(list(counts), axis=0)
+
     @property
-    def known_classes(self) -> tuple[list[str], np.ndarray]:
-        """Returns the classes that the model knows, and how they were confused."""
-        classes = list(self.run.result.classes)
-        return classes, self.confusion[: len(classes), : len(classes)]
+    def wrong(self) -> np.ndarray:
+        """Returns how often each class (row) was taken for another one."""
+        return self.confusion - np.diag(self.confusion.diagonal())
+
+    @property
+    def most_confused(self) -> tuple[int, int]:
+        """Returns the class that was taken for another one most often, and that other one."""
+        true, predicted = np.unravel_index(self.wrong.argmax(), self.wrong.shape)
+        return int(true), int(predicted)
 
     def _about_classes(self) -> Iterator[str]:
-        classes, confusion = self.known_classes
-        wrong = confusion - np.diag(confusion.diagonal())
-        true, predicted = np.unravel_index(wrong.argmax(), wrong.shape)
-        share = wrong[true, predicted] / max(1, confusion[true].sum())
+        true, predicted = self.most_confused
+        share = self.wrong[true, predicted] / max(1, self.confusion[true].sum())
         if share >= _OFTEN:
-            yield (
-                f"Most confused: {classes[true]} taken for {classes[predicted]}, in "
-                f"{percent(share)} of its images."
-            )
+            names = self.run.classes
+            about = f"{names[true]} taken for {names[predicted]}"
+            yield f"Most confused: {about}, in {percent(share)} of its images."
 
     def _about_length(self) -> Iterator[str]:
         name, steps = self.choice.row
-        shorter = [t for t in self.tried if t.row[0] == name and t.row[1] < steps]
-        chosen = [t for t in self.tried if t.row == self.choice.row]
-        if not shorter or not chosen:
+        lengths = {tried.row[1]: tried.by_place for tried in self.tried if tried.row[0] == name}
+        before = max((length for length in lengths if length < steps), default=None)
+        if before is None or steps not in lengths:
             return
-        before = max(shorter, key=lambda tried: tried.row[1])
-        gains = [v - before.by_place.get(place, v) for place, v in chosen[0].by_place.items()]
-        if np.mean(gains) > max(0.005, standard_error(gains)):
+        gains = [value - lengths[before][place] for place, value in lengths[steps].items()]
+        gain = float(np.mean(gains))
+        if gain > max(0.005, standard_error(gains)):
             yield (
-                f"Longer training still helped ({100 * float(np.mean(gains)):+.1f} points from "
-                f"{before.row[1]:,} to {steps:,} steps): give more --minutes."
+                f"Longer training still helped ({100 * gain:+.1f} points from {before:,} to "
+                f"{steps:,} steps): give more --minutes."
             )
 
     @property
     def commands(self) -> dict[str, str]:
         """Returns what to do next, with real paths."""
         run, home = (shlex.quote(str(path)) for path in (self.run.folder.path, self.home))
+        adapted = self.adaptation is not None and self.adaptation.helps
         return {
-            "predictions for new images": f"unseen predict {run} IMAGES",
+            "predictions for new images": (
+                f"unseen predict {f'{home}/{ADAPTED}' if adapted else run} IMAGES"
+            ),
             "how well it will do on them": (
                 f"unseen forecast {run} IMAGES --reference {home}/{REFERENCES}"
             ),
@@ -254,36 +268,27 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Returns all numbers and sentences as plain data."""
+        adaptation = self.adaptation
         return {
             "text": self.lines(),
             "model": str(self.run.folder.path),
             "metric": self.run.result.metric,
-            "expectation": expectation_json(self.expectation),
-            "plain": expectation_json(self.plain),
+            "expectation": self.expectation.as_json(),
+            "plain": None if self.plain is None else self.plain.as_json(),
             "chosen without the place, by validation images": dict(self.by_validation),
             "choice": self.choice._asdict(),
             "kept out": self.kept_out,
-            "candidates": [
-                {
-                    "name": tried.row[0],
-                    "steps": tried.row[1],
-                    "method": tried.method,
-                    "plain": tried.plain,
-                    "mean": tried.mean,
-                    "by place": dict(tried.by_place),
-                }
-                for tried in self.tried
-            ],
+            "candidates": self._table(),
             "findings": {each.kind: each.text for each in self.findings},
             "runs": self.runs,
             "minutes": self.minutes,
             "commands": self.commands,
             "forecast": None if self.forecast is None else self.forecast.as_json(),
+            "adaptation": None if adaptation is None else adaptation._asdict(),
         }
 
-    def to_frame(self) -> "DataFrame":
-        """Returns a table of all candidates, the best first: what each was worth on each place."""
-        pandas = require("pandas", extra="pandas")
+    def _table(self) -> list[dict[str, Any]]:
+        """Returns all candidates, the best first: what each was worth on each place."""
         rows = [
             {
                 "candidate": tried.row[0],
@@ -296,7 +301,11 @@ class Answer:
             }
             for tried in self.tried
         ]
-        return pandas.DataFrame(sorted(rows, key=lambda row: -row["mean"]))
+        return sorted(rows, key=lambda row: -row["mean"])
+
+    def to_frame(self) -> "DataFrame":
+        """Returns the table of all candidates, the best first."""
+        return require("pandas", extra="pandas").DataFrame(self._table())
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -316,19 +325,3 @@ def short_name(place: str) -> str:
     """Returns the name of a place; of many domains together, the first and how many there are."""
     first, *others = place.split("+")
     return place if len(others) < 2 else f"{first} and {len(others)} other domains"
-
-
-def expectation_json(found: Expectation | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    content = {**found._asdict(), "by_place": dict(found.by_place), "hardest": found.hardest}
-    return content | {"rows": {place: list(row) for place, row in found.rows.items()}}
-
-
-def pooled(confusions: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the sum of confusion matrices; one with a class that is not known has a row more."""
-    size = max(len(each) for each in confusions)
-    total = np.zeros((size, size), dtype=np.int64)
-    for each in confusions:
-        total[: len(each), : len(each)] += each
-    return total

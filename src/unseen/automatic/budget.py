@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from unseen.automatic.candidates import Candidate
 from unseen.automatic.choice import EVERYWHERE, Design
-from unseen.settings.experiment import Experiment
+
+if TYPE_CHECKING:
+    from unseen.training.timing import ImageTimes
 
 LENGTHS = (40, 75, 150, 200, 250, *range(300, 2501, 100))
 """Steps that a run may have."""
@@ -17,16 +20,6 @@ RUN_SECONDS = 1.0
 """What a run costs beside its steps and answers: it is opened, measured and written."""
 
 
-class Pace(NamedTuple):
-    """Seconds for one image."""
-
-    training: float
-    """In a step."""
-    evaluation: float
-    storing: float
-    """To compute what is stored of it: the stages before the boundary, with its augmentation."""
-
-
 class Size(NamedTuple):
     """The numbers that decide how much work a run is."""
 
@@ -35,9 +28,6 @@ class Size(NamedTuple):
     places: int
     batch: int
     """Images of each place in a step."""
-
-
-Measure = Callable[[Experiment, Size], Pace]
 
 
 class Clock:
@@ -75,7 +65,7 @@ class Clock:
 class Costs(NamedTuple):
     """What candidates cost, in seconds of work."""
 
-    pace: Callable[[Candidate], Pace]
+    pace: Callable[[Candidate], "ImageTimes"]
     size: Size
     views: int
     design: Design
@@ -94,6 +84,9 @@ class Costs(NamedTuple):
         needed = candidate.fewest_domains
         out = [len(o) for o in self.design.all_runs if self.size.places - len(o) >= needed]
         return len(self.design.seeds) * sum(self.run(candidate, steps, number) for number in out)
+
+    def together(self, candidates: Iterable[Candidate], steps: int) -> float:
+        return sum(self.everywhere(each, steps) for each in candidates)
 
     def _comparable(self, candidate: Candidate) -> bool:
         """Whether the runs of the branch of all places leave the method enough places."""
@@ -134,52 +127,32 @@ class Screening(NamedTuple):
     nested: bool
 
 
-class _Way(NamedTuple):
-    """A way to use the time, and what has to fit for it."""
-
-    nested: bool
-    views: int
-    steps: int
-    candidates: int
-    share: float
-    """Of the time, for the first round and what is stored for it."""
-
-
 def screen(candidates: Sequence[Candidate], costs: Costs, work: float) -> Screening | None:
     """Returns what the first round compares, by the first way to use the time for which there is
     enough of it: with choices for each place without it and many augmented copies, then without
     the one and the other, then shorter; None where not even two candidates fit."""
-    copied = [each for each in candidates if each.views]
-    most = 0
-    if copied:
+    few = most = 0
+    if copied := [each for each in candidates if each.views]:
         first = min(copied, key=lambda each: each.turn)
         most = int(0.15 * work / max(costs.size.images * costs.pace(first).storing, 1e-9))
-    few = FEWEST_VIEWS if copied else 0
-    most = max(few, min(MOST_VIEWS, most)) if copied else 0
-    ways = [_Way(True, most, 150, 4, 0.35), _Way(True, few, 150, 3, 0.55)]
-    ways += [_Way(False, few, 150, 2, 0.6), _Way(False, few, 75, 2, 0.7)]
-    ways += [_Way(False, 0, steps, 2, 0.7) for steps in (150, 75, 40)]
-    for way in ways:
-        if way.nested and not costs.design.nested:
+        few, most = FEWEST_VIEWS, max(FEWEST_VIEWS, min(MOST_VIEWS, most))
+    # nested choices; copies; steps; candidates that have to fit; share of the time for all that
+    ways = [(True, most, 150, 4, 0.35), (True, few, 150, 3, 0.55)]
+    ways += [(False, few, 150, 2, 0.6), (False, few, 75, 2, 0.7)]
+    ways += [(False, 0, steps, 2, 0.7) for steps in (150, 75, 40)]
+    for nested, views, shortest, fewest, share in ways:
+        if nested and not costs.design.nested:
             continue
-        design = costs.design._replace(nested=way.nested)
-        own = costs._replace(design=design, views=way.views)
-        taken = own.that_fit(candidates, way.steps, way.share * work, ())
-        enough = min(way.candidates, len(candidates))
-        if len(taken) >= enough and any(each.views for each in taken) >= (way.views > 0):
-            steps = _longest(own, taken, max(0.45, way.share) * work, way.steps)
-            return Screening([each.name for each in taken], steps, way.views, way.nested)
+        own = costs._replace(design=costs.design._replace(nested=nested), views=views)
+        taken = own.that_fit(candidates, shortest, share * work, ())
+        enough = len(taken) >= min(fewest, len(candidates))
+        if enough and any(each.views for each in taken) >= (views > 0):
+            left = max(0.45, share) * work
+            left -= sum(map(own.store, {each.store: each for each in taken}.values()))
+            seconds = partial(own.together, taken)
+            steps = longest_that_fits(seconds, left, shortest, FIRST_ROUND) or shortest
+            return Screening([each.name for each in taken], steps, views, nested)
     return None
-
-
-def _longest(costs: Costs, taken: Sequence[Candidate], work: float, shortest: int) -> int:
-    """Returns the longest first round of these candidates that there is time for."""
-    work -= sum(map(costs.store, {each.store: each for each in taken}.values()))
-
-    def seconds(steps: int) -> float:
-        return sum(costs.everywhere(each, steps) for each in taken)
-
-    return longest_that_fits(seconds, work, shortest, FIRST_ROUND) or shortest
 
 
 def longest_that_fits(
@@ -187,18 +160,3 @@ def longest_that_fits(
 ) -> int | None:
     """Returns the longest training above a length that fits into the work; None where none does."""
     return max((n for n in LENGTHS if above < n <= most and seconds(n) <= work), default=None)
-
-
-def measure(experiment: Experiment, size: Size, classes: int, threads: int, gpu: bool) -> Pace:
-    """Times a step, a prediction and the frozen stages on noise, with random weights."""
-    from unseen.networks.quick_cpu import BFLOAT16
-    from unseen.training.timing import time_method, time_storing
-
-    noise = 8 if experiment.network.freeze_until or not experiment.network.pretrained else 2
-    about = (max(2, size.places - 1), classes, threads, gpu, noise)
-    step, answer = time_method(experiment, *about)
-    if experiment.precision == "bf16" and BFLOAT16 and not gpu:
-        step = step / 1.6
-    if experiment.network.freeze_until is None:
-        return Pace(step, answer, 0.0)
-    return Pace(step, answer, time_storing(experiment, classes, threads, gpu))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, stdev
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Places = frozenset[str]
 EVERYWHERE: Places = frozenset()
@@ -105,7 +105,6 @@ class Choice(NamedTuple):
     """How far the chosen one is behind the best."""
     noise: float
     """One standard error of that difference over the places."""
-    compared: int
 
 
 def choose(scores: Mapping[Row, Mapping[str, float]], simplest_first: Sequence[str]) -> Choice:
@@ -118,7 +117,7 @@ def choose(scores: Mapping[Row, Mapping[str, float]], simplest_first: Sequence[s
         behind, noise = fmean(differences), standard_error(differences)
         if behind <= noise:
             mean = fmean(scores[row].values())
-            return Choice(row, mean, best, behind, noise, len(order))
+            return Choice(row, mean, best, behind, noise)
     raise AssertionError("the best row is not worse than itself")
 
 
@@ -183,6 +182,9 @@ class Expectation(NamedTuple):
     @property
     def hardest(self) -> str:
         return min(self.by_place, key=lambda place: self.by_place[place])
+
+    def as_json(self) -> dict[str, Any]:
+        return self._asdict() | {"hardest": self.hardest}
 
 
 LEVEL = 0.8

@@ -1,11 +1,12 @@
 """The answer as one web page: no script, style, font or image is fetched from anywhere."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from unseen.automatic.answer import Answer, percent, short_name
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
-from unseen.reports.figures.grids import confusion_map
+from unseen.reports.figures.grids import confusion_map, image_sheet
 from unseen.reports.figures.svg import Key
 from unseen.reports.page.parts import (
     Fold,
@@ -16,18 +17,19 @@ from unseen.reports.page.parts import (
     render_page,
     write_whole,
 )
+from unseen.reports.page.pictures import mistakes
 
+_MOST_PICTURES = 14
 _TEMPLATE = Path(__file__).with_name("answer.html")
 
 
 def write_page(answer: Answer, path: Path) -> None:
     """Writes the page of an answer."""
     sections = (_places(answer), _candidates(answer), _classes(answer), _next(answer))
-    first, *others = answer.lines()
     content = {
         "title": answer.run.result.dataset,
-        "headline": first,
-        "sentences": others[: len(others) - len(answer.limits)],
+        "headline": answer.headline,
+        "sentences": answer.sentences,
         "limits": answer.limits,
         "sections": sections,
     }
@@ -80,12 +82,24 @@ def _count(steps: int) -> tuple[str, float]:
 
 
 def _classes(answer: Answer) -> Section:
-    classes, confusion = answer.known_classes
+    classes, confusion = answer.run.classes, answer.confusion
     about = "Share of each class (row) that is taken for another (column), in percent."
     drawn = confusion_map("", confusion, classes)
     figure = Figure("classes", "Confusions on places that were left out", about, (drawn,))
     lead = "All places together, each answered by a model that never saw it."
-    return Section("classes", "Classes", lead, (figure,))
+    return Section("classes", "Classes", lead, (figure, *_mistakes(answer)))
+
+
+def _mistakes(answer: Answer) -> Iterator[Figure]:
+    """Yields pictures of the two classes that are confused most, and where the models looked."""
+    true, predicted = answer.most_confused
+    names = answer.run.classes
+    found = [each for run in answer.behind for each in mistakes(run.folder, names, true, predicted)]
+    if found:
+        about = "The most confident of these mistakes; below each image: where the model looked."
+        title = f"{names[true]} taken for {names[predicted]}"
+        sheet = image_sheet("", found[:_MOST_PICTURES])
+        yield Figure("confused", title, about, (sheet,), wide=True)
 
 
 def _next(answer: Answer) -> Section:

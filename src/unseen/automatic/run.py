@@ -6,23 +6,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Unpack
 
-import numpy as np
 from rich.console import Console
 
 from unseen.api import forecast_accuracy
 from unseen.atomic import write_json
 from unseen.audit.audit import audit
 from unseen.audit.findings import AuditReport
-from unseen.automatic.answer import AUDIT, FILE, PAGE, REFERENCES, Answer, Tried, pooled
+from unseen.automatic.adapt import adapt
+from unseen.automatic.answer import ADAPTED, AUDIT, FILE, PAGE, REFERENCES, Answer, Tried
 from unseen.automatic.budget import Clock
 from unseen.automatic.choice import EVERYWHERE, Expectation, choose_by_validation, choose_in
 from unseen.automatic.page import write_page
 from unseen.automatic.search import Search
 from unseen.automatic.subject import Subject, open_subject
+from unseen.data.images import find_images
 from unseen.errors import SettingsError
 from unseen.results.folder import RunList, write_run_list
+from unseen.serve.model import Model
 from unseen.settings.recipes import merge, nested
 from unseen.settings.typed import Overrides
+from unseen.sweeps.plan import PlannedRun
 from unseen.training.display import Display, progress_console
 
 COPIES, GROUPS = "copies between domains", "copies.csv"
@@ -67,10 +70,11 @@ def auto(
     search = Search(subject, home, clock, console, range(seeds), workers)
     search.run()
     answer = replace(conclude(search), findings=report.findings)
-    files = [str(each) for each in images]
-    if files:
+    if files := list(find_images(str(each) for each in images)):
         run, references = answer.run.folder.path, home / REFERENCES
         answer = replace(answer, forecast=forecast_accuracy(run, files, references))
+        adaptation = adapt(search, Model.from_run(answer.run.folder), files, home / ADAPTED)
+        answer = replace(answer, adaptation=adaptation)
     return write(answer)
 
 
@@ -92,7 +96,7 @@ def conclude(search: Search) -> Answer:
     expectation = search.expectation()
     assert expectation is not None
     references = [planned.path for planned in search.runs_of(choice.row)]
-    note = f"Each left out a place: the references of {run.folder.path.name}."
+    note = f"Each left out a place: the references of {run.folder.path}."
     write_run_list(search.home / REFERENCES, RunList(tuple(references), note))
     index, domains = search.subject.index, search.subject.domains
     counts = {domain: each for domain, each in index.count_classes().items() if domain in domains}
@@ -104,10 +108,10 @@ def conclude(search: Search) -> Answer:
         plain=search.expectation(plain=True),
         by_validation=_by_validation(search),
         tried=tuple(_tried(search)),
-        runs=len(search.runs) + 1,
+        runs=len(search.runs) + (1 if run.result.merged is None else len(run.result.merged.runs)),
         minutes=search.clock.used / 60,
         images={name: sum(each[name] for each in counts.values()) for name in run.classes},
-        confusion=_confusion(search, expectation),
+        behind=tuple(_behind(search, expectation)),
         problems=tuple(dict.fromkeys(search.problems)),
     )
 
@@ -140,15 +144,10 @@ def _by_validation(search: Search) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _confusion(search: Search, expectation: Expectation) -> np.ndarray:
-    """Returns the answers of what was chosen for each place, on that place."""
-    found = []
+def _behind(search: Search, expectation: Expectation) -> Iterable[PlannedRun]:
+    """Yields the runs behind an expectation: each left out a place, with what was chosen for it."""
     for place, row in expectation.rows.items():
-        for seed in search.seeds:
-            result = search.runs[row, frozenset({place}), seed].result
-            measured = result.view(result.selection, "out_of_domain")
-            found += [each.confusion for each in measured.values()]
-    return pooled(found)
+        yield from (search.runs[row, frozenset({place}), seed] for seed in search.seeds)
 
 
 def write(answer: Answer) -> Answer:

@@ -1,6 +1,8 @@
 """The search: rounds of runs, of which each is read before the next one is decided."""
 
+import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
-from unseen.api import Run, finish_run
-from unseen.atomic import read_json, write_json
+from unseen.api import Run, finish_run, merge
+from unseen.atomic import link_file, read_json, write_json
 from unseen.automatic import budget
-from unseen.automatic.budget import Clock, Costs, Measure, Pace, Size
+from unseen.automatic.budget import Clock, Costs, Size
 from unseen.automatic.candidates import Candidate, ladder
 from unseen.automatic.choice import (
     EVERYWHERE,
@@ -30,23 +32,27 @@ from unseen.automatic.choice import (
 )
 from unseen.automatic.subject import Subject
 from unseen.errors import UnseenError
+from unseen.networks.quick_cpu import BFLOAT16
 from unseen.results.folder import find_run
 from unseen.settings.experiment import Experiment, complete_settings
-from unseen.settings.recipes import build_experiment, merge, read_recipe
+from unseen.settings.recipes import build_experiment, read_recipe
+from unseen.settings.recipes import merge as merged
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.plan import PlannedRun, plan_sweep
 from unseen.sweeps.rules import source_evaluations, validation_score
 from unseen.sweeps.sweep_file import MethodPart, Sweep
 from unseen.sweeps.train import run_plan
 from unseen.sweeps.workers import Resources, count_workers, visible_devices
+from unseen.training.timing import ImageTimes, time_method, time_storing
 
-HEAD_STEPS = 300
+HEAD_STEPS, MOST_SEEDS = 300, 3
+"""Steps of a classifier on stored features; trainings of the chosen model that are averaged."""
 FINALISTS = 3
 """The most candidates of a branch that are compared once more after a longer training, beside the
 best plain one."""
 _USUAL_LENGTH = 1000
 """Steps of what is chosen that the first rounds leave time for."""
-PLAN, RUNS = "plan.json", "runs"
+PLAN, RUNS, MODEL = "plan.json", "runs", "model"
 _FINAL_SHARE = 0.12
 """The share of the time that is kept for the model on all places."""
 
@@ -69,25 +75,27 @@ class Search:
         console: Console,
         seeds: Sequence[int] = (0,),
         workers: int | None = 0,
-        measure: Measure | None = None,
+        measure: Callable[[Experiment], ImageTimes] | None = None,
         train: Callable[..., Mapping[Path, Outcome]] = run_plan,
     ) -> None:
         self.subject, self.home, self.console, self._train = subject, home, console, train
         self.clock, self.seeds = clock, tuple(seeds)
         self.resources = Resources(workers=workers, gpus=float(bool(visible_devices())))
         clock.workers = max(1, count_workers(self.resources))
-        request = {**subject.request, "seconds": clock.seconds, "seeds": list(seeds)}
-        self._kept: dict[str, Any] = {"request": request, "used": 0.0, "decided": {}}
+        self._kept: dict[str, Any] = {"decided": {}}
+        self._kept["request"] = {
+            **subject.request, "seconds": clock.seconds, "seeds": list(seeds)
+        }  # fmt: skip
         known = read_json(home / PLAN) if (home / PLAN).is_file() else {}
-        if known.get("request") == request:
+        if known.get("request") == self._kept["request"]:
             self._kept = known
-            clock.used_before = known["used"]
+            clock.used_before, clock.slowness = known["used"] + self._unsaved(), known["slowness"]
         batch = subject.experiment.images_per_domain
         self.size = Size(subject.images, len(subject.places), batch)
         self._measure = measure or self._on_noise
         self.candidates = {each.name: each for each in ladder(subject.backbone())}
-        self.scores: dict[Row, dict[Cell, float]] = {}
-        self.validation: dict[Row, dict[Cell, float]] = {}
+        self.scores = defaultdict[Row, dict[Cell, float]](dict)
+        self.validation = defaultdict[Row, dict[Cell, float]](dict)
         self.runs: dict[tuple[Row, Places, int], PlannedRun] = {}
         self.problems: list[str] = []
         self._learned = False
@@ -103,22 +111,32 @@ class Search:
         return decided[name]
 
     def _save(self) -> None:
-        self._kept["used"] = self.clock.used
+        self._kept |= {"used": self.clock.used, "slowness": self.clock.slowness}
         write_json(self.home / PLAN, self._kept)
+
+    def _unsaved(self) -> float:
+        """Returns the seconds from what was kept last to the last record before an earlier call was
+        killed."""
+        names = ("*/metrics.jsonl", "*/result.json")
+        files = [self.home / PLAN, *(f for name in names for f in (self.home / RUNS).glob(name))]
+        times = [file.stat().st_mtime for file in files]
+        return max(times) - times[0]
+
+    @property
+    def _screening(self) -> dict[str, Any]:
+        """What the first rounds of the last stages are; before that is decided, without copies."""
+        nested = len(self.subject.places) > 2
+        return self._kept["decided"].get("screening") or {"views": 0, "nested": nested}
 
     @property
     def views(self) -> int:
         """Stored augmented views of each image; 0: there is no time for any."""
-        screening = self._kept["decided"].get("screening")
-        return screening["views"] if screening else 0
+        return self._screening["views"]
 
     @property
     def design(self) -> Design:
         """Which runs a candidate is judged by: choices are nested where there is time for that."""
-        nested = len(self.subject.places) > 2
-        if screening := self._kept["decided"].get("screening"):
-            nested = screening["nested"]
-        return Design(tuple(self.subject.places), nested, self.seeds)
+        return Design(tuple(self.subject.places), self._screening["nested"], self.seeds)
 
     @property
     def costs(self) -> Costs:
@@ -127,14 +145,11 @@ class Search:
     def run(self) -> None:
         """Makes all rounds that there is time for, before the model on all places."""
         everyone = list(self.candidates.values())
-        heads = [each.name for each in everyone if each.tier == "head"]
-        if heads:
-            self.say(f"{len(heads)} classifiers on stored features")
-            self.round(self._everywhere([(name, HEAD_STEPS) for name in heads]))
+        heads = [(each.name, HEAD_STEPS) for each in everyone if each.tier == "head"]
+        self.round(self._everywhere(heads), f"{len(heads)} classifiers on stored features")
         self._screen([each for each in everyone if each.tier != "head"])
         self._lengthen()
-        self.say("what was chosen for each place")
-        self.round(self._of_choices())
+        self.round(self._of_choices(), "what was chosen for each place")
 
     def _everywhere(self, rows: Iterable[Row]) -> Wanted:
         """Returns what all branches want of these rows."""
@@ -159,10 +174,10 @@ class Search:
 
         screening = self.decide("screening", decided)
         while screening is not None and screening["names"]:
-            names, steps = screening["names"], screening["steps"]
-            self.say(f"{len(names)} candidates for {steps} steps")
-            self.screened += [(name, steps) for name in names]
-            self.round(self._everywhere([(name, steps) for name in names]))
+            steps = screening["steps"]
+            rows = [(name, steps) for name in screening["names"]]
+            self.screened += rows
+            self.round(self._everywhere(rows), f"{len(rows)} candidates for {steps} steps")
             more = partial(self._more, candidates, steps)
             screening = self.decide(f"beside {len(self.screened)} candidates", more)
 
@@ -199,8 +214,7 @@ class Search:
 
         finals = self.decide("finals", decided)
         if finals is not None and finals[0]:
-            self.say(f"the best {finals[0]} for {finals[1]} steps")
-            self.round(self._finals(*finals))
+            self.round(self._finals(*finals), f"the best {finals[0]} for {finals[1]} steps")
 
     def _finals(self, number: int, steps: int) -> Wanted:
         """Returns what the branches want of their best so many candidates, and of the best plain
@@ -287,18 +301,42 @@ class Search:
         nearest = row[0], row[1] if row[1] in steps else max(steps)
         return [run for (own, _, _), run in self.runs.items() if own == nearest]
 
-    def finish(self, seed: int = 0) -> Run:
-        """Trains the winner on all places with labels, and opens it."""
+    def finish(self) -> Run:
+        """Trains the winner on all places with labels. Where time is left, it is trained with other
+        seeds, too, and the model is the mean of their weights."""
         row = self.winner().row
         settings = complete_settings(self.runs_of(row)[0].experiment)
         length = self.candidates[row[0]].settings(self.views, row[1])
         data = {"unseen_domain": self.subject.unseen, "training_domains": self.subject.domains}
-        own = {"seed": seed, "data": data}
-        experiment = build_experiment(merge(merge(settings, length), own))
-        self.say(f"{row[0]}, {row[1]} steps, on all places")
-        return finish_run(experiment, find_run(self.home / RUNS, experiment), self.console)
+        settings = merged(merged(settings, length), {"data": data})
+        runs: list[Run] = []
 
-    def round(self, rows: Wanted) -> None:
+        def another() -> bool:
+            seconds = read_json(runs[0].folder.timing)["seconds"]
+            return self.clock.left > 1.3 * seconds + 10 * budget.RUN_SECONDS
+
+        for seed in range(MOST_SEEDS if self._has_mean(row[0]) else 1):
+            if seed and not self.decide(f"seed {seed} on all places", another):
+                break
+            experiment = build_experiment(merged(settings, {"seed": seed}))
+            self.say(f"{row[0]}, {row[1]} steps, on all places")
+            folder = find_run(self.home / RUNS, experiment)
+            runs.append(finish_run(experiment, folder, self.console))
+        self._save()
+        path = runs[0].folder.path
+        if runs[1:]:
+            path = path.with_name(f"{path.name}-and-{len(runs) - 1}-more")
+            merge([run.folder.path for run in runs], path, console=self.console)
+        shutil.rmtree(self.home / MODEL, ignore_errors=True)
+        shutil.copytree(path, self.home / MODEL, copy_function=_link)
+        return Run(self.home / MODEL)
+
+    def _has_mean(self, name: str) -> bool:
+        """Whether trainings with other seeds differ, and have a mean: they begin at one start."""
+        pretrained = self.subject.experiment.network.pretrained is not False
+        return pretrained and self.candidates[name].tier != "head"
+
+    def round(self, rows: Wanted, what: str) -> None:
         """Trains what is not finished of these rows and reads all results."""
         together: dict[tuple[int, tuple[Places, ...]], list[str]] = {}
         for (name, steps), left_out in rows.items():
@@ -310,6 +348,7 @@ class Search:
         ]
         if not plans:
             return
+        self.say(what)
         plan = replace(plans[0], parts=tuple(part for each in plans for part in each.parts))
         lengths = {
             id(p): steps
@@ -332,16 +371,16 @@ class Search:
         result, row = run.result, (run.condition.method, steps)
         measured = result.view(result.selection, "out_of_domain")
         values = {domain: each.measures[result.metric] for domain, each in measured.items()}
-        left_out = self._left_out(run)
+        left_out = self.left_out(run)
         seed = run.condition.seed
         self.runs[row, left_out, seed] = run
         for place in left_out:
-            value = fmean(values[domain] for domain in self.subject.places[place])
-            self.scores.setdefault(row, {})[Cell(left_out, place, seed)] = value
-            validated = validation_score(source_evaluations(run.folder))[0]
-            self.validation.setdefault(row, {})[Cell(left_out, place, seed)] = validated
+            cell = Cell(left_out, place, seed)
+            own = self.subject.places[place]
+            self.scores[row][cell] = fmean(values[domain] for domain in own)
+            self.validation[row][cell] = validation_score(source_evaluations(run.folder))[0]
 
-    def _left_out(self, run: PlannedRun) -> Places:
+    def left_out(self, run: PlannedRun) -> Places:
         unseen = run.condition.unseen
         return frozenset(name for name, own in self.subject.places.items() if own[0] in unseen)
 
@@ -351,43 +390,48 @@ class Search:
         for steps, run in fresh:
             candidate = self.candidates[run.condition.method]
             if candidate.tier != "head" and run.folder.finished:
-                left_out = len(self._left_out(run))
+                left_out = len(self.left_out(run))
                 planned += self.costs.run(candidate, steps, left_out)
                 seconds += read_json(run.folder.timing)["seconds"]
         self.clock.learn(planned, seconds)
         self._learned = self._learned or planned > 0
 
-    def pace(self, candidate: Candidate) -> Pace:
+    def pace(self, candidate: Candidate) -> ImageTimes:
         """Returns the seconds for an image, measured once for a method at a boundary."""
         about = f"seconds for an image: {candidate.method} from {candidate.boundary or 'pixels'}"
+        return ImageTimes(
+            *self.decide(about, lambda: list(self._measure(self._experiment(candidate))))
+        )
 
-        def measured() -> list[float]:
-            return list(self._measure(self._experiment(candidate), self.size))
-
-        return Pace(*self.decide(about, measured))
-
-    def _on_noise(self, experiment: Experiment, size: Size) -> Pace:
+    def _on_noise(self, experiment: Experiment) -> ImageTimes:
         """Times a candidate; until runs are timed, what else the machine does slows these by as
         much as it slows this."""
-        classes, resources = len(self.subject.index.classes), self.resources
         wall, processor = time.monotonic(), time.process_time()
-        pace = budget.measure(experiment, size, classes, resources.threads, resources.gpus > 0)
-        if not resources.gpus and not self._learned:
+        gpu, threads = self.resources.gpus > 0, self.resources.threads
+        few = experiment.network.pretrained and not experiment.network.freeze_until
+        domains, classes = max(2, self.size.places - 1), len(self.subject.index.classes)
+        times = time_method(experiment, domains, classes, threads, gpu, 2 if few else 8)
+        if experiment.network.freeze_until is not None:
+            storing = time_storing(experiment, classes, threads, gpu)
+            times = times._replace(storing=storing)
+        if not gpu and not self._learned:
             wall, processor = time.monotonic() - wall, time.process_time() - processor
-            self.clock.learn(processor * resources.threads, max(processor, wall))
-        return pace
+            self.clock.learn(processor * threads, max(processor, wall))
+        if experiment.precision == "bf16" and BFLOAT16 and not gpu:  # times are those of 32 bits
+            return times._replace(training=times.training / 1.6)
+        return times
 
     def _experiment(self, candidate: Candidate) -> Experiment:
         recipe = read_recipe(f"{self.subject.dataset}/{candidate.method}")
-        own = merge(candidate.settings(1, 100), self.subject.overrides)
-        return build_experiment(merge(merge(recipe, self.subject.settings), own), candidate.name)
+        own = merged(candidate.settings(1, 100), self.subject.overrides)
+        return build_experiment(merged(merged(recipe, self.subject.settings), own), candidate.name)
 
     def _sweep(self, names: Sequence[str], steps: int, left_out: Sequence[Places]) -> Sweep:
         """Returns the sweep of these candidates."""
         own = {
             name: MethodPart(
                 variant_of=self.candidates[name].method,
-                settings=merge(
+                settings=merged(
                     self.candidates[name].settings(self.views, steps),
                     _without_network_name(self.subject.overrides),
                 ),
@@ -417,3 +461,7 @@ def _without_network_name(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "network" in found:
         found["network"] = {k: v for k, v in found["network"].items() if k != "name"}
     return found
+
+
+def _link(existing: str, path: str) -> None:
+    link_file(Path(existing), Path(path))

@@ -81,7 +81,7 @@ class Subject:
         settings = self.experiment.network.model_copy(update={"pretrained": False})
         return build_network(settings, len(self.index.classes))
 
-    def prepared(self, report: ProgressCallback) -> tuple[Dataset, PreparedImages]:
+    def prepared(self, report: ProgressCallback | None = None) -> tuple[Dataset, PreparedImages]:
         """Returns the images as the network takes them, made now if need be."""
         dataset = open_dataset(self.experiment.data)
         return dataset, prepare(dataset, self._network.image_size, report)

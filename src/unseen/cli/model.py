@@ -4,7 +4,8 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,7 +25,7 @@ from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
     from unseen.reports.predictions import Columns, Guess, Row
-    from unseen.serve.predictor import Prediction, Predictor
+    from unseen.serve.predictor import ImageLike, Prediction, Predictor
 
 _WIDEST_NAME = 60
 
@@ -74,6 +75,12 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=whole(1), default=64, metavar="N", help="images at a time")
     add_output(parser, "FILE", "there; left out: on the screen")
+    parser.add_argument(
+        "--heatmaps",
+        type=Path,
+        metavar="DIR",
+        help="write there where the model looked in each image",
+    )
 
 
 def run_predict(chosen: argparse.Namespace) -> int:
@@ -87,6 +94,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
       unseen predict runs/pacs-... photos/ holiday/*.jpg
       unseen predict model.onnx photos/ --top 1 --format csv -o predictions.csv
       unseen predict runs/pacs-... drawings/ --domain cartoon
+      unseen predict runs/pacs-... photos/ --heatmaps looked_at
     """
     from unseen.data.images import find_images
     from unseen.reports.predictions import FORMATS
@@ -101,6 +109,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
     predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch, chosen.raw)
     columns = _columns(model, chosen, width)
     console = Console(stderr=True)
+    write_heatmaps = _heatmaps(model, chosen.heatmaps, console)
     bad = 0
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
 
@@ -108,6 +117,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
         nonlocal bad
         for prediction in bar.track(predictions, total=number, description="images"):
             if prediction.problem is None:
+                write_heatmaps(prediction.image)
                 yield _row(model, prediction, columns.top)
             else:
                 bad += 1
@@ -120,6 +130,32 @@ def run_predict(chosen: argparse.Namespace) -> int:
     if bad:
         say(f"{bad} of {number} images were left out", console)
     return 1 if bad else 0
+
+
+def _heatmaps(
+    model: "Predictor", folder: Path | None, console: Console
+) -> "Callable[[ImageLike], None]":
+    """Return what writes where the model looked in an image; raises where that cannot be told."""
+    if folder is None:
+        return lambda image: None
+    import numpy as np
+
+    from unseen.atomic import atomic_file
+    from unseen.results.folder import safe_name
+    from unseen.serve.heatmaps import draw_heatmaps, parts
+    from unseen.serve.predictor import read_pixels
+
+    model.heatmaps(np.zeros((1, model.image_size, model.image_size, 3), np.uint8))
+    say(f"{folder}: {', '.join(parts(model))}, from left to right", console)
+    numbers = count()
+
+    def write(image: "ImageLike") -> None:
+        name = f"{next(numbers):05d}_{safe_name(Path(str(image)).stem)}.png"
+        pixels, _ = read_pixels(Path(str(image)), str(image), model.image_size, model.window)
+        with atomic_file(folder / name) as file:
+            file.write_bytes(draw_heatmaps(model, pixels))
+
+    return write
 
 
 def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "Columns":

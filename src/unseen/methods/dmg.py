@@ -175,7 +175,8 @@ class DMG(DomainAware):
             return super().scores_and_opinions(images)
         trunk = self.network.run(images, until=self.sites[0])
         opinions, share = self._opinions(trunk), self.config.uniform_share
-        weights = (1 - share) * self.domain_statistics.closeness(trunk) + share / len(opinions)
+        closeness = self.domain_statistics.closeness(trunk.detach())  # no slope where σ is zero
+        weights = (1 - share) * closeness + share / len(opinions)
         return (weights[..., None] * opinions).sum(dim=0), opinions
 
     def parameter_groups(self) -> list[ParameterGroup]:

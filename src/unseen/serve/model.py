@@ -1,6 +1,7 @@
 """A trained model: from a run folder, or in the layout of the Hugging Face Hub."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from unseen.data.batch import Task
 from unseen.errors import SettingsError, UnseenError
 from unseen.forecast.profile import Profile
 from unseen.methods.base import DomainAware, Method
+from unseen.networks.heatmaps import heatmaps
 from unseen.reports.card import model_card
 from unseen.results.files import DIGESTS, FORMAT, check_format, checked, write_digests
 from unseen.results.folder import RunFolder
@@ -146,7 +148,7 @@ class Model(Predictor, ModelHubMixin):
             folder = Path(snapshot_download(model_id, allow_patterns=files, **download))
         return cls.from_folder(folder, device)
 
-    def _inputs(self, pixels: np.ndarray) -> torch.Tensor:
+    def inputs(self, pixels: np.ndarray) -> torch.Tensor:
         images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)
         return to_input(images, self.scale)
 
@@ -155,7 +157,7 @@ class Model(Predictor, ModelHubMixin):
         self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         temperature = 1.0 if raw else self.temperature
-        inputs = self._inputs(pixels)
+        inputs = self.inputs(pixels)
         if not isinstance(self.method, DomainAware):
             scores, opinions = self.method.predict(inputs, domain), None
         else:
@@ -164,9 +166,23 @@ class Model(Predictor, ModelHubMixin):
             opinions = (each.transpose(0, 1) / temperature).softmax(dim=2).cpu().numpy()
         return Predictions((scores / temperature).softmax(dim=1).cpu().numpy(), opinions)
 
+    def heatmaps(self, pixels: np.ndarray) -> np.ndarray:
+        images, method = self.inputs(pixels), self.method
+        with torch.no_grad():
+            classes = method.predict(images).argmax(dim=1)
+        known = range(len(self.domains)) if self.has_opinions else ()
+        maps: list[torch.Tensor] = []
+        for domain in (None, *known):
+            predict = partial(method.predict, domain=domain)
+            found = heatmaps(method, method.network, predict, images, classes)
+            if found is None:
+                raise UnseenError(f"{self.kind[1]} has no features with places, so no heatmaps")
+            maps.append(found)
+        return torch.stack(maps, dim=1).cpu().numpy()
+
     @torch.no_grad()
     def features(self, pixels: np.ndarray) -> np.ndarray | None:
-        return pooled_features(self.method.network, [self._inputs(pixels)])
+        return pooled_features(self.method.network, [self.inputs(pixels)])
 
 
 def trained_method(

@@ -127,6 +127,14 @@ class Predictor(ABC):
         size, size, 3]`; None where there is none to be had."""
         return None
 
+    def heatmaps(self, pixels: np.ndarray) -> np.ndarray:
+        """Returns where the class that the model gives each image comes from, `[images, maps, rows,
+        columns]`, from 0 to 1; with opinions, also where that of each training domain does."""
+        raise UnseenError(
+            "heatmaps need gradients, which an exported file does not have; name the run folder, "
+            "or one made by save_pretrained"
+        )
+
     def predict(self, images: Images, domain: str | None = None, raw: bool = False) -> np.ndarray:
         """Returns class probabilities `[images, classes]`; name the domain where it is known.
         `raw` gives those that are not calibrated."""

@@ -28,6 +28,7 @@ from unseen.forecast.profile import (
     project,
 )
 from unseen.methods.base import DomainAware, Method
+from unseen.networks.heatmaps import heatmaps
 from unseen.networks.stages import Network
 from unseen.results.statistics import evenly
 from unseen.training.build import Images
@@ -186,7 +187,22 @@ def _mistakes(
         "mistakes/predicted": predicted.astype(np.int32),
         "mistakes/confidence": confidence.astype(np.float32),
         "mistakes/name": np.array([index.names[row][-_NAME:] for row in rows]),
+        **_heat(method, feed, rows, autocast),
     }
+
+
+def _heat(
+    method: Method, feed: Feed, rows: np.ndarray, autocast: Autocast
+) -> dict[str, np.ndarray]:
+    """Returns where the model looked, 0 to 255; nothing where features have no places."""
+    maps: list[np.ndarray] = []
+    for images in feed.images(rows):
+        with autocast():
+            found = heatmaps(method, method.network, method.predict, images)
+        if found is None:
+            return {}
+        maps.append((255 * found).round().byte().cpu().numpy())
+    return {"mistakes/heat": np.concatenate(maps)}
 
 
 @torch.no_grad()

@@ -26,6 +26,8 @@ class ImageTimes(NamedTuple):
 
     training: float
     evaluation: float
+    storing: float = 0.0
+    """To compute what is stored of it (see `time_storing`)."""
 
 
 def time_method(

@@ -186,27 +186,48 @@ def circle_grid(title: str, values: np.ndarray, high: float, digits: int = 2) ->
     return svg.drawing("circles", WIDTH, rows * cell + 4, title, details, content)
 
 
-def picture(pixels: np.ndarray, caption: str, description: str) -> Picture:
-    """Makes a picture of `[height, width, 3]`: JPEG of photographs, PNG of what is small anyway."""
+def picture(
+    pixels: np.ndarray, caption: str, description: str, heat: np.ndarray | None = None
+) -> Picture:
+    """Makes a picture of `[height, width, 3]`: JPEG of photographs, PNG of what is small anyway.
+    With a heatmap, that stands below the image."""
     from PIL import Image
 
     out = io.BytesIO()
     kind = "png" if pixels.shape[0] <= 40 else "jpeg"
+    if heat is not None:
+        pixels = np.concatenate([pixels, overlay(pixels, heat)])
     Image.fromarray(pixels).save(out, kind, optimize=True, quality=82)
     address = f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"
-    return Picture(address, caption, description)
+    return Picture(address, caption, description, len(pixels) / pixels.shape[1])
+
+
+def overlay(pixels: np.ndarray, heat: np.ndarray) -> np.ndarray:
+    """Returns a picture in grey, with what counted in colour, from yellow to red where it counted
+    most; `heat` is `[rows, columns]` from 0 to 1."""
+    from PIL import Image
+
+    size = pixels.shape[1], pixels.shape[0]
+    wide = Image.fromarray(heat.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
+    warm = np.asarray(wide)[..., None]
+    colour = np.concatenate([np.full_like(warm, 255), 220 * (1 - warm), np.zeros_like(warm)], 2)
+    grey = pixels.mean(axis=2, keepdims=True)
+    return (grey + 0.7 * warm * (colour - grey)).round().astype(np.uint8)
 
 
 def image_sheet(title: str, pictures: Sequence[Picture]) -> Drawing:
     """Draws a sheet for paper; the page lets its images flow with the width of the screen."""
-    across, size, row = 7, 96, 124
+    across, size = 7, 96
+    heights = [size * each.tall for each in pictures]
+    row = max(heights, default=size) + 28
     drawn: list[Markup] = []
     for number, each in enumerate(pictures):
         x, y = number % across * (size + 5), number // across * row
-        about = {"x": x, "y": y, "width": size, "height": size, "href": each.address}
+        height = heights[number]
+        about = {"x": x, "y": y, "width": size, "height": height, "href": each.address}
         drawn.append(svg.element("image", "", each.description, **about))
         caption = svg.fitted(each.caption, 112)
-        drawn.append(svg.text(x, y + size + 11, caption, "tick", tip=each.caption))
+        drawn.append(svg.text(x, y + height + 11, caption, "tick", tip=each.caption))
     width = min(across, max(len(pictures), 1)) * (size + 5)
     height = math.ceil(len(pictures) / across) * row
     details = "; ".join(each.description for each in pictures)

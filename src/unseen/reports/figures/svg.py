@@ -46,6 +46,8 @@ class Picture(NamedTuple):
     address: str
     caption: str
     description: str
+    tall: float = 1.0
+    """Its height, as a multiple of its width."""
 
 
 class Drawing(NamedTuple):

@@ -13,7 +13,7 @@ from unseen.reports.figures.svg import Key, Picture
 from unseen.reports.page.parts import Part, Section, first_and_folded
 from unseen.reports.page.studies import Run, Study
 from unseen.results.files import read_arrays_if_whole
-from unseen.results.folder import safe_name
+from unseen.results.folder import RunFolder, safe_name
 from unseen.results.result import OTHER_CLASSES
 
 MOST_SHEETS = 40  # a page with more would be slow to open
@@ -41,14 +41,24 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
         classes = (*run.result.classes, OTHER_CLASSES)
         pictures = [_picture(arrays, int(row), classes) for row in chosen]
+        looked = " Below each image: where the model looked." * ("mistakes/heat" in arrays)
         domain = str(arrays["domains"][number])
         yield Figure(
             f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
             f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}",
-            f"True class → the model's prediction and its confidence. Rule: {run.rule}.",
+            f"True class → the model's prediction and its confidence. Rule: {run.rule}.{looked}",
             (image_sheet("", pictures),),
             wide=True,
         )
+
+
+def mistakes(run: RunFolder, classes: Sequence[str], true: int, predicted: int) -> list[Picture]:
+    """Returns the most confident mistakes of a run that took one class for another one."""
+    arrays = read_arrays_if_whole(run.pictures)
+    if "mistakes/images" not in arrays:
+        return []
+    pair = (arrays["mistakes/true"] == true) & (arrays["mistakes/predicted"] == predicted)
+    return [_picture(arrays, int(row), classes) for row in np.flatnonzero(pair)]
 
 
 def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
@@ -58,7 +68,8 @@ def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
     caption = f"{true} → {predicted} {100 * confidence:.0f}\N{NO-BREAK SPACE}%"
     name = arrays["mistakes/name"][row]
     description = f"{name}: {true}, predicted as {predicted} with {confidence:.1%} confidence"
-    return picture(arrays["mistakes/images"][row], caption, description)
+    heat = arrays["mistakes/heat"][row] / 255 if "mistakes/heat" in arrays else None
+    return picture(arrays["mistakes/images"][row], caption, description, heat)
 
 
 def features_section(study: Study) -> Section:
