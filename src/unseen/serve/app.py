@@ -97,6 +97,7 @@ def _facts(service: Service) -> dict[str, Any]:
         "domains": predictor.domains,
         "image_size": predictor.image_size,
         "has_opinions": predictor.has_opinions,
+        "has_heatmaps": predictor.has_heatmaps,
         "card": service.card,
         "limits": asdict(service.limits),
         "keeps_images": service.keeper is not None,

@@ -16,7 +16,7 @@ from unseen.data.batch import Task
 from unseen.errors import SettingsError, UnseenError
 from unseen.forecast.profile import Profile
 from unseen.methods.base import DomainAware, Method
-from unseen.networks.heatmaps import heatmaps
+from unseen.networks.heatmaps import heatmaps, place_site
 from unseen.reports.card import model_card
 from unseen.results.files import DIGESTS, FORMAT, check_format, checked, write_digests
 from unseen.results.folder import RunFolder
@@ -71,6 +71,7 @@ class Model(Predictor, ModelHubMixin):
         self.classes, self.domains = list(method.task.classes), list(method.task.domains)
         self.image_size = method.network.image_size
         self.has_opinions = isinstance(method, DomainAware)
+        self.has_heatmaps = place_site(method.network) is not None
         self.scale = PixelScale(method.network.mean, method.network.std)
 
     def __repr__(self) -> str:

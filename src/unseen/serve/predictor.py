@@ -103,6 +103,8 @@ class Predictor(ABC):
     image_size: int
     has_opinions: bool
     """True where predictions depend on the domain, so that each training domain has its own."""
+    has_heatmaps: bool = False
+    """True where it can tell which places of an image its answer comes from."""
     profile: Profile | None = None
     """Its outputs for its validation images, for forecasts and drift."""
     window: Window | None = None

@@ -91,6 +91,10 @@ class SentImage:
     probabilities: np.ndarray | None = None
     opinions: np.ndarray | None = None
     disagreement: float = 0.0
+    looked: bool = False
+    """Whether the answer is to show where the model looked."""
+    heatmap: bytes = b""
+    """A PNG of that."""
     problem: str | None = None
     status: int = 200
 

@@ -1,6 +1,7 @@
 """The service itself: from a request with images to its answer, in batches of many requests."""
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -26,6 +28,7 @@ from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.forecast.profile import disagreement
 from unseen.serve.drift import DriftWatch
+from unseen.serve.heatmaps import draw_heatmaps
 from unseen.serve.limits import Limits
 from unseen.serve.predictor import NOT_FINITE, Predictor
 from unseen.serve.requests import (
@@ -108,12 +111,15 @@ class Service:
         """One or many images to one answer; a bad image stops no other."""
         start = time.perf_counter()
         boundary = check_type(request.headers.get("content-type", ""))
+        looked = "heatmaps" in request.query_params
+        if looked and not self.predictor.has_heatmaps:
+            raise HTTPException(422, "this model has no heatmaps; serve a run folder for them")
         self._places.check()
         try:
             with self.memory.share() as take_memory, self._places.share() as take_places:
                 body = await read_body(request, self.limits, self.memory, take_memory)
                 work: Work = Future()
-                self._threads.submit(self._begin, work, boundary, body, take_places)
+                self._threads.submit(self._begin, work, boundary, body, take_places, looked)
                 images, entries, answer = await asyncio.wrap_future(work)
                 if self.keeper is not None:  # before the answer: images wait in memory no longer
                     await self._keep(self.keeper, images, entries)
@@ -126,7 +132,12 @@ class Service:
         return Response(answer, 200 if 200 in statuses else common, media_type="application/json")
 
     def _begin(
-        self, work: "Work", boundary: bytes | None, body: bytes, take: Callable[[int], None]
+        self,
+        work: "Work",
+        boundary: bytes | None,
+        body: bytes,
+        take: Callable[[int], None],
+        looked: bool,
     ) -> None:
         """Find the images of a request and decode them; the thread that is done last queues them
         for the model, and the one that predicts the last of them makes the answer."""
@@ -146,6 +157,9 @@ class Service:
         with _failing(work):
             images = find_images(boundary, body, self.limits)
             take(len(images))
+            if looked and len(images) > 1:
+                raise HTTPException(422, "send one image at a time for a heatmap")
+            images[0].looked = looked
             left = itertools.count(len(images) - 1, -1)
             for image in images[1:]:
                 self._threads.submit(decode, image)
@@ -168,8 +182,19 @@ class Service:
                 image.refuse(500, f"{image.name}: {NOT_FINITE}")
                 continue
             image.probabilities = found.probabilities[number]
+            if image.looked:
+                image.heatmap = self._heatmap(image)
             if opinions is not None and apart is not None:
                 image.opinions, image.disagreement = opinions[number], abs(float(apart[number]))
+
+    def _heatmap(self, image: SentImage) -> bytes:
+        """Returns where the model looked; a failure costs the picture, not the answer."""
+        assert image.pixels is not None
+        try:
+            return draw_heatmaps(self.predictor, image.pixels)
+        except Exception:
+            _logger.exception("a heatmap failed")
+            return b""
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Returns the entries of the answer, and all of it as JSON."""
@@ -194,6 +219,8 @@ class Service:
         best = predictor.classes[int(probabilities.argmax())]
         entry: dict[str, Any] = {"image": image.name, "class": best, "confidence": shares[best]}
         entry["probabilities"] = shares
+        if image.heatmap:
+            entry["heatmap"] = f"data:image/png;base64,{base64.b64encode(image.heatmap).decode()}"
         if opinions is not None:
             entry["opinions"] = dict(zip(predictor.domains, map(by_class, opinions), strict=True))
             entry["disagreement"] = round(image.disagreement, DIGITS)
@@ -209,7 +236,8 @@ class Service:
         loop = asyncio.get_running_loop()
         for image, entry in zip(images, entries, strict=True):
             if image.kind is not None:
-                work = keeper.keep, image.data, image.kind, entry
+                kept = {name: value for name, value in entry.items() if name != "heatmap"}
+                work = keeper.keep, image.data, image.kind, kept
                 await loop.run_in_executor(self._keeper_thread, *work)
 
     def _count(self, images: Sequence[SentImage]) -> None:

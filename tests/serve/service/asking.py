@@ -36,12 +36,13 @@ async def ask(
     named = {"host": "localhost:8000", **headers}
     if chunks and "content-length" not in named:
         named["transfer-encoding"] = "chunked"
+    path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "method": "POST" if chunks else "GET",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [(key.lower().encode(), value.encode()) for key, value in named.items()],
     }
     replies: list[dict[str, Any]] = []

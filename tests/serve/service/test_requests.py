@@ -20,6 +20,7 @@ from tests.serve.service.asking import (
     picture,
 )
 
+from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions
 
 
@@ -294,3 +295,19 @@ def test_without_a_token_only_this_machine_and_no_other_site_may_ask(
     asked, headers, status
 ) -> None:
     assert asked("/model", headers=headers).status == status
+
+
+def test_heatmaps_come_with_the_answer(asked, dmg: Model) -> None:
+    """Image, answer and three domains side by side; where a model has none, or for several images
+    at once, the request is refused."""
+    one, path = multipart(picture()), "/predict?heatmaps"
+    (entry,) = asked(path, one, model=dmg).content["images"]
+    kind, _, data = entry["heatmap"].partition(",")
+    assert kind == "data:image/png;base64"
+    with Image.open(io.BytesIO(base64.b64decode(data))) as strip:
+        assert strip.width == (2 + len(dmg.domains)) * strip.height
+    assert "heatmap" not in asked("/predict", one, model=dmg).content["images"][0]
+    assert asked("/model", model=dmg).content["has_heatmaps"]
+    assert asked(path, multipart(picture(), picture()), model=dmg).status == 422
+    refused = asked(path, one)
+    assert (refused.status, "serve a run folder" in refused.content["problem"]) == (422, True)

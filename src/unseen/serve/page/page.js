@@ -85,6 +85,11 @@
       card.body.append(make("h4", { textContent: "As if it came from" }), opinions, aboutDisagreement(entry.disagreement));
     }
     if (entry.outlier_score !== undefined) card.body.append(aboutOutlier(entry));
+    if (entry.heatmap) {
+      const parts = ["the image", "where the model looked", ...Object.keys(entry.opinions || {}).map((domain) => `as if from ${domain}`)];
+      card.body.append(make("h4", { textContent: "Where the model looked" }),
+        make("img", { className: "heatmap", src: entry.heatmap, alt: parts.join(", ") }), make("p", { className: "fine", textContent: `From left to right: ${parts.join(", ")}.` }));
+    }
   };
 
   const newCard = (file) => {
@@ -113,7 +118,7 @@
     const form = new FormData();
     form.append("images", file, file.name || "pasted image");
     for (let attempt = 0; ; attempt++) {
-      const answer = await ask("/predict", { method: "POST", body: form });
+      const answer = await ask(facts && facts.has_heatmaps ? "/predict?heatmaps" : "/predict", { method: "POST", body: form });
       if (answer.status === 503 && attempt < 5) {
         await wait(Number(answer.headers.get("Retry-After")) || 1);
         continue;
