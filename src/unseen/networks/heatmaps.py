@@ -75,7 +75,7 @@ def _staged(module: nn.Module) -> bool:
 def _by_place(features: Tensor, gradients: Tensor, n_images: int) -> Tensor:
     """Return the sum over channels, and over copies of a batch that follow each other in it."""
     channels = 1 if features.ndim == 4 else 2
-    maps = (features.float() * gradients.float()).sum(dim=channels)
+    maps = (features.detach().float() * gradients.float()).sum(dim=channels)
     if maps.ndim == 2:  # tokens, after those that have no place
         side = int(maps.shape[1] ** 0.5)
         maps = maps[:, -side * side :].reshape(-1, side, side)
