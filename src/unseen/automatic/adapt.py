@@ -25,8 +25,8 @@ from unseen.results.statistics import entropy, evenly, fit_temperature, softmax
 from unseen.serve.model import Model
 from unseen.serve.predictor import BATCH, prefetch, read_pixels
 
-MOST_IMAGES = 128
-"""Images of a place that judge."""
+MOST_IMAGES, MOST_NEW = 128, 1000
+"""Images of a place that judge, and images of the new place that adapt; evenly spaced."""
 _SUREST = 20
 """Images of a class that its centre is the mean of, those with the clearest answers."""
 
@@ -102,7 +102,8 @@ def _read(files: Sequence[str | Path], model: Model) -> np.ndarray | None:
         except DataError:
             return None
 
-    found = [each for part in prefetch(read, files, BATCH) for each in part if each is not None]
+    some = [files[place] for place in evenly(np.arange(len(files)), MOST_NEW)]
+    found = [each for part in prefetch(read, some, BATCH) for each in part if each is not None]
     return np.stack(found) if found else None
 
 
