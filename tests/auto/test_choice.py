@@ -51,6 +51,14 @@ def test_the_simplest_within_one_standard_error_of_the_best_is_chosen() -> None:
     assert found.noise == pytest.approx(0.0025)
 
 
+def test_a_simpler_candidate_may_cost_a_point_at_most() -> None:
+    """Three points behind on average, with a standard error of three: places differ that much."""
+    best = row_scores(0.70, 0.72, 0.74, 0.88)
+    for cost, chosen in ((0.12, "masks"), (0.03, "plain")):
+        rows = {("plain", 1): best | {"a": best["a"] - cost}, ("masks", 1): best}
+        assert choose(rows, SIMPLEST_FIRST).row[0] == chosen
+
+
 def test_of_equal_candidates_the_simplest_is_best() -> None:
     same = row_scores(0.7, 0.6)
     found = choose({("masks", 1): same, ("copies", 1): same}, SIMPLEST_FIRST)

@@ -95,6 +95,11 @@ def longest(rows: Iterable[Row]) -> list[Row]:
     return list(steps.items())
 
 
+WORTH = 0.01
+"""How much a simpler candidate may be behind at most. One standard error over a few places can be
+many points, because places differ in how much a candidate helps."""
+
+
 class Choice(NamedTuple):
     """The row that is chosen, and why."""
 
@@ -109,13 +114,14 @@ class Choice(NamedTuple):
 
 def choose(scores: Mapping[Row, Mapping[str, float]], simplest_first: Sequence[str]) -> Choice:
     """Returns the simplest row that is not worse than the best by more than one standard error of
-    their paired difference over the places. Of equally good ones the simplest counts as best."""
+    their paired difference over the places, nor by more than a point. Of equally good ones the
+    simplest counts as best."""
     order = sorted(scores, key=lambda row: simplest_first.index(row[0]))
     best = max(order, key=lambda row: fmean(scores[row].values()))
     for row in order:
         differences = [scores[best][place] - value for place, value in scores[row].items()]
         behind, noise = fmean(differences), standard_error(differences)
-        if behind <= noise:
+        if behind <= min(noise, WORTH):
             mean = fmean(scores[row].values())
             return Choice(row, mean, best, behind, noise)
     raise AssertionError("the best row is not worse than itself")
