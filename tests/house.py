@@ -15,12 +15,12 @@ from typing import Any
 
 HERE = Path(__file__).parents[1]
 BUDGETS = {
-    "files": 175,
-    "code lines": 21_800,
-    "classes": 310,
-    "modules with one importer": 28,
+    "files": 181,
+    "code lines": 23_800,
+    "classes": 312,
+    "modules with one importer": 25,
     "recipes": 26,
-    "lines of tests": 26_500,
+    "lines of tests": 28_000,
 }
 """What the house had when they were set, and little more. A budget makes growth a decision: who
 needs more room first looks for what can go, then raises the number in the same commit and says why;
