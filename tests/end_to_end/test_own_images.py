@@ -146,7 +146,7 @@ def test_images_that_cannot_be_predicted(run: unseen.Run, pictures: Path) -> Non
         run.predict(np.asarray(Image.open(file)))
     with pytest.raises(DataError, match=r"should be uint8 \[height, width, 3\], got float64"):
         run.predict([np.zeros((4, 4, 3))])
-    with pytest.raises(DataError, match=r"missing\.png is not a readable image"):
+    with pytest.raises(DataError, match=r"missing\.png cannot be read: No such file"):
         run.predict([pictures / "missing.png"])
 
 

@@ -56,7 +56,7 @@ def test_settings_are_frozen_and_closed() -> None:
             {"optimizer.name": "sgd", "optimizer.momentum": 0, "optimizer.nesterov": True},
             "optimizer: nesterov needs a momentum above 0",
         ),
-        ({"precision": 16}, "precision: should be '32' or 'bf16', got '16'"),
+        ({"precision": 16}, "precision: should be '32', 'bf16' or 'fp16', got '16'"),
         ({"seed": -1}, "seed: should be greater than or equal to 0, got -1"),
     ],
 )

@@ -60,7 +60,7 @@ def test_one_run_records_all_rules(train: Train, capsys: pytest.CaptureFixture[s
         main(["show", str(folder.path)])
     assert end.value.code == 0
     shown = capsys.readouterr().out.partition("What each selection rule chose")[2]
-    rows = [line.split("│")[1].strip() for line in shown.splitlines() if "%" in line]
+    rows = [line.split("|")[1].strip() for line in shown.splitlines() if "%" in line]
     assert rows == ["source", "last", "infomax", "snd", "bnm", "dev", "oracle"]
     assert list(found) == [2, 4, 6]
     assert list(result.rules) == ["last", "source", "dev", "bnm", "snd", "infomax", "oracle"]

@@ -260,7 +260,8 @@ def read_bytes(file: Path | str, name: str) -> bytes:
         with open(file, "rb") as stream:  # noqa: PTH123, a path takes longer than a small file
             return stream.read()
     except OSError as error:
-        raise DataError(f"{name} cannot be read from {file}: {error.strerror}") from error
+        where = "" if str(file) == name else f" from {file}"
+        raise DataError(f"{name} cannot be read{where}: {error.strerror}") from error
 
 
 def existing_folder(root: Path | None, layout: str) -> Path:

@@ -128,7 +128,7 @@ def test_wrong_roots(tmp_path: Path, root: Path) -> None:
         pacs(tmp_path / "nowhere").index()
     with pytest.raises(DataError, match=r"no '\*_train_kfold.txt' in"):
         pacs(root / "images").index()
-    with pytest.raises(DataError, match="no folder 'photo' with pictures"):
+    with pytest.raises(DataError, match="no folder 'photo' with images"):
         pacs(root / "splits").index()
 
 
