@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).parents[1]
 BUDGETS = {
     "files": 181,
-    "code lines": 23_800,
+    "code lines": 23_810,
     "classes": 312,
     "modules with one importer": 25,
     "recipes": 26,

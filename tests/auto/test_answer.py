@@ -15,11 +15,11 @@ from unseen.api import Run
 from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer, Tried
 from unseen.automatic.budget import Clock
 from unseen.automatic.choice import Choice, Expectation, expect
-from unseen.automatic.run import conclude, write
+from unseen.automatic.run import auto, conclude, write
 from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
 from unseen.cli.main import main
-from unseen.errors import UnseenError
+from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import find_runs
 from unseen.training.timing import ImageTimes
 
@@ -195,3 +195,8 @@ def test_the_command_takes_settings_and_names_what_is_missing(
 
 def test_the_run_can_be_opened_again(answer: Answer) -> None:
     assert Run(answer.run.folder.path).result == answer.run.result
+
+
+def test_seeds_are_read_as_those_of_comparisons(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="seeds are numbers such as 0,1,2 or 0-4, got 'two'"):
+        auto("digits", minutes=1, seeds="0,two", output=tmp_path)

@@ -26,6 +26,7 @@ from unseen.serve.model import Model
 from unseen.settings.recipes import merge, nested
 from unseen.settings.typed import Overrides
 from unseen.sweeps.plan import PlannedRun
+from unseen.sweeps.sweep_file import as_seeds
 from unseen.training.display import Display, progress_console
 
 COPIES, GROUPS = "copies between domains", "copies.csv"
@@ -39,7 +40,7 @@ def auto(
     images: Iterable[str | Path] = (),
     output: str | Path | None = None,
     unseen: str | Sequence[str] = (),
-    seeds: int = 1,
+    seeds: str | Sequence[int] = (0,),
     workers: int | None = 0,
     console: Console | None = None,
     **overrides: Unpack[Overrides],
@@ -57,7 +58,11 @@ def auto(
     process. A script that asks for workers has to guard its own code by
     `if __name__ == "__main__":`, because they import it.
     """
-    if minutes <= 0 or seeds < 1:
+    try:
+        repeated = as_seeds(seeds)
+    except ValueError as error:
+        raise SettingsError(f"--seeds: {error}") from None
+    if minutes <= 0 or not repeated:
         raise SettingsError("auto needs some minutes and at least one seed")
     clock, console = Clock(60 * minutes), console or progress_console()
     subject = open_subject(data, unseen, overrides)
@@ -67,7 +72,7 @@ def auto(
         report.write_groups(home / GROUPS)
         groups = {"data": {"group": str((home / GROUPS).resolve())}}
         subject = open_subject(data, unseen, merge(nested(overrides), groups))
-    search = Search(subject, home, clock, console, range(seeds), workers)
+    search = Search(subject, home, clock, console, repeated, workers)
     search.run()
     answer = replace(conclude(search), findings=report.findings)
     if files := list(find_images(str(each) for each in images)):

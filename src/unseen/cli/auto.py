@@ -27,7 +27,9 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
         metavar="DOMAIN",
         help="keep these domains out of everything, and measure the model on them at the end",
     )
-    parser.add_argument("--seeds", type=int, default=1, help="repetitions of every run")
+    parser.add_argument(
+        "--seeds", default="0", help="repetitions of every run: for example 0,1,2 or 0-4"
+    )
     parser.add_argument(
         "--workers", type=int, help="runs at once; left out: as many as the cores allow"
     )

@@ -37,7 +37,7 @@ SWEEPS = Path(__file__).parent / "shipped"
 Rule = Literal["source", "last", "leave-one-domain-out", "infomax", "snd", "bnm", "dev", "oracle"]
 
 
-def _as_seeds(value: Any) -> Any:
+def as_seeds(value: Any) -> Any:
     """Read `0,1,2` or `0-4`, or both."""
     if not isinstance(value, int | str):
         return value
@@ -142,7 +142,7 @@ class Sweep(Settings):
     """Empty: each recipe's own."""
     unseen: Names = ()
     """Domains to hold out, one after the other; empty: each domain in turn."""
-    seeds: Annotated[tuple[int, ...], BeforeValidator(_as_seeds)] = (0,)
+    seeds: Annotated[tuple[int, ...], BeforeValidator(as_seeds)] = (0,)
     """`0-2` is 0, 1, 2."""
     draws: int | None = Field(default=None, ge=1)
     """Random settings for each seed. Draw 0 is the recipe as it is."""
