@@ -99,6 +99,7 @@ def test_from_folders_to_a_model_an_answer_and_a_service(user: User) -> None:
     watch_the_service(user, west[0])
 
 
+@pytest.mark.slow
 def test_the_same_by_hand(user: User) -> None:
     printed = user.types(command("unseen compare").replace("--seeds 0,1", "--seeds 0"))
     assert "dmg" in printed

@@ -47,7 +47,7 @@ from unseen.training.interruptions import StopFlag
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("on", ["here", "ray"])
+@pytest.mark.parametrize("on", ["here", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_sweep_with_one_bad_method_and_one_killed_worker(
     on, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
