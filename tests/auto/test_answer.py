@@ -63,6 +63,7 @@ def test_a_search_ends_with_a_model_its_references_and_an_answer(answer: Answer)
     assert told["text"] == answer.lines()
     assert told["expectation"]["mean"] == answer.expectation.mean
     page = (answer.home / PAGE).read_text()
+    assert "was chosen without it" not in page  # the same runs chose and measured
     assert "At a new place expect" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 

@@ -69,11 +69,10 @@ def _candidates(answer: Answer) -> Section:
             cells.append(text._replace(best=chosen and value == tried.mean))
         rows.append(page_row(*cells))
     header = ("candidate", "steps", "mean", *map(short_name, places))
-    notes = (
-        "Each number is from a model that was trained without the place in its column. In the "
-        "expectation above, what stands for a place was chosen without it.",
-    )
-    table = PageTable("What was tried", header, tuple(rows), notes)
+    notes = "Each number is from a model that was trained without the place in its column."
+    if answer.expectation.kind == "nested":
+        notes += " In the expectation above, what stands for a place was chosen without it."
+    table = PageTable("What was tried", header, tuple(rows), (notes,))
     return Section("candidates", "Candidates", answer.choice_text, (table,))
 
 
