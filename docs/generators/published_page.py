@@ -7,18 +7,22 @@ from unseen.reports.text import aligned_table, escaped
 
 _INTRODUCTION = """# Published numbers
 
-Numbers that papers and other toolkits report: mean accuracy in percent over the domains of a
-dataset, each held out in turn. They come from protocols of their own (splits, image size,
-augmentation, search), so they are a reference and not a comparison; nothing on this page was
-measured by `unseen`, and they are never mixed with its [own results](results.md). The page that
-`unseen report` writes shows those of its dataset in a section of their own. As a file:
-[published.csv](published.csv). A method has the name that it has here; `aggregate` is ERM.
+What papers and other toolkits report: mean accuracy in percent over the domains of a dataset, each
+left out in turn. Splits, image sizes, augmentation and search are their own, so these numbers are a
+reference and not a comparison; none was measured by `unseen` ([own results](results.md)).
+`unseen report` shows those of its dataset. [published.csv](published.csv) has all of them, with
+those of DomainBed's other selection rules. Methods have the names they have here; `aggregate` is
+ERM.
 """
+_SHOWN = ("source", "")
+"""Selection rules whose numbers the page shows."""
 
 
 def published_pages(docs: Path) -> dict[Path, str]:
     sections = [_INTRODUCTION]
     for (source, rule), numbers in by_source().items():
+        if rule not in _SHOWN:
+            continue
         name = source.partition(",")[0]
         chosen = f"rule {rule}" if rule else "selection rule not said"
         sections.append(f"## {name}, {chosen}\n\n{source}.\n\n{_table(numbers)}\n")

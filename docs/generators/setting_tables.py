@@ -13,7 +13,7 @@ from unseen.settings.experiment import DataSettings, Experiment, MethodSettings,
 from unseen.settings.ranges import declared
 
 MARK = "<!-- settings -->"
-HEADER = "| setting | meaning | default | values | search range |\n|---|---|---|---|---|"
+HEADER = "| setting | meaning | default | values |\n|---|---|---|---|"
 
 
 def method_pages(folder: Path) -> dict[Path, str]:
@@ -91,12 +91,13 @@ def completed(page: str, table: str) -> str:
 
 
 def _dataset_tables() -> list[str]:
-    tables = []
+    """The settings that only some datasets have; those of several datasets stand once."""
+    owners: dict[str, list[str]] = {}
     for name in catalog.DATASETS:
         added = _added(catalog.load("dataset", name).Config, DataSettings)
         if added:
-            tables.append(f"Only for the dataset `{name}`:\n\n{_table(added, 'data.')}")
-    return tables
+            owners.setdefault(_table(added, "data."), []).append(f"`{name}`")
+    return [f"Only for {', '.join(names)}:\n\n{table}" for table, names in owners.items()]
 
 
 def _added(config: type[Settings], base: type[Settings]) -> dict[str, FieldInfo]:
@@ -109,8 +110,7 @@ def _table(fields: Mapping[str, FieldInfo], prefix: str = "") -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    search = str(declared(field.metadata) or "")
-    cells = (f"`{name}`", _meaning(field), _default(field), _values(field), search)
+    cells = (f"`{name}`", _meaning(field), _default(field), _values(field))
     return f"| {' | '.join(cells)} |"
 
 
@@ -119,31 +119,45 @@ def _default(field: FieldInfo) -> str:
         return "required"
     value = field.default
     if value is None or value in ((), {}, ""):
-        return "empty"
+        return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _values(field: FieldInfo) -> str:
+    """What a setting may be, as far as its default does not show it; and where sweeps search."""
     signs = {"Gt": ">", "Ge": "≥", "Lt": "<", "Le": "≤"}
     bounds = [
         f"{signs[kind]}\N{NO-BREAK SPACE}{getattr(rule, kind.lower())}"
         for rule in field.metadata
         if (kind := type(rule).__name__) in signs
     ]
-    return ", ".join([*_kinds(field.annotation), *bounds])
+    search = declared(field.metadata)
+    searched = [f"search {search}"] if search else []
+    return ", ".join([*_kinds(field), *bounds, *searched])
 
 
-def _kinds(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [f"`{choice}`" for choice in get_args(annotation)]
+def _kinds(field: FieldInfo) -> list[str]:
+    shown = field.default is not None and not field.is_required()
+    names = {bool: "true or false", int: "whole number", float: "number", Path: "path"}
+    found = []
+    for part in _parts(field.annotation):
+        if get_origin(part) is Literal:
+            others = [f"`{each}`" for each in get_args(part) if each != field.default]
+            found.append(f"or {', '.join(others)}")
+        elif get_origin(part) in (tuple, list):
+            found.append("list")
+        elif get_origin(part) in (dict, Mapping):
+            found.append("mapping")
+        elif part is Path or (part in names and not shown):
+            found.append(names[part])
+    return found
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """The types that a union is made of, or the one type."""
     if get_origin(annotation) is Union or type(annotation).__name__ == "UnionType":
-        return [kind for part in get_args(annotation) for kind in _kinds(part)]
-    if get_origin(annotation) in (tuple, list):
-        return ["list"]
-    if get_origin(annotation) in (dict, Mapping):
-        return ["mapping"]
-    names = {bool: "true or false", int: "whole number", float: "number", str: "name", Path: "path"}
-    return [] if annotation is type(None) else [names[annotation]]
+        return list(get_args(annotation))
+    return [annotation]
 
 
 def _meaning(field: FieldInfo) -> str:

@@ -17,33 +17,30 @@ def add_auto(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IMAGES",
-        help="a folder, file or pattern of a new place without labels: forecast the accuracy "
-        "there; may be given again",
+        help="images of a new place without labels (may be given again): forecast the accuracy "
+        "there",
     )
     add_output(parser, "DIR", "runs and the result there; left out: auto-DATA")
     parser.add_argument(
         "--unseen",
         default="",
         metavar="DOMAIN",
-        help="keep these domains out of everything, and measure the model on them at the end",
+        help="keep these domains out of everything and measure the model on them at the end",
     )
+    parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
     parser.add_argument(
-        "--seeds", default="0", help="repetitions of every run: for example 0,1,2 or 0-4"
+        "--workers", type=int, help="runs at the same time; left out: as many as the cores allow"
     )
-    parser.add_argument(
-        "--workers", type=int, help="runs at once; left out: as many as the cores allow"
-    )
-    add_settings(parser, "settings of all runs")
+    add_settings(parser, "settings for all runs")
 
 
 def run_auto(chosen: argparse.Namespace) -> None:
-    """Find the best model for images like these that this machine can train in some minutes, and
-    say what to expect of it at a new place.
+    """Find the best model that this machine can train in the given time, and say what to expect of
+    it in a new domain.
 
-    Candidates, from a classifier on stored features to stages that learn from augmented copies,
-    are compared by leaving each domain out in turn; the simplest that is not worse by more than
-    noise is trained on all domains. What is expected was measured on places that had no part in the
-    choice. The same command continues where it was, whatever ended it.
+    Candidates are compared by leaving each domain out in turn; the simplest that is not worse by
+    more than noise is trained on all domains. What is expected was measured on domains that had no
+    part in the choice. The same command continues where it stopped.
 
       unseen auto three_hospitals
       unseen auto three_hospitals --minutes 60 --for fourth_hospital -o best

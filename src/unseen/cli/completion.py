@@ -47,9 +47,9 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
 
 
 def run_completion(chosen: argparse.Namespace) -> None:
-    """Let a shell complete names of commands, options, recipes, methods and datasets.
+    """Let the shell complete commands, options, recipes, methods and datasets.
 
-    Add the line for your shell to its file, ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+    Add its line to ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
 
     eval "$(unseen completion bash)"
     eval "$(unseen completion zsh)"

@@ -90,7 +90,7 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
                     "--trust-imports",
                     action="append",
                     metavar="MODULE",
-                    help="may be imported, in this folder too, if settings of a run name it",
+                    help="may be imported, also from this folder, if settings of a run name it",
                 )
             if name in WITH_JSON:
                 command.add_argument("--json", action="store_true", help="print JSON, not text")

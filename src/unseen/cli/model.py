@@ -71,7 +71,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=whole(1), default=3, metavar="N", help="classes to name")
     parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
     parser.add_argument(
-        "--format", choices=["table", "csv", "json"], default="table", help="how it is written"
+        "--format", choices=["table", "csv", "json"], default="table", help="form of the output"
     )
     parser.add_argument("--batch", type=whole(1), default=64, metavar="N", help="images at a time")
     add_output(parser, "FILE", "there; left out: on the screen")
@@ -79,17 +79,15 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "--heatmaps",
         type=Path,
         metavar="DIR",
-        help="write there where the model looked in each image",
+        help="write a heatmap of each image: where the model looked",
     )
 
 
 def run_predict(chosen: argparse.Namespace) -> int:
-    """Classes of images: with probabilities, what each training domain would say, and how far these
-    opinions lie apart.
+    """Predict the classes of images, with probabilities, the opinion of each training domain, and
+    their disagreement.
 
-    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'.
-    Images are files, folders (with all below them) or patterns. Unreadable ones are reported and
-    left out; the exit code is then 1.
+    Unreadable images are reported and left out; the exit code is then 1.
 
       unseen predict runs/pacs-... photos/ holiday/*.jpg
       unseen predict model.onnx photos/ --top 1 --format csv -o predictions.csv
@@ -202,19 +200,17 @@ def add_forecast(parser: argparse.ArgumentParser) -> None:
         "--reference",
         type=Path,
         metavar="RUNS",
-        help="a folder of runs in which each training domain was left out in turn",
+        help="runs that left out each training domain in turn: better forecasts (needs torch)",
     )
     add_output(parser, "PAGE.html", "a web page, too")
 
 
 def run_forecast(chosen: argparse.Namespace) -> int:
-    """How many predictions will be right on images that nobody has labelled, what is different
-    about them, and what to do.
+    """Estimate the accuracy on images without labels, and say what is different about them and what
+    to do.
 
-    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'.
-    Images are files, folders (with all below them) or patterns. --reference names a folder of runs
-    of the same method and backbone that left out the model's training domains in turn: they show
-    how far estimates are off.
+    Runs of the same method and backbone that left out the model's training domains in turn
+    (--reference) show how far estimates are off.
 
       unseen forecast runs/pacs-... fourth_hospital/ --reference comparison
       unseen forecast model.onnx fourth_hospital/ -o forecast.html
@@ -250,7 +246,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a finished run, or a folder of save_pretrained"
+        "run", metavar="RUN", type=Path, help="a finished run, or a folder made by save_pretrained"
     )
     parser.add_argument("--to", choices=["onnx", "torch"], required=True, help="the kind of file")
     add_output(parser, "FILE", "there; left out: RUN/model.onnx or RUN/model.pt2")
@@ -265,8 +261,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def run_export(chosen: argparse.Namespace) -> None:
     """Write a trained model as one file, for onnxruntime or torch on machines without unseen.
 
-    The file includes image preparation, class names and the prediction averaged over all domains;
-    it can also be told the domain. Its predictions are compared with the model's before it is kept.
+    The file includes image preparation and class names. Its predictions are compared with the
+    model's before it is kept.
 
       unseen export runs/pacs-... --to onnx
       unseen export runs/pacs-... --to torch -o classifier.pt2

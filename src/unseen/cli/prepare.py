@@ -43,15 +43,15 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--download",
         action="store_true",
-        help="fetch it first, from its public address to --root or to the cache",
+        help="fetch it first, to --root or to the cache",
     )
     parser.add_argument(
-        "--size", type=int, help="image side in pixels (left out: that of the dataset's recipe)"
+        "--size", type=int, help="image side in pixels; left out: that of the recipe"
     )
     parser.add_argument(
         "--labels",
         action="store_true",
-        help="also look for wrong labels, with features of the recipe's network",
+        help="also look for wrong labels, by features of the recipe's network",
     )
     add_output(parser, "PAGE.html", "the audit as a web page")
     parser.add_argument("--groups", type=Path, metavar="FILE.csv", help="write groups of copies")
@@ -59,16 +59,16 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
         "--on",
         choices=("here", "ray"),
         default="here",
-        help="where images are decoded; on ray in shards, by all machines that see the cache",
+        help="where images are decoded; ray: by all machines that see the cache",
     )
     parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if anything was found")
-    add_settings(parser, "settings to change, such as data.bad_images=skip")
+    add_settings(parser, "settings to change")
 
 
 def run_prepare(chosen: argparse.Namespace) -> int:
-    """Check, decode and cache a dataset, remember where it is, and say what should be looked at:
-    files that were passed over, copies, what gives classes away, and with --labels wrong labels.
+    """Check, decode and cache a dataset, remember where it is, and report problems: ignored files,
+    copies, what gives classes away, and with --labels probably wrong labels.
 
     unseen prepare pacs --root DIR
     unseen prepare mnist --download

@@ -20,27 +20,24 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric",
         choices=tuple(METRICS),
-        help="show this one, whatever the checkpoints were chosen by (left out: each run's own)",
+        help="show this one, whatever chose the checkpoints; left out: that of each run",
     )
     parser.add_argument(
         "--figures", action="store_true", help="also write each figure as SVG, PDF and PNG"
     )
     parser.add_argument(
-        "--watch", action="store_true", help="keep the page fresh while runs go on, until Ctrl-C"
+        "--watch", action="store_true", help="keep the page up to date until Ctrl-C"
     )
 
 
 def run_report(chosen: argparse.Namespace) -> None:
-    """One self-contained web page from a folder of runs: conclusion, tables, figures, how it was
-    made.
+    """Write one web page about a folder of runs: conclusion, tables, figures, how it was made.
 
-    It reads the run folders and works offline; it opens in any browser, also on a phone.
-
-      unseen report runs
-      unseen report runs -o paper --rule last --figures
-      unseen report runs --metric balanced             (every class counts the same)
-      unseen report runs --watch
-      unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
+    unseen report runs
+    unseen report runs -o paper --rule last --figures
+    unseen report runs --metric balanced             (every class counts the same)
+    unseen report runs --watch
+    unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
     """
     from unseen.reports.page.write import watch, write_report
 

@@ -22,13 +22,13 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="0 finds a free one")
     parser.add_argument(
-        "--token", help="secret that requests have to send; better in the variable UNSEEN_TOKEN"
+        "--token", help="secret that requests must send; better given as the variable UNSEEN_TOKEN"
     )
     parser.add_argument(
         "--reference",
         type=Path,
         metavar="RUNS",
-        help="a folder of runs that left each training domain out: better forecasts (needs torch)",
+        help="runs that left out each training domain in turn: better forecasts (needs torch)",
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep images and predictions there"
@@ -42,10 +42,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 def run_serve(chosen: argparse.Namespace) -> int:
     """Serve a model over HTTP: a page for people, and predictions for programs.
 
-    MODEL is a run folder, a folder made by save_pretrained, or a file made by 'unseen export'. Only
-    this machine can reach the service, unless --host says otherwise; then set a token, too.
-    Requests are answered in batches. SIGTERM or Ctrl+C ends it after all accepted requests are
-    answered.
+    Only this machine can reach the service, unless --host says otherwise; then set a token, too.
+    SIGTERM or Ctrl+C ends it after all accepted requests are answered.
 
       unseen serve runs/pacs-...
       unseen serve model.onnx --port 8080

@@ -43,9 +43,10 @@ def add_output(
 
 def add_model(parser: argparse.ArgumentParser, images: bool = True) -> None:
     """Add the model that a command uses, the images it is used on, and the device."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a run or an exported file")
+    kinds = "a run folder, a folder made by save_pretrained, or a file made by 'unseen export'"
+    parser.add_argument("model", metavar="MODEL", type=Path, help=kinds)
     if images:
-        more = "files, folders or patterns"
+        more = "files, folders (with all below them) or patterns"
         parser.add_argument("images", metavar="IMAGES", nargs="+", help=more)
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
 
@@ -64,7 +65,7 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add where runs are kept, and which trackers get their records."""
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    trackers = "also send records to wandb, tensorboard or mlflow (comma-separated)"
+    trackers = "also send records to wandb, tensorboard or mlflow (separated by commas)"
     parser.add_argument("--log", default="", help=trackers)
 
 

@@ -30,23 +30,22 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unseen",
         default="",
-        help="hold out these domains only: a,b one after the other, a+b both at once",
+        help="leave out only these domains: a,b one after the other, a+b both at once",
     )
     parser.add_argument(
         "--upper-bound",
         action="store_true",
-        help="add a row of one network that is trained on the unseen domain's labels, too",
+        help="add a row that is also trained on labels of the unseen domain",
     )
     _add_run_options(parser, "all seeds of a method and domain")
     add_settings(parser, "settings for all runs")
 
 
 def run_compare(chosen: argparse.Namespace) -> int:
-    """Hold out each domain in turn: train on the others, test on it; every method and seed.
+    """Leave out each domain in turn: train every method on the others, and test it there.
 
     Prints the out-of-domain, in-domain and known-domain tables and saves them as CSV, Markdown and
-    LaTeX. Everything is checked before the first run. Finished runs are skipped and unfinished ones
-    resumed, so the same command continues where it was.
+    LaTeX. Everything is checked before the first run; the same command continues where it stopped.
 
       unseen compare digits
       unseen compare pacs --methods aggregate,multihead,dmg --seeds 0,1,2 --backbone resnet18
@@ -76,16 +75,15 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--one-by-one",
         action="store_true",
-        help="do not train runs on stored features together (they then agree to the last bit)",
+        help="do not train runs on stored features as a stack",
     )
 
 
 def run_sweep(chosen: argparse.Namespace) -> int:
-    """Many runs with an honest protocol: unseen domains, seeds, and draws of hyper-parameters.
+    """Train many runs: unseen domains, seeds, and draws of hyper-parameters.
 
-    A sweep is a file or a name ('unseen list sweeps'). Its state is the records on disk: the same
-    command continues where it was, whatever ended it. Rules then choose among draws; no rule but
-    the oracle sees target labels.
+    Selection rules then choose among draws; only the oracle sees labels of the unseen domain. The
+    same command continues where it stopped.
 
       unseen sweep digits --dry-run
       unseen sweep pacs draws=20 seeds=0-2 methods=aggregate,dmg
@@ -108,21 +106,23 @@ def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
         nargs="?",
         const="all",
         choices=("all", "greedy"),
-        help=f"add rows of merged models: the weights of {merged} averaged into one model; "
-        "greedy: without runs that make the average worse on validation images",
+        help=f"add rows of merged models: the averaged weights of {merged}; greedy: without "
+        "runs that make the average worse on validation images",
     )
     parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
     parser.add_argument(
         "--workers",
         type=whole(0),
-        help="runs at once, each in its own process; left out: as many as the cores allow; "
-        "0: one after the other in this process",
+        help="runs at the same time, each in its own process; left out: as many as the cores "
+        "allow; 0: one after the other in this process",
     )
-    parser.add_argument("--cpus", type=_positive, default=1.0, help="cores of a run, its threads")
+    parser.add_argument(
+        "--cpus", type=_positive, default=1.0, help="cores, and therefore threads, of a run"
+    )
     parser.add_argument(
         "--gpus",
         type=_number,
-        help="GPUs of a run, 0.5 is a share; left out: one where this machine has any",
+        help="GPUs of a run, such as 0.5; left out: 1 if this machine has any",
     )
     parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
     parser.add_argument("--retries", type=whole(0), help="how often a failed run is tried again")

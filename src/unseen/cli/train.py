@@ -23,9 +23,7 @@ from unseen.settings.recipes import (
 def add_train(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_runs(parser)
-    parser.add_argument(
-        "--resume", action="store_true", help="only resume: fail if there is no run to continue"
-    )
+    parser.add_argument("--resume", action="store_true", help="fail if there is no run to continue")
 
 
 def run_train(chosen: argparse.Namespace) -> None:
@@ -90,8 +88,8 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         "--choose",
         choices=("all", "greedy"),
         default="all",
-        help="greedy: the best on validation images first, each next one unless the average gets "
-        "worse there",
+        help="greedy: start with the best on validation images, add each next one unless the "
+        "average gets worse",
     )
     add_output(parser, "MODEL", "the new run folder there", required=True)
 
@@ -99,10 +97,8 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 def run_merge(chosen: argparse.Namespace) -> None:
     """Average the weights of finished runs into one model of the same size and speed.
 
-    The runs share images, training domains, backbone, pretrained start and method; others are
-    refused with the difference. Weights are those that each run's selection rule chose; labels of
-    the unseen domain are never looked at. The result is a run folder like any other: predict,
-    evaluate, export.
+    The runs must share images, training domains, backbone, pretrained start and method. Labels of
+    the unseen domain are never looked at. The result is a run folder like any other.
 
       unseen merge runs/pacs-efficientnet_lite0-dmg-sketch-* -o models/sketch
       unseen merge sweep_of_one_domain --choose greedy -o models/sketch

@@ -66,8 +66,8 @@ class OptimizerSettings(Settings):
     new_layers_lr_factor: float = Field(default=1.0, gt=0)
     """Multiplies `lr` for layers that did not come with pretrained weights."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
-    """Multiplies `lr` once more for each stage (with weights) that is further from the network's
-    last one. Rates that a method sets for its own parameters stay as they are."""
+    """Multiplies `lr` once more for each stage further from the network's last one. Rates that a
+    method sets for its own parameters stay as they are."""
 
     @model_validator(mode="after")
     def _check(self) -> "OptimizerSettings":
@@ -78,18 +78,18 @@ class OptimizerSettings(Settings):
 
 class ScheduleSettings(Settings):
     name: Literal["constant", "exponential", "inverse", "cosine", "flat"] = "constant"
-    """constant; exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero; flat: up to
-    `decay_from` constant, then a cosine to zero."""
+    """exponential: gamma^t; inverse: (1 + gamma·t)^-power; cosine: to zero; flat: constant up to
+    `decay_from`, then a cosine to zero."""
     gamma: float = Field(default=0.99, gt=0)
-    """Of `exponential` and `inverse`."""
+    """For `exponential` and `inverse`."""
     power: float = Field(default=0.75, gt=0)
-    """Of `inverse`."""
+    """For `inverse`."""
     unit: Literal["step", "epoch", "run"] = "epoch"
     """What t counts: steps, finished epochs, or the share of the whole run (0 to 1)."""
     warmup: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the run over which the rate rises in a straight line; under every schedule."""
+    """Share of the run over which the rate rises linearly, under every schedule."""
     decay_from: float = Field(default=1.0, ge=0, le=1)
-    """Of `flat`: share of the run after which the rate falls; 1: never."""
+    """For `flat`: share of the run after which the rate falls; 1: never."""
 
     @model_validator(mode="after")
     def _check(self) -> "ScheduleSettings":
@@ -104,22 +104,21 @@ class AveragingSettings(Settings):
     averaged part (`schedule.name=flat`)."""
 
     name: Literal["none", "mean", "ema", "swad"] = "none"
-    """none; mean: of all steps from `start` on; ema: the same, where older steps fade by `decay`;
-    swad: mean of the steps in which the validation loss is low (NeurIPS 2021)."""
+    """mean: of all steps from `start` on; ema: the same with exponential decay; swad: mean of the
+    steps in which the validation loss is low (NeurIPS 2021)."""
     start: float = Field(default=0.25, ge=0, lt=1)
-    """Of `mean` and `ema`: share of the run after which they begin (where a method has two phases,
-    share of the second one)."""
+    """For `mean` and `ema`: share of the run (in methods with two phases: of the second) after
+    which they begin."""
     decay: float = Field(default=0.99, gt=0, lt=1)
-    """Of `ema`: a step counts this much less than the next one."""
+    """For `ema`: factor by which a step counts less than the next one."""
     valley_start: int = Field(default=3, ge=1)
-    """Of `swad`: it begins at an evaluation with the lowest loss of so many, itself and the next
-    ones; the paper's N_s."""
+    """For `swad`, the paper's N_s: it begins at an evaluation with the lowest loss of this many,
+    itself included."""
     valley_end: int = Field(default=6, ge=1)
-    """Of `swad`: it ends before so many evaluations in a row whose loss is too high; the paper's
-    N_e."""
+    """For `swad`, the paper's N_e: it ends before this many evaluations in a row with too high a
+    loss."""
     valley_rise: float = Field(default=0.3, ge=0)
-    """Of `swad`: too high is a loss above 1 + this times the mean of those at the start; the
-    paper's r."""
+    """For `swad`, the paper's r: a loss is too high above 1 + r times the mean at the start."""
 
 
 class AugmentSettings(Settings):
@@ -134,24 +133,21 @@ class AugmentSettings(Settings):
     grayscale: float = Field(default=0.1, ge=0, le=1)
     """Probability of losing all colour."""
     randaugment: float = Field(default=0.0, ge=0, le=1)
-    """Strength of random operations as in RandAugment (turn, shear, shift, brightness, contrast,
-    sharpness, posterize, solarize, autocontrast, equalize); 1: up to the paper's largest."""
+    """Strength of RandAugment's random operations; 1: up to the paper's largest."""
     randaugment_operations: int = Field(default=2, ge=1, le=8)
-    """How many of those operations an image gets."""
+    """Number of those operations for each image."""
     random_convolution: float = Field(default=0.0, ge=0, le=1)
-    """Probability that an image is mixed with itself under a random filter (RandConv): shapes stay,
-    textures change."""
+    """Probability that an image is mixed with a randomly filtered copy of itself (RandConv)."""
     amplitude_mix: float = Field(default=0.0, ge=0, le=1)
     """Largest share of the Fourier amplitude that comes from an image of another training domain
-    (FACT): it changes the look, the phase keeps the shapes."""
+    (FACT)."""
     erasing: float = Field(default=0.0, ge=0, le=1)
-    """Probability that a random rectangle (2 to 33 % of the area) is replaced by the image's
-    mean."""
+    """Probability that a random rectangle (2 to 33 % of the area) takes the image's mean."""
     mixstyle: float = Field(default=0.0, ge=0, le=1)
-    """Probability that an image gets channel statistics mixed with those of an image of another
+    """Probability that channel statistics of an image are mixed with those of an image of another
     domain, at each of `mixstyle_stages`."""
     mixstyle_stages: Names = ()
-    """Stages whose input is mixed: early ones, for example `blocks.1,blocks.2`."""
+    """Stages whose input is mixed, early ones such as `blocks.1,blocks.2`."""
     mixstyle_alpha: float = Field(default=0.1, gt=0, le=1)
     """α of Beta(α, α), from which the share of an image's own statistics is drawn."""
 
@@ -175,11 +171,11 @@ class DataSettings(Settings):
     training_domains: Names = ()
     """Domains to train on; empty: all but the unseen ones."""
     unseen_domain: Names = ()
-    """Domains that training never sees (in adaptation: the target, seen without its labels; of
-    several, their union); empty: train on all there are."""
+    """Domains that training never sees (in adaptation: the target, seen without labels); empty:
+    train on all domains."""
     train_on_unseen: bool = False
-    """Train on labelled training images of the unseen domains, too, and measure on their
-    test images: an upper bound of what can be reached there, and labelled as one everywhere."""
+    """Also train on labelled images of the unseen domains and measure on their test images: an
+    upper bound."""
     validation_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of each training domain for choosing the checkpoint, if there is no official list."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
@@ -187,16 +183,15 @@ class DataSettings(Settings):
     split_seed: int = 0
     """Another number gives other validation and test images."""
     official_splits: bool = True
-    """Hold out the images that published lists hold out, where there are such lists; if not, all
-    images are dealt out by the shares and `split_seed`, as in DomainBed."""
+    """Use published splits where there are any; otherwise, or if false, images are split by the
+    shares and `split_seed`, as in DomainBed."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Share of each training domain's training images that is used, at least one of each class; the
-    same images for every method, and a smaller share is part of a larger one."""
+    """Share of each training domain's training images that is used, the same for every method."""
     bad_images: Literal["stop", "skip"] = "stop"
-    """What an unreadable image does: stop with the list of names, or leave those images out."""
+    """Stop at unreadable images with a list of their names, or leave them out."""
     cache: Literal["auto", "decoded", "encoded"] = "auto"
-    """Prepared images as raw pixels (fast), as JPEG (compact), or whichever fits the memory. JPEG
-    changes pixels a little, so this is part of a run's identity."""
+    """Prepared images as raw pixels (fast), as JPEG (compact, changes pixels slightly), or
+    whichever fits the memory."""
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":
@@ -216,21 +211,17 @@ class NetworkSettings(Settings):
     image_size: int | None = Field(default=None, ge=8)
     """Side of the square input in pixels; empty: the size the network was designed for."""
     freeze_batch_norm: bool = False
-    """Keep batch-norm statistics as they come with the weights (scale and shift still learn)."""
+    """Keep the pretrained batch-norm statistics (scale and shift still learn)."""
     freeze_until: str | None = None
-    """Stages before this one are frozen; a block inside a stage has a dot, as `layer4.2`. Their
-    output, the stored features, is computed once and shared by all runs; methods that need no
-    pixels train from it, without augmentation unless there are `views`."""
+    """Stages before this one (or this block, such as `layer4.2`) are frozen. Their output, the
+    stored features, is computed once and shared by all runs."""
     store_features: bool = True
-    """Whether the output of frozen stages is stored. If not, every step computes it from augmented
-    pixels: slower, and images stay as varied as in training of the whole network."""
+    """If false, every step computes the output of frozen stages from augmented pixels."""
     views: int = Field(default=0, ge=0)
-    """Augmented copies of every training image whose features are stored beside those of the image
-    as it is; a step trains from one of them all, drawn for each image. Shared by all runs and seeds
-    (one file for each view); needs `freeze_until`. A method that needs pixels gets them, augmented
-    anew at every step."""
+    """Augmented copies of every training image whose features are stored, too; a step draws one
+    version of each image."""
     view_seed: int = Field(default=0, ge=0)
-    """Another number gives other views."""
+    """Another number gives other augmented copies."""
 
     @model_validator(mode="after")
     def _check(self) -> "NetworkSettings":
@@ -253,15 +244,14 @@ class DeviceSettings(Settings):
     """Where it runs."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """What computes; auto: a GPU if there is one."""
+    """auto: a GPU if there is one."""
     number: int = Field(default=1, ge=1)
-    """Processes (CPU) or GPUs; the batch is shared out, so the training stays the same."""
+    """Processes (CPU) or GPUs among which each batch is split; the training stays the same."""
     accumulate: int = Field(default=1, ge=1)
-    """Parts in which each device computes its share of a batch, one after the other: a large batch
-    fits a small memory. Gradients are those of the whole batch, but batch norm sees a part. A
-    method whose loss is no mean over images refuses it."""
+    """Parts in which each device computes its share of a batch, to save memory. Gradients are those
+    of the whole batch; batch norm sees a part."""
     readers: int = Field(default=1, ge=1)
-    """Batches that are read ahead on each device, each by a thread of its own."""
+    """Batches that each device reads ahead, each in its own thread."""
     evaluation_batch: int = Field(default=128, ge=1)
     """Images that each device evaluates at once."""
 
@@ -270,8 +260,8 @@ class Experiment(Settings):
     """Everything that decides what one run computes."""
 
     recipe: Annotated[str, NO_EFFECT_ON_RESULT] = ""
-    """The last part of the name of the recipe that these settings come from, such as `dmg_views`;
-    tables and folders call the run by it. Empty: by its method."""
+    """The name of the run in tables and folders: the last part of its recipe's name, such as
+    `dmg_views`; empty: the method."""
     data: SerializeAsAny[DataSettings]
     network: NetworkSettings
     method: SerializeAsAny["MethodSettings"]
@@ -282,7 +272,7 @@ class Experiment(Settings):
     devices: Annotated[DeviceSettings, NO_EFFECT_ON_RESULT] = DeviceSettings()
     setting: Literal["generalization", "adaptation"] = "generalization"
     """Generalization: training sees nothing of the unseen domain. Adaptation: it sees unlabelled
-    training images of `data.unseen_domain`, and the result is measured on its test images."""
+    training images of it, and is measured on its test images."""
     steps: int | None = Field(default=None, gt=0)
     """Length of training in steps; give this or `epochs`."""
     epochs: float | None = Field(default=None, gt=0)
@@ -290,33 +280,28 @@ class Experiment(Settings):
     images_per_domain: Annotated[int, LogUniform(8, 45, whole=True)] = Field(default=32, gt=0)
     """Images of each training domain in a batch, on all devices together."""
     target_images: int | None = Field(default=None, gt=0)
-    """Unlabelled target images in a batch, in adaptation; empty: as many as there are labelled
-    ones."""
+    """Unlabelled target images in a batch, in adaptation; empty: as many as labelled ones."""
     head_first: bool = False
     """Fit the classifier before the first step, by logistic regression on the features that the
-    network starts with (without masks, where a method has them); copies of it start from there."""
+    network starts with."""
     sampling: Literal["balanced", "class_balanced", "pooled"] = "balanced"
-    """Equally many images from each domain; the same, and within each domain equally many of each
-    class that it has; or a shuffle of all images (as in the DMG paper)."""
+    """Equally many images from each domain; also equally many of each class within a domain; or a
+    shuffle of all images (as in the DMG paper)."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of each label that is spread over all classes in training."""
     clip_gradient: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = "32"
-    """Numbers that the network computes with: 32 bits; mixed with bfloat16 (on a CPU, quicker
-    only where it has the instructions: AVX-512 BF16, AMX); or mixed with 16-bit floats and a loss
-    that is scaled, for GPUs that are too old for bfloat16."""
+    """32 bits; mixed with bfloat16 (on a CPU quicker only with AVX-512 BF16 or AMX); or mixed with
+    16-bit floats and a scaled loss, for GPUs without bfloat16."""
     compile: bool = False
-    """`torch.compile` the stages of the network, for long runs on GPUs; refused on a processor,
-    where it gains nothing."""
+    """`torch.compile` the stages of the network, for long runs on GPUs; refused on a CPU."""
     selection: Literal["source", "last", "infomax", "snd", "bnm", "dev", "oracle"] = "source"
-    """Which checkpoint counts: the best on validation images, the last one, or the best on the
-    unseen domain (an upper bound that peeks; tables say so). In adaptation also the best by
-    unlabelled target images: `infomax`, `snd`, `bnm` or `dev`."""
+    """Which checkpoint counts: the best on validation images, the last one, the best on the unseen
+    domain (`oracle`, an upper bound), or in adaptation one of the rules without labels."""
     metric: Metric = "accuracy"
-    """What chooses the checkpoint and stands in tables: the share of correct predictions, or the
-    mean over classes of their recall (balanced) or F1, in which rare classes count as much as
-    others."""
+    """What chooses the checkpoint and stands in tables: accuracy, or the mean over classes of
+    recall (`balanced`) or F1, in which rare classes count as much as others."""
     evaluate_every: int = Field(default=100, gt=0)
     """Steps between evaluations on the validation images."""
     checkpoint_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=100, gt=0)
@@ -324,7 +309,7 @@ class Experiment(Settings):
     log_every: Annotated[int, NO_EFFECT_ON_RESULT] = Field(default=10, gt=0)
     """Steps between lines in metrics.jsonl."""
     seed: int = Field(default=0, ge=0)
-    """Of first weights, sampling, augmentation and masks."""
+    """Decides initial weights, sampling, augmentation and masks."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "Experiment":

@@ -125,7 +125,7 @@ class Digits5(PartsDataset):
 
     class Config(Dataset.Config):
         domains: Names = tuple(PUBLISHED)
-        """Those to use, where the files of others are not at hand."""
+        """Domains to use, if files of others are missing."""
 
         @field_validator("domains")
         @classmethod

@@ -34,17 +34,16 @@ class Folder(FileDataset):
 
     class Config(Dataset.Config):
         classes: dict[str, str | None] | None = None
-        """New class names, `{source: class}`. Several sources may become one class, an empty name
-        leaves a class out, and names that are not mentioned stay as they are."""
+        """New class names, `{source: class}`; several may become one, an empty name leaves a class
+        out."""
         window: Annotated[tuple[float, float] | None, BeforeValidator(as_list)] = None
-        """Values that become black and white in images of more than 8 bits, such as `0,4095` for 12
-        bits in a 16-bit file; empty: the full range of the file's type, or a DICOM file's own."""
+        """Values that become black and white in images of more than 8 bits, such as `0,4095`;
+        empty: the full range of the type, or a DICOM file's own."""
 
         group: str | None = None
-        """What images belong to that are kept in one split, and out of training where one of them
-        is in the unseen domain: a column of the manifest, a pattern in the path with named groups,
-        such as `(?P<patient>p[0-9]+)`, or a CSV file `path,group`, as `unseen prepare` writes it
-        for copies."""
+        """Images of one group (a patient, say) stay in one split, and out of training if one of
+        them is in the unseen domain. A column of the manifest, a pattern in the path with named
+        groups, such as `(?P<patient>p[0-9]+)`, or a CSV file `path,group`."""
 
     config: Config
 

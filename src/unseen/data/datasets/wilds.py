@@ -111,8 +111,8 @@ class Wilds(FileDataset):
 
     class Config(Dataset.Config):
         domains: Literal["places", "parts"] = "places"
-        """What a domain is: a place (hospital, camera, region of the world), or a part of the
-        official split: `train` (with its test images), `val` and `test`."""
+        """A domain is a place (hospital, camera, region), or a part of the official split: `train`
+        (with its test images), `val`, `test`."""
 
     config: Config
 
