@@ -419,4 +419,4 @@ def test_settings_say_what_they_mean(name: str) -> None:
 
 def test_the_folder_is_the_list_of_methods() -> None:
     files = {p.stem for p in Path(methods_folder.__path__[0]).glob("*.py")}
-    assert files - {"__init__", "base", "shared"} == set(catalog.METHODS)
+    assert files - {"__init__", "base"} == set(catalog.METHODS)

@@ -266,7 +266,7 @@ def test_a_method_of_ones_own(
     """One file, named by its import string: trained, recorded, opened again."""
     (tmp_path / "my_own_method.py").write_text(
         "from unseen import Method\n"
-        "from unseen.methods.shared import losses\n\n"
+        "from unseen.methods.base import losses\n\n"
         "class Mine(Method):\n"
         "    class Config(Method.Config):\n"
         "        factor: float = 2.0\n\n"

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Progress
+from unseen.methods.base import Progress, joint_images, kernel_discrepancies
 from unseen.methods.dsn import BANDWIDTHS, DSN, difference_loss, mmd_loss, reconstruction_loss
-from unseen.methods.shared import joint_images, kernel_discrepancies
 
 LATE = Progress(9, 10)
 
@@ -33,7 +32,8 @@ def batch_of(n_target: int = 4) -> DomainBatch:
 def discrepancy(a: Tensor, b: Tensor, bandwidths: tuple[float, ...]) -> Tensor:
     groups = torch.tensor([0] * len(a) + [1] * len(b))
     gammas = [1 / (2 * bandwidth) for bandwidth in bandwidths]
-    return kernel_discrepancies(torch.cat([a, b]), groups, 2, gammas)[0][0, 1]
+    member = functional.one_hot(groups).to(a)
+    return kernel_discrepancies(torch.cat([a, b]), member, gammas)[0, 1]
 
 
 def test_reconstruction_by_hand() -> None:

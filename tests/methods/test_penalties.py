@@ -14,8 +14,7 @@ from torch.nn import functional
 from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
-from unseen.methods.coral import misalignment
-from unseen.methods.mmd import GAMMAS, discrepancy
+from unseen.methods.mmd import GAMMAS
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 DOMAINS = [0, 0, 0, 1, 1, 2, 2, 2]
@@ -172,15 +171,15 @@ def test_the_penalty_has_its_weight_after_a_part_of_the_run(name: str) -> None:
 
 def test_mmd_by_hand() -> None:
     """One image each at a distance of 2: Σ_γ 1 + 1 − 2 e^(−4γ)."""
-    features, domains = torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
+    features, distance = torch.tensor([[0.0, 0.0], [0.0, 2.0]]), make("mmd").penalty
     expected = sum(2 - 2 * math.exp(-4 * 10.0**power) for power in range(-3, 4))
-    assert discrepancy(features, domains, 2).item() == pytest.approx(expected)
-    assert discrepancy(features.new_ones(2, 2), domains, 2).item() == pytest.approx(0)
+    assert distance(features, torch.eye(2)).item() == pytest.approx(expected)
+    assert distance(features.new_ones(2, 2), torch.eye(2)).item() == pytest.approx(0)
 
 
-@pytest.mark.parametrize("distance", [misalignment, discrepancy])
-def test_one_domain_alone_is_at_no_distance(distance: Callable[..., Tensor]) -> None:
-    assert distance(torch.randn(2, 4), torch.tensor([1, 1]), 3).item() == 0
+@pytest.mark.parametrize("name", ["coral", "mmd"])
+def test_one_domain_alone_is_at_no_distance(name: str) -> None:
+    assert make(name).loss(batch_of([1, 1], 3), LATE)["penalty"] == 0
 
 
 def test_fishrs_variances_are_a_moving_average_by_domain() -> None:

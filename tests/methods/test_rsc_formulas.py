@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
 from unseen.methods.base import Progress
-from unseen.methods.rsc import RSC, among_largest
+from unseen.methods.rsc import RSC, smallest_among_largest
 
 pytestmark = pytest.mark.usefixtures("in_double_precision")
 START = Progress(0, 10)
@@ -20,9 +20,8 @@ make = partial(build, "rsc")
 
 def test_the_largest_of_each_row() -> None:
     values = torch.tensor([[1.0, -5.0, 3.0, 2.0], [0.0, 9.0, -1.0, 8.0]])
-    expected = [[False, False, True, True], [False, True, False, True]]
-    assert among_largest(values, 0.5).tolist() == expected
-    assert not among_largest(values, 0.1).any()  # less than half a number
+    assert smallest_among_largest(values, 0.5).tolist() == [2, 8]
+    assert smallest_among_largest(values, 0.1).isinf().all()  # less than half a number
 
 
 def by_hand(method: RSC, batch: DomainBatch, n_features: int, n_images: int) -> tuple[Tensor, set]:

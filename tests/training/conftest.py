@@ -21,7 +21,7 @@ WATCHED = '''
 import torch
 from torch import nn
 from unseen.methods.aggregate import Aggregate
-from unseen.methods.shared import with_gradients
+from unseen.methods.base import with_gradients
 from unseen.networks.stages import ImageInput, Network
 
 calls = []

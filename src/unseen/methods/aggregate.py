@@ -5,14 +5,12 @@ cross-entropy over all images of the batch.
 """
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import losses
+from unseen.methods.base import Losses, Method, Progress, Traits, losses
 
 
 class Aggregate(Method):
     traits = Traits(stackable=True)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        scores = self.network(batch.images)
-        loss, accuracy = self.classification(scores, batch.labels)
+        loss, accuracy = self.classification(self.network(batch.images), batch.labels)
         return losses(loss, accuracy=accuracy)

@@ -17,35 +17,31 @@ import math
 from torch import nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, group_means, losses, mean_of_present
+from unseen.data.batch import DomainBatch
+from unseen.methods import base
+from unseen.methods.base import Losses, Method, Progress, Traits, accuracy
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
-from unseen.networks.stages import Network
 from unseen.settings.experiment import AdversarialSettings
 
 
 class CDANN(Method):
-    class Config(AdversarialSettings):
-        pass
-
+    Config = AdversarialSettings
     traits = Traits(
         compares_domains="tells the training domains of a class apart",
         acts_on_features="the discriminator",
         training_only=("discriminator", "class_vectors"),
     )
-    config: Config
+    config: AdversarialSettings
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        width = math.prod(network.input_shapes[network.head])
+    def set_up(self) -> None:
+        config, task = self.config, self.task
+        width = math.prod(self.network.input_shapes[self.network.head])
         self.class_vectors = nn.Embedding(len(task.classes), width)
         sizes = (len(task.domains), config.discriminator_width, config.discriminator_depth)
         self.discriminator = perceptron(width, *sizes, config.discriminator_dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        features = self.network.run(batch.images, until=self.network.head)
-        scores = self.network.run(features, since=self.network.head)
+        features, scores = self.network.features_and_scores(batch.images)
         task, correct = self.classification(scores, batch.labels)
         steepness = self.config.schedule_steepness
         strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
@@ -53,12 +49,8 @@ class CDANN(Method):
         guesses = self.discriminator(seen).float()
         each = functional.cross_entropy(guesses, batch.domains, reduction="none")
         # classes are counted in the whole batch, wherever its images are
-        domain = mean_of_present(*group_means(each, batch.labels, len(self.task.classes)))
-        return losses(
-            task + domain,
-            task=task,
-            domain=domain,
-            domain_accuracy=accuracy(guesses, batch.domains),
-            reversal=task.new_tensor(strength),
-            accuracy=correct,
-        )
+        of_classes = base.group_means(each, batch.labels, len(self.task.classes))
+        domain = base.mean_of_present(*of_classes)
+        recorded = {"domain": domain, "domain_accuracy": accuracy(guesses, batch.domains)}
+        recorded |= {"reversal": task.new_tensor(strength), "accuracy": correct}
+        return base.losses(task + domain, task=task, **recorded)

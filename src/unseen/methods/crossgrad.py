@@ -20,11 +20,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, losses
+from unseen.data.batch import DomainBatch
+from unseen.methods.base import Losses, Method, Progress, Traits, accuracy, losses
 from unseen.networks.layers import statistics_kept
-from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform, Uniform
 
 
@@ -47,19 +45,18 @@ class CrossGrad(Method):
     traits = Traits(training_only=("domain_network",))
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
+    def set_up(self) -> None:
+        network = self.network
         width = math.prod(network.input_shapes[network.head])
-        classifier = nn.Sequential(nn.Flatten(), nn.Linear(width, len(task.domains)))
+        classifier = nn.Sequential(nn.Flatten(), nn.Linear(width, len(self.task.domains)))
         first = network.frozen_until or network.names[0]
         self.domain_network = network.clone_tail(first, classifier)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         config = self.config
         x = self.network.start(batch.images).detach().requires_grad_()
-        scores = self.network(x)
+        scores, domain_scores = self.network(x), self.domain_network(x)
         label_loss = self.cross_entropy(scores, batch.labels, "none")
-        domain_scores = self.domain_network(x)
         domain_loss = functional.cross_entropy(domain_scores, batch.domains, reduction="none")
         x_d = self._moved(x, domain_loss, config.label_step)
         x_l = self._moved(x, label_loss, config.domain_step)
@@ -68,11 +65,9 @@ class CrossGrad(Method):
             domain_loss_moved = functional.cross_entropy(self.domain_network(x_l), batch.domains)
         task = torch.lerp(label_loss.mean(), label_loss_moved, config.label_weight)
         domain = torch.lerp(domain_loss.mean(), domain_loss_moved, config.domain_weight)
-        correct = accuracy(scores, batch.labels)
-        by_domain = accuracy(domain_scores, batch.domains)
-        return losses(
-            task + domain, task=task, domain=domain, accuracy=correct, domain_accuracy=by_domain
-        )
+        recorded = {"accuracy": accuracy(scores, batch.labels)}
+        recorded["domain_accuracy"] = accuracy(domain_scores, batch.domains)
+        return losses(task + domain, task=task, domain=domain, **recorded)
 
     def _moved(self, x: Tensor, losses: Tensor, step: float) -> Tensor:
         """Returns images moved up the clipped gradient of their own losses; a constant."""

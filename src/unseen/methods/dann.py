@@ -17,17 +17,11 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
+from unseen.methods import base
 from unseen.methods.base import Losses, Method, ParameterGroup, Progress, Traits
-from unseen.methods.shared import (
-    discrimination,
-    frozen_features,
-    joint_images,
-    losses,
-)
 from unseen.networks.layers import perceptron, reversal_strength, reverse_gradient
-from unseen.networks.stages import Network
 from unseen.settings.experiment import AdversarialSettings
 
 
@@ -51,16 +45,16 @@ class DANN(Method):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
+    def set_up(self) -> None:
+        config, task, network = self.config, self.task, self.network
         if task.target is None and config.target_entropy_weight:
             raise SettingsError(
                 f"method.target_entropy_weight={config.target_entropy_weight:g} needs target "
                 "images; set setting=adaptation, or leave it at 0"
             )
-        self.site = network.in_order([config.site or network.head])[0]
+        (self.site,) = network.in_order([config.site or network.head])
         advice = "set an earlier network.freeze_until or a later method.site"
-        self.remarks = frozen_features(network, self.site, "the discriminator", advice)
+        self.remark_on_frozen(self.site, "the discriminator", advice)
         width = math.prod(network.input_shapes[self.site])
         if config.condition == "class":
             width *= len(task.classes)
@@ -69,33 +63,27 @@ class DANN(Method):
         self.discriminator = perceptron(width, n_groups, *hidden, config.discriminator_dropout)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        images, domains = joint_images(batch, self.task)
-        features = self.network.run(images, until=self.site)
-        scores = self.network.run(features, since=self.site)
-        n_labelled = len(batch.labels)
-        task, accuracy = self.classification(scores[:n_labelled], batch.labels)
-        steepness = self.config.schedule_steepness
-        strength = self.config.domain_weight * reversal_strength(progress.ratio, steepness)
-        seen = reverse_gradient(self._seen(features, scores), strength)
-        guesses = self.discriminator(seen).float()
+        config = self.config
+        images, domains = base.joint_images(batch, self.task)
+        features, scores = self.network.features_and_scores(images, self.site)
+        task, accuracy = self.classification(scores[: len(batch.labels)], batch.labels)
+        seen = features.flatten(1)
+        if config.condition == "class":  # no gradient to the predictions
+            seen = (seen[:, :, None] * scores.detach().softmax(dim=1)[:, None, :]).flatten(1)
+        strength = config.domain_weight * reversal_strength(
+            progress.ratio, config.schedule_steepness
+        )
+        guesses = self.discriminator(reverse_gradient(seen, strength)).float()
         # in adaptation both sides count equally, whatever their numbers
-        domain, domain_accuracy = discrimination(guesses, domains, self.task.target is not None)
+        balanced = self.task.target is not None
+        domain, domain_accuracy = base.discrimination(guesses, domains, balanced)
         recorded = {"domain": domain, "domain_accuracy": domain_accuracy}
         recorded |= {"reversal": task.new_tensor(strength), "accuracy": accuracy}
         loss = task + domain
-        if self.config.target_entropy_weight:
-            recorded["target_entropy"] = mean_entropy(scores[n_labelled:])
-            loss = loss + self.config.target_entropy_weight * recorded["target_entropy"]
-        return losses(loss, task=task, **recorded)
-
-    def _seen(self, features: Tensor, scores: Tensor) -> Tensor:
-        """Returns what the discriminator looks at, `[images, width]`; no gradient to the
-        predictions."""
-        features = features.flatten(1)
-        if self.config.condition == "none":
-            return features
-        probs = scores.detach().softmax(dim=1)
-        return (features[:, :, None] * probs[:, None, :]).flatten(1)
+        if config.target_entropy_weight:
+            recorded["target_entropy"] = mean_entropy(scores[len(batch.labels) :])
+            loss = loss + config.target_entropy_weight * recorded["target_entropy"]
+        return base.losses(loss, task=task, **recorded)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         own, rate = list(self.discriminator.parameters()), self.config.discriminator_lr

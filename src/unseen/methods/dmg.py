@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
-from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits
-from unseen.methods.shared import losses
+from unseen.methods.base import DomainAware, Losses, ParameterGroup, Progress, Traits, losses
 from unseen.networks.stages import Network
 from unseen.settings.experiment import Names
 from unseen.settings.ranges import LogUniform
@@ -85,21 +84,21 @@ class DMG(DomainAware):
     traits = Traits(stackable=True)
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
+    def set_up(self) -> None:
+        network, n_domains = self.network, len(self.task.domains)
         network.without_dropout()  # "turn dropout off while learning the domain-specific masks"
-        self.sites = network.in_order(config.sites or network.mask_sites)
+        self.sites = network.in_order(self.config.sites or network.mask_sites)
         self.logits = nn.ParameterList(self._first_logits(site) for site in self.sites)
-        self.logits.requires_grad_(config.masks != "dropout")
-        if config.prediction == "routed":
-            self.domain_statistics = DomainStatistics(network, self.sites[0], len(task.domains))
+        self.logits.requires_grad_(self.config.masks != "dropout")
+        if self.config.prediction == "routed":
+            self.domain_statistics = DomainStatistics(network, self.sites[0], n_domains)
 
     def _first_logits(self, site: str) -> Tensor:
         """Returns `[masks, units]`. Masks that start alike need no noise to part: each gets the
         gradients of its own images."""
         network, config = self.network, self.config
-        one_each = config.gates == "unit"
-        units = math.prod(network.input_shapes[site]) if one_each else network.width(site)
+        shape, width = network.input_shapes[site], network.width(site)
+        units = math.prod(shape) if config.gates == "unit" else width
         masks = len(self.task.domains) if config.masks == "domain" else 1
         kept = config.start_kept or (PAPER_KEPT if config.masks == "dropout" else None)
         if kept is None:
@@ -121,20 +120,16 @@ class DMG(DomainAware):
             self.domain_statistics.observe(trunk, batch.domains)
         scores = self._masked(trunk, masks)
         task, accuracy = self.classification(scores, batch.labels)
-        overlap = self._overlap(probs)
+        n_masks = len(self.logits[0])
+        i, j = torch.triu_indices(n_masks, n_masks, 1, device=scores.device)
+        overlap = torch.stack([soft_iou(m[i], m[j]).sum() for m in probs.values()]).sum()
+        if config.overlap_pairs == "mean":  # over pairs; a sum over sites; of one mask zero
+            overlap = overlap / max(1, len(i))
         sparsity = torch.stack([m.sum() for m in probs.values()]).sum()
         weight = config.overlap_weight * ramp(config.overlap_ramp, progress)
         loss = task + weight * overlap + config.sparsity_weight * sparsity
         kept = torch.stack([m.mean() for m in probs.values()]).mean()
         return losses(loss, task=task, overlap=overlap, kept=kept, accuracy=accuracy)
-
-    def _overlap(self, probs: Masks) -> Tensor:
-        """Returns the soft IoU summed over sites, mean or sum over pairs of masks; zero for one
-        mask."""
-        first = self.logits[0]
-        i, j = torch.triu_indices(len(first), len(first), 1, device=first.device)
-        total = torch.stack([soft_iou(m[i], m[j]).sum() for m in probs.values()]).sum()
-        return total if self.config.overlap_pairs == "sum" else total / max(1, len(i))
 
     def _masked(self, activations: Tensor, masks: Masks) -> Tensor:
         """Runs the task network: from the first site on, each site's input times its mask."""
@@ -234,17 +229,14 @@ _SMALLEST = 1e-12
 class DomainStatistics(nn.Module):
     """Running means μ_d and σ_d of the statistics of each domain's images, for routing."""
 
-    sums: Tensor
-    """`[domains, 2, channels]`: running means that grow from zero; divided by `seen`, they are what
-    they should be from the first step on."""
-    seen: Tensor
-    """`[domains]`: the running mean of ones."""
-
     def __init__(self, network: Network, site: str, n_domains: int) -> None:
         super().__init__()
         self.channel_axis = network.channel_axis(site)
-        self.register_buffer("sums", torch.zeros(n_domains, 2, network.width(site)))
-        self.register_buffer("seen", torch.zeros(n_domains))
+        self.sums = nn.Buffer(torch.zeros(n_domains, 2, network.width(site)))
+        """`[domains, 2, channels]`: running means that grow from zero; divided by `seen`, they are
+        what they should be from the first step on."""
+        self.seen = nn.Buffer(torch.zeros(n_domains))
+        """`[domains]`: the running mean of ones."""
 
     @torch.no_grad()
     def observe(self, activations: Tensor, domains: Tensor) -> None:
@@ -260,7 +252,7 @@ class DomainStatistics(nn.Module):
     def of_images(self, activations: Tensor) -> Tensor:
         """Returns μ and σ over the positions of each image, `[images, 2, channels]`."""
         by_channel = activations.movedim(self.channel_axis, 1).to(self.sums.dtype)
-        flat = by_channel.reshape(by_channel.shape[0], by_channel.shape[1], -1)
+        flat = by_channel.reshape(*by_channel.shape[:2], -1)
         mean = flat.mean(dim=-1)
         deviation = (flat - mean[..., None]).square().mean(dim=-1).sqrt()
         return torch.stack([mean, deviation], dim=1)

@@ -20,23 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
+from unseen.methods import base
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import (
-    by_own_group,
-    discrimination,
-    joint_images,
-    kernel_discrepancies,
-    losses,
-    mean_of_pairs,
-)
-from unseen.networks.layers import (
-    convolution,
-    perceptron,
-    reversal_strength,
-    reverse_gradient,
-)
-from unseen.networks.stages import Network
+from unseen.networks.layers import convolution, perceptron, reversal_strength, reverse_gradient
 from unseen.settings.ranges import LogUniform
 
 BANDWIDTHS = (
@@ -76,8 +63,8 @@ class DSN(Method):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
+    def set_up(self) -> None:
+        config, network, task = self.config, self.network, self.task
         width = math.prod(network.input_shapes[network.head])
         self.size = min(config.reconstruction_size, network.image_size)
         n_groups = 2 if task.target else len(task.domains)
@@ -88,39 +75,35 @@ class DSN(Method):
             self.discriminator = perceptron(width, n_groups, config.discriminator_width, 1, 0.0)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        images, groups = joint_images(batch, self.task)
-        features = self.network.run(images, until=self.network.head)
-        scores = self.network.run(features, since=self.network.head)
+        config = self.config
+        images, groups = base.joint_images(batch, self.task)
+        features, scores = self.network.features_and_scores(images)
         task_loss, accuracy = self.classification(scores[: len(batch.labels)], batch.labels)
         shared = features.flatten(1).float()
         small = functional.interpolate(images, size=self.size, mode="bilinear", antialias=True)
-        private = by_own_group(self.private_encoders, small, groups).float()
+        private = base.by_own_group(self.private_encoders, small, groups).float()
         reconstruction = reconstruction_loss(small, self.decoder(shared + private).float())
         # orthogonality and MMD are about all rows of a domain, not about single images
         all_shared, all_private, all_groups = map(across_devices.gather, (shared, private, groups))
         difference = difference_loss(all_shared, all_private, all_groups)
-        config = self.config
         active = float(progress.ratio >= config.warm_up)
         if config.similarity == "mmd":
             similarity = mmd_loss(all_shared, all_groups, len(self.private_encoders))
             similarity_weight = config.similarity_weight * active
         else:
-            similarity = self._adversarial_loss(shared, groups, progress)
+            # in the warm-up the discriminator learns already; the shared code does not yet heed it
+            since = max(0.0, progress.ratio - config.warm_up) / (1 - config.warm_up)
+            strength = reversal_strength(since, config.schedule_steepness)
+            guesses = self.discriminator(reverse_gradient(shared, strength)).float()
+            # in adaptation both sides count equally
+            balanced = self.task.target is not None
+            similarity, _ = base.discrimination(guesses, groups, balanced)
             similarity_weight = config.similarity_weight
         loss = task_loss + config.reconstruction_weight * reconstruction
         loss = loss + config.difference_weight * active * difference
         recorded = {"reconstruction": reconstruction, "difference": difference}
         recorded |= {"similarity": similarity, "accuracy": accuracy}
-        return losses(loss + similarity_weight * similarity, task=task_loss, **recorded)
-
-    def _adversarial_loss(self, shared: Tensor, groups: Tensor, progress: Progress) -> Tensor:
-        """Returns equation 7 behind a gradient reversal. In the warm-up the discriminator learns
-        already, and the shared code does not yet heed it. In adaptation both sides count
-        equally."""
-        since = max(0.0, progress.ratio - self.config.warm_up) / (1 - self.config.warm_up)
-        strength = reversal_strength(since, self.config.schedule_steepness)
-        guesses = self.discriminator(reverse_gradient(shared, strength)).float()
-        return discrimination(guesses, groups, self.task.target is not None)[0]
+        return base.losses(loss + similarity_weight * similarity, task=task_loss, **recorded)
 
 
 def reconstruction_loss(images: Tensor, rebuilt: Tensor) -> Tensor:
@@ -138,29 +121,25 @@ def difference_loss(shared: Tensor, private: Tensor, groups: Tensor) -> Tensor:
     mean over the entries; mean over the groups that are there."""
     parts: list[Tensor] = []
     for group in groups.bincount().nonzero():
-        rows = groups == group
-        mine = [_centred_unit_rows(codes[rows]) for codes in (shared, private)]
-        parts.append((mine[0].T @ mine[1]).square().mean())
+        own = [codes[groups == group] for codes in (shared, private)]
+        h_c, h_p = (functional.normalize(h - h.mean(dim=0), dim=1, eps=1e-6) for h in own)
+        parts.append((h_c.T @ h_p).square().mean())
     return torch.stack(parts).mean()
-
-
-def _centred_unit_rows(codes: Tensor) -> Tensor:
-    return functional.normalize(codes - codes.mean(dim=0), dim=1, eps=1e-6)
 
 
 def mmd_loss(codes: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """Returns equation 8 between each two groups, at least 1e-4 as in the authors' code; mean over
     pairs, zero where there is no pair."""
     gammas = [1 / (2 * bandwidth) for bandwidth in BANDWIDTHS]
-    discrepancies, counts = kernel_discrepancies(codes, groups, n_groups, gammas)
-    return mean_of_pairs(discrepancies.clamp_min(_SMALLEST_DISCREPANCY), counts)
+    member = functional.one_hot(groups, n_groups).to(codes)
+    discrepancies = base.kernel_discrepancies(codes, member, gammas)
+    return base.mean_of_pairs(discrepancies.clamp_min(_SMALLEST_DISCREPANCY), member.sum(dim=0))
 
 
 def _encoder(size: int, width: int) -> nn.Sequential:
     """Builds a private encoder; with group norm, small batches of one domain do no harm."""
-    flat = 64 * (size // 8) ** 2
     parts = (convolution(3, 16), convolution(16, 32), convolution(32, 64))
-    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, width))
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(64 * (size // 8) ** 2, width))
 
 
 def _decoder(size: int, width: int) -> nn.Sequential:

@@ -21,13 +21,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import by_own_group, losses
+from unseen.methods.base import Losses, Method, Progress, Traits, by_own_group, losses
 from unseen.networks.layers import statistics_kept
-from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
 
 _PAIR_STREAM = 1
@@ -53,9 +51,9 @@ class EpiFCR(Method):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        self.split = network.in_order([config.split or network.head])[0]
+    def set_up(self) -> None:
+        network, domains = self.network, self.task.domains
+        (self.split,) = network.in_order([self.config.split or network.head])
         before = network.names[: network.names.index(self.split)]
         weights = [p for name in before for p in network.stage(name).parameters()]
         if not any(p.requires_grad for p in weights):
@@ -63,11 +61,11 @@ class EpiFCR(Method):
                 f"method epifcr trains features, but nothing before stage '{self.split}' learns; "
                 "choose an earlier network.freeze_until or a later method.split"
             )
-        trunks = [network.clone() for _ in task.domains]
+        trunks = [network.clone() for _ in domains]
         for trunk in trunks:
             trunk.cut(self.split)
         self.domain_features = nn.ModuleList(trunks)
-        self.domain_classifiers = network.clone_tails(self.split, len(task.domains))
+        self.domain_classifiers = network.clone_tails(self.split, len(domains))
         self.random_classifier = network.clone_tail(self.split).requires_grad_(False)
         for layer in self.random_classifier.modules():
             # a new classifier starts near zero, and would pass no gradient on to the features
@@ -76,8 +74,7 @@ class EpiFCR(Method):
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         x = self.network.start(batch.images)
-        features = self.network.run(x, until=self.split)
-        scores = self.network.run(features, since=self.split)
+        features, scores = self.network.features_and_scores(x, self.split)
         task_loss, accuracy = self.classification(scores, batch.labels)
         pairs = zip(self.domain_features, self.domain_classifiers, strict=True)
         own_networks = nn.ModuleList(nn.Sequential(*pair) for pair in pairs)
@@ -91,23 +88,16 @@ class EpiFCR(Method):
                 epi_r = self.cross_entropy(self.random_classifier(features), batch.labels)
         config = self.config
         episodes = config.feature_weight * epi_f + config.classifier_weight * epi_c
-        return losses(
-            task_loss + domain_loss + episodes + config.random_weight * epi_r,
-            task=task_loss,
-            domain_networks=domain_loss,
-            epi_f=epi_f,
-            epi_c=epi_c,
-            epi_r=epi_r,
-            accuracy=accuracy,
-        )
+        loss = task_loss + domain_loss + episodes + config.random_weight * epi_r
+        recorded = {"domain_networks": domain_loss, "epi_f": epi_f, "epi_c": epi_c, "epi_r": epi_r}
+        return losses(loss, task=task_loss, **recorded, accuracy=accuracy)
 
     def _episodes(self, x: Tensor, features: Tensor, batch: DomainBatch) -> tuple[Tensor, Tensor]:
         """Returns Epi-F and Epi-C for the pair of this step."""
         of, partner = draw_pair(batch.step_key, batch.n_domains)
         rows = (batch.domains == of).nonzero().squeeze(1)
         if len(rows) == 0:
-            nothing = features.new_zeros(())
-            return nothing, nothing
+            return features.new_zeros(()), features.new_zeros(())
         classifier = self.domain_classifiers[partner]
         constant = {name: p.detach() for name, p in classifier.named_parameters()}
         epi_f = functional_call(classifier, constant, (features[rows],))
@@ -115,12 +105,9 @@ class EpiFCR(Method):
             foreign = self.domain_features[partner](x[rows])
         with self.network.on_rows(rows):
             epi_c = self.network.run(foreign, since=self.split)
-        return self._share(epi_f, rows, batch), self._share(epi_c, rows, batch)
-
-    def _share(self, scores: Tensor, rows: Tensor, batch: DomainBatch) -> Tensor:
-        """Returns what the images in `rows` add to the mean cross-entropy over the batch."""
-        share = len(rows) / len(batch.images)
-        return share * self.cross_entropy(scores, batch.labels[rows])
+        share = len(rows) / len(batch.images)  # what they add to the mean over the batch
+        first, second = (self.cross_entropy(s, batch.labels[rows]) for s in (epi_f, epi_c))
+        return share * first, share * second
 
 
 def draw_pair(step_key: Tensor, n_domains: int) -> tuple[int, int]:

@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
+from unseen.methods import base
 from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import annealed, in_full_precision, penalised, soft_targets
-from unseen.networks.stages import Network
+from unseen.settings.experiment import AnnealedPenaltySettings
 from unseen.settings.ranges import LogUniform, Uniform
 
 
 class Fishr(Method):
-    class Config(Method.Config):
+    class Config(AnnealedPenaltySettings):
         penalty_weight: Annotated[float, LogUniform(10, 1e4)] = Field(default=1000.0, ge=0)
         """λ, the weight of the differences between the domains' gradient variances."""
         penalty_anneal: Annotated[float, Uniform(0, 1)] = Field(default=0.3, ge=0, le=1)
@@ -45,35 +45,33 @@ class Fishr(Method):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        head = network.stage(network.head)
+    def set_up(self) -> None:
+        head = self.network.stage(self.network.head)
         if not isinstance(head, nn.Linear):
             raise SettingsError(
                 "fishr needs a network that ends in one linear classifier, found "
-                f"{type(head).__name__} as stage '{network.head}'; choose another network"
+                f"{type(head).__name__} as stage '{self.network.head}'; choose another network"
             )
-        shape = (len(task.domains), head.out_features, head.in_features + 1)
+        shape = (len(self.task.domains), head.out_features, head.in_features + 1)
         self.variances = nn.Buffer(torch.zeros(shape))
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        config = self.config
-        features = self.network.run(batch.images, until=self.network.head)
-        scores = self.network.run(features, since=self.network.head)
+        memory = self.config.memory
+        features, scores = self.network.features_and_scores(batch.images)
         task, accuracy = self.classification(scores, batch.labels)
         rows = (features.float(), scores.float(), batch.labels, batch.domains)
         # variances are about all images of a domain, wherever they are
         z, o, labels, domains = map(across_devices.gather, rows)
-        with in_full_precision(z):
-            residuals = o.softmax(dim=1) - soft_targets(labels, o, self.task.label_smoothing)
+        with torch.autocast(z.device.type, enabled=False):  # single precision stays so
+            residuals = o.softmax(dim=1) - base.soft_targets(labels, o, self.task.label_smoothing)
             now, counts = gradient_variances(z, residuals, domains, batch.n_domains)
-        mixed = config.memory * self.variances + (1 - config.memory) * now
+        mixed = memory * self.variances + (1 - memory) * now
         mixed = torch.where((counts > 0)[:, None, None], mixed, self.variances)
         self.variances.copy_(mixed.detach())
-        v = mixed / (1 - config.memory)
+        v = mixed / (1 - memory)
         penalty = (v - v.mean(dim=0)).square().mean()
-        weight = annealed(progress.ratio, config.penalty_anneal, 0.0, config.penalty_weight)
-        return penalised(task, weight, penalty, accuracy)
+        weight = base.penalty_weight(self.config, progress, before=0.0)
+        return base.penalised(task, weight, penalty, accuracy)
 
 
 def gradient_variances(

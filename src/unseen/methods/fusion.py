@@ -18,10 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import DomainAware, Losses, Progress, Traits
-from unseen.methods.shared import accuracy, losses
-from unseen.networks.stages import Network
+from unseen.data.batch import DomainBatch
+from unseen.methods.base import DomainAware, Losses, Progress, Traits, accuracy, losses
 from unseen.settings.ranges import LogUniform, Uniform
 
 
@@ -39,29 +37,25 @@ class Fusion(DomainAware):
     traits = Traits(stackable=True)
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        head = network.head
-        self.heads = network.clone_tails(head, len(task.domains))
-        width = math.prod(network.input_shapes[head])
-        self.branch = nn.Sequential(nn.Flatten(), nn.Linear(width, len(task.domains)))
-        network.cut(head)
+    def set_up(self) -> None:
+        network, n_domains = self.network, len(self.task.domains)
+        self.heads = network.clone_tails(network.head, n_domains)
+        width = math.prod(network.input_shapes[network.head])
+        self.branch = nn.Sequential(nn.Flatten(), nn.Linear(width, n_domains))
+        network.cut(network.head)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         features = self.network(batch.images)
         domain_scores = self.branch(features)
         domain_loss = functional.cross_entropy(domain_scores, batch.domains)
+        weights = domain_scores.softmax(dim=1)
         if self.config.route == "oracle":
             weights = functional.one_hot(batch.domains, batch.n_domains).to(domain_scores)
-        else:
-            weights = domain_scores.softmax(dim=1)
         fused = self._fused(self._scores(features), weights)
         task_loss, correct = self.classification(fused, batch.labels)
         loss = task_loss + self.config.domain_loss_weight * domain_loss
-        by_domain = accuracy(domain_scores, batch.domains)
-        return losses(
-            loss, task=task_loss, domain=domain_loss, accuracy=correct, domain_accuracy=by_domain
-        )
+        recorded = {"accuracy": correct, "domain_accuracy": accuracy(domain_scores, batch.domains)}
+        return losses(loss, task=task_loss, domain=domain_loss, **recorded)
 
     def _scores(self, features: Tensor) -> Tensor:
         """Returns f_j(x) of all classifiers, `[images, domains, classes]`."""

@@ -14,10 +14,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, group_means, losses
-from unseen.networks.stages import Network
+from unseen.data.batch import DomainBatch
+from unseen.methods.base import Losses, Method, Progress, Traits, accuracy, group_means, losses
 from unseen.settings.ranges import LogUniform
 
 
@@ -33,9 +31,8 @@ class GroupDRO(Method):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        n_domains = len(task.domains)
+    def set_up(self) -> None:
+        n_domains = len(self.task.domains)
         self.log_weights = nn.Buffer(torch.full((n_domains,), 1 / n_domains).log())
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
@@ -44,8 +41,7 @@ class GroupDRO(Method):
         risks, _ = group_means(each, batch.domains, batch.n_domains)
         grown = self.log_weights + self.config.weight_step * risks.detach()
         self.log_weights.copy_(grown.log_softmax(dim=0))
-        weights = self.log_weights.exp()
-        loss, correct = (weights * risks).sum(), accuracy(scores, batch.labels)
+        loss, correct = (self.log_weights.exp() * risks).sum(), accuracy(scores, batch.labels)
         return losses(loss, unweighted=each.mean(), worst=risks.max(), accuracy=correct)
 
     def statistics(self) -> dict[str, Any]:

@@ -18,17 +18,20 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Progress, Traits, TwoPhases
-from unseen.methods.shared import losses
+from unseen.methods.base import Losses, Progress, Traits, TwoPhases, losses
 from unseen.networks.layers import perceptron
-from unseen.networks.stages import Network
 from unseen.settings.experiment import as_list
 from unseen.settings.ranges import LogUniform, Uniform
 
-_NOT_PREDICTING = (
-    *("domain_networks", "initial", "second_initial", "important", "rate", "phase_steps"),
+_TRAINING_ONLY = (
+    "domain_networks",
+    "initial",
+    "second_initial",
+    "important",
+    "rate",
+    "phase_steps",
 )
 
 
@@ -55,11 +58,11 @@ class Importance(TwoPhases):
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights are frozen."""
 
-    traits = Traits(training_only=_NOT_PREDICTING)
+    traits = Traits(training_only=_TRAINING_ONLY)
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
+    def set_up(self) -> None:
+        network = self.network
         if network.frozen_until is None:
             raise SettingsError(
                 "the method 'importance' trains a small classifier on frozen features, but no part "
@@ -68,10 +71,10 @@ class Importance(TwoPhases):
             )
         inputs = math.prod(network.input_shapes[network.frozen_until])
         network.cut(network.frozen_until)
-        self.tracked = _tracked_layers(config)
-        sizes = (inputs, len(task.classes), config.width, config.depth)
+        self.tracked = _tracked_layers(self.config)
+        sizes = (inputs, len(self.task.classes), self.config.width, self.config.depth)
         first = perceptron(*sizes, dropout=0.0)
-        self.domain_networks = ParallelNetworks(first, len(task.domains))
+        self.domain_networks = ParallelNetworks(first, len(self.task.domains))
         self.classifier = perceptron(*sizes, dropout=0.0)
         self.initial = nn.Buffer(_flat(self._tracked_weights(first)))
         self.second_initial = nn.Buffer(_flat(self._tracked_weights(self.classifier)))
@@ -130,25 +133,22 @@ class Importance(TwoPhases):
     @torch.no_grad()
     def after_update(self, progress: Progress) -> None:
         boundary = self.boundary(progress.steps)
-        if progress.step >= boundary:
-            self._hold_back(self.unimportant_rate(progress))
+        if (
+            progress.step >= boundary
+        ):  # take back all but a share of the step of unimportant weights
+            self.rate.fill_(rate := self.unimportant_rate(progress))
+            weights = self._tracked_weights(self.classifier)
+            after, before = _flat(weights), self._before
+            allowed = torch.where(self.important, after, before + rate * (after - before))
+            for weight, values in zip(weights, self._by_layer(allowed).values(), strict=True):
+                weight.copy_(values)
         elif progress.step + 1 == boundary:
             changes = self._changes()
             if self.config.aggregation == "sum":
                 changes = changes.sum(dim=0, keepdim=True)
-            masks = top_share(changes, self.config.important_share)
-            self.important.copy_(masks.any(dim=0))
+            self.important.copy_(top_share(changes, self.config.important_share).any(dim=0))
             self.rate.fill_(self.config.unimportant_rate)
             self.phase_steps.copy_(torch.tensor([0, boundary, progress.steps]))
-
-    def _hold_back(self, rate: float) -> None:
-        """Takes back all but this share of the step that unimportant weights just made."""
-        self.rate.fill_(rate)
-        weights = self._tracked_weights(self.classifier)
-        after, before = _flat(weights), self._before
-        allowed = torch.where(self.important, after, before + rate * (after - before))
-        for weight, values in zip(weights, self._by_layer(allowed).values(), strict=True):
-            weight.copy_(values)
 
     def _finals(self) -> Tensor:
         """Returns `[domains, weights]`: what phase 1 led to, and phase 2 leaves as it is."""
@@ -161,10 +161,8 @@ class Importance(TwoPhases):
     def _by_layer(self, values: Tensor) -> dict[str, Tensor]:
         shapes = [weight.shape for weight in self._tracked_weights(self.classifier)]
         parts = torch.split(values, [shape.numel() for shape in shapes])
-        return {
-            f"layer{number}": part.view(shape)
-            for number, part, shape in zip(self.tracked, parts, shapes, strict=True)
-        }
+        named = zip(self.tracked, parts, shapes, strict=True)
+        return {f"layer{number}": part.view(shape) for number, part, shape in named}
 
     def statistics(self) -> dict[str, Any]:
         """Returns in phase 2, by tracked layer, the share of important weights, and the rate of the
@@ -172,10 +170,8 @@ class Importance(TwoPhases):
         if self.preparing:
             return {"phase": 1}
         rate = self.rate.item()
-        layers = {
-            name: {"important": mask.float().mean().item(), "unimportant_rate": rate}
-            for name, mask in self._by_layer(self.important).items()
-        }
+        shares = {n: m.float().mean().item() for n, m in self._by_layer(self.important).items()}
+        layers = {n: {"important": s, "unimportant_rate": rate} for n, s in shares.items()}
         return {"phase": 2, "layers": layers}
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -198,10 +194,9 @@ class Importance(TwoPhases):
         }
         for what, rows in by_domain.items():
             found |= {f"{what}/{d}": row for d, row in zip(self.task.domains, rows, strict=True)}
+        layers = {what: self._by_layer(values).items() for what, values in found.items()}
         arrays = {
-            f"{what}/{layer}": tensor.cpu().numpy()
-            for what, values in found.items()
-            for layer, tensor in self._by_layer(values).items()
+            f"{what}/{name}": t.cpu().numpy() for what, of in layers.items() for name, t in of
         }
         return arrays | {"phase_steps": self.phase_steps.cpu().numpy()}
 
@@ -212,8 +207,9 @@ class ParallelNetworks(nn.Module):
     def __init__(self, network: nn.Sequential, networks: int) -> None:
         super().__init__()
         linear = _linear_layers(network)
-        self.weights = nn.ParameterList(_repeat(layer.weight, networks) for layer in linear)
-        self.biases = nn.ParameterList(_repeat(layer.bias, networks) for layer in linear)
+        weights, biases = (layer.weight for layer in linear), (layer.bias for layer in linear)
+        self.weights = nn.ParameterList(torch.stack([w.detach()] * networks) for w in weights)
+        self.biases = nn.ParameterList(torch.stack([b.detach()] * networks) for b in biases)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[networks, images, in]` to `[networks, images, classes]`."""
@@ -245,12 +241,11 @@ def _tracked_layers(config: Importance.Config) -> list[int]:
             "method.depth=1 leaves no layer of width × width weights to track; set a method.depth "
             "of 2 or more, or method.tracked_layers=1,2"
         )
-    for number in numbers:
-        if not 1 <= number <= layers:
-            raise SettingsError(
-                f"method.tracked_layers: there is no linear layer {number}; with method.depth="
-                f"{config.depth} they are numbered from 1 to {layers}"
-            )
+    if wrong := [number for number in numbers if not 1 <= number <= layers]:
+        raise SettingsError(
+            f"method.tracked_layers: there is no linear layer {wrong[0]}; with method.depth="
+            f"{config.depth} they are numbered from 1 to {layers}"
+        )
     return numbers
 
 
@@ -262,7 +257,3 @@ def _flat(weights: list[Tensor]) -> Tensor:
     """Returns a copy of all weights in one row; or a row for each network, where they are
     stacked."""
     return torch.cat([weight.detach().flatten(-2) for weight in weights], dim=-1)
-
-
-def _repeat(tensor: Tensor, times: int) -> nn.Parameter:
-    return nn.Parameter(tensor.detach().expand(times, *tensor.shape).clone())

@@ -16,21 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases
-from unseen.methods.shared import (
-    by_own_group,
-    domains_in_random_order,
-    gradient_step,
-    inactive,
-    losses,
-    penalised,
-    with_gradients,
-)
-from unseen.networks.stages import Network
+from unseen.data.batch import DomainBatch
+from unseen.methods import base
+from unseen.methods.base import Losses, ParameterGroup, Progress, Traits, TwoPhases, Weights
 from unseen.settings.ranges import LogUniform, Uniform
-
-Weights = dict[str, Tensor]
 
 
 class MetaReg(TwoPhases):
@@ -51,9 +40,8 @@ class MetaReg(TwoPhases):
     )
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        self.heads = network.clone_tails(network.head, len(task.domains))
+    def set_up(self) -> None:
+        self.heads = self.network.clone_tails(self.network.head, len(self.task.domains))
         first = matrices(self.heads[0].parameters())
         self.coefficients = nn.ParameterList(torch.zeros_like(weight) for weight in first)
 
@@ -64,19 +52,19 @@ class MetaReg(TwoPhases):
         """Returns the cross-entropy of each domain's own head for ψ and θ_i; for φ the meta-
         gradient."""
         features = self.network.run(batch.images, until=self.network.head)
-        own = by_own_group(self.heads, features, batch.domains)
+        own = base.by_own_group(self.heads, features, batch.domains)
         task, accuracy = self.classification(own, batch.labels)
         meta, gradients = self.meta_gradient(features.detach(), batch)
-        loss = task + with_gradients(list(self.coefficients), gradients)
-        return losses(loss, task=task, meta=meta, accuracy=accuracy)
+        loss = task + base.with_gradients(list(self.coefficients), gradients)
+        return base.losses(loss, task=task, meta=meta, accuracy=accuracy)
 
     def meta_gradient(self, features: Tensor, batch: DomainBatch) -> tuple[Tensor, list[Tensor]]:
         """Returns CE_b(ψ, β_l) for two domains a ≠ b drawn at random, and its gradient by φ."""
-        a, b = (int(domain) for domain in domains_in_random_order(batch)[:2])
+        a, b = (int(domain) for domain in base.domains_in_random_order(batch)[:2])
         beta = {n: p.detach().requires_grad_() for n, p in self.heads[a].named_parameters()}
         for _ in range(self.config.inner_steps):
             regularised = self._risk(beta, features, batch, a) + self._penalty(beta.values())
-            beta = gradient_step(regularised, beta, self.config.inner_lr, differentiable=True)
+            beta = base.gradient_step(regularised, beta, self.config.inner_lr, differentiable=True)
         meta = self._risk(beta, features, batch, b)
         return meta.detach(), list(torch.autograd.grad(meta, list(self.coefficients)))
 
@@ -86,7 +74,7 @@ class MetaReg(TwoPhases):
         part = batch.domains == domain
         count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
         if not part.any():
-            return inactive(beta.values())
+            return base.inactive(beta.values())
         head = self.heads[domain]
         copies = {name: buffer.clone() for name, buffer in head.named_buffers()}
         scores = functional_call(head, beta | copies, (features[part],))
@@ -102,7 +90,7 @@ class MetaReg(TwoPhases):
         scores = self.network(batch.images)
         task, accuracy = self.classification(scores, batch.labels)
         penalty = self._penalty(self.network.stage(self.network.head).parameters())
-        return penalised(task, 1.0, penalty, accuracy)
+        return base.penalised(task, 1.0, penalty, accuracy)
 
     def idle_parameters(self) -> list[nn.Parameter]:
         if self.preparing:
@@ -122,8 +110,8 @@ class MetaReg(TwoPhases):
     def statistics(self) -> dict[str, Any]:
         """Returns how strong the regulariser is, and what share of it drives weights up."""
         phi = torch.cat([p.detach().flatten() for p in self.coefficients])
-        strength, negative = phi.abs().mean().item(), (phi < 0).float().mean().item()
-        return {"regulariser": {"mean_strength": strength, "negative_share": negative}}
+        found = {"mean_strength": phi.abs().mean(), "negative_share": (phi < 0).float().mean()}
+        return {"regulariser": {name: value.item() for name, value in found.items()}}
 
 
 def matrices(weights: Iterable[Tensor]) -> list[Tensor]:

@@ -19,8 +19,7 @@ from torch import Tensor
 from unseen import across_devices
 from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import domains_in_random_order, losses
+from unseen.methods.base import Losses, Method, Progress, Traits, domains_in_random_order, losses
 from unseen.settings.ranges import LogUniform
 
 _SHARE_STREAM = 2  # streams 0 and 1 belong to augmentation and to the order of the domains

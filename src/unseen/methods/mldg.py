@@ -7,8 +7,8 @@ helps some domains has to help the others, too. To first order in α this is F +
 (equation 6), which rewards gradients that agree.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any
+from contextlib import ExitStack
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -17,14 +17,19 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import domains_in_random_order, gradient_step, losses
-from unseen.networks.stages import Network
+from unseen.methods.base import (
+    Losses,
+    Method,
+    Progress,
+    Traits,
+    Weights,
+    domains_in_random_order,
+    gradient_step,
+    losses,
+)
 from unseen.settings.ranges import LogUniform
-
-Tensors = dict[str, Tensor]
 
 
 class MLDG(Method):
@@ -41,23 +46,22 @@ class MLDG(Method):
     traits = Traits(compares_domains="parts the training domains into meta-train and meta-test")
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        if config.meta_test_domains >= len(task.domains):
+    def set_up(self) -> None:
+        domains, tested = len(self.task.domains), self.config.meta_test_domains
+        if tested >= domains:
             raise SettingsError(
-                f"method.meta_test_domains={config.meta_test_domains} leaves none of the "
-                f"{len(task.domains)} training domains for meta-train; choose at most "
-                f"{len(task.domains) - 1}"
+                f"method.meta_test_domains={tested} leaves none of the {domains} training domains "
+                f"for meta-train; choose at most {domains - 1}"
             )
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         in_test = self._meta_test(batch)
-        weights: Tensors = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
+        weights: Weights = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         train_loss, accuracy = self._risk(weights, batch, ~in_test)  # F(θ)
         config = self.config
         moved = gradient_step(train_loss, weights, config.inner_lr, config.second_order)  # θ'
         # copies, so that batch norm's own statistics take in each step once: in the call above
-        copies: Tensors = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        copies = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         test_loss, _ = self._risk(moved | copies, batch, in_test)  # G(θ')
         loss = train_loss + config.meta_weight * test_loss
         return losses(loss, meta_train=train_loss, meta_test=test_loss, accuracy=accuracy)
@@ -67,7 +71,7 @@ class MLDG(Method):
         chosen = domains_in_random_order(batch)[: self.config.meta_test_domains]
         return torch.isin(batch.domains, chosen)
 
-    def _risk(self, tensors: Tensors, batch: DomainBatch, part: Tensor) -> tuple[Tensor, Tensor]:
+    def _risk(self, tensors: Weights, batch: DomainBatch, part: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the mean cross-entropy and accuracy over a part of the batch, with the network's
         weights (and buffers) replaced. Zero where a pooled batch has no image of the part."""
         count = across_devices.mean(part.sum().float()).clamp_min(1e-6)
@@ -76,13 +80,9 @@ class MLDG(Method):
             nothing = sum((t.square().sum() for t in tensors.values() if t.requires_grad), count)
             return 0.0 * nothing, torch.zeros_like(count)
         labels = batch.labels[part]
-        twice = _differentiable_twice() if self.config.second_order else nullcontext()
-        with twice, self.network.on_rows(part):
+        with self.network.on_rows(part), ExitStack() as stack:
+            if self.config.second_order:  # fused kernels of attention have no second derivative
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # pyright: ignore
             scores = functional_call(self.network, tensors, (batch.images[part],))
         correct = (scores.detach().argmax(dim=1) == labels).sum()
         return self.cross_entropy(scores, labels, "sum") / count, correct / count
-
-
-def _differentiable_twice() -> AbstractContextManager[Any]:
-    """Computes attention by plain products: its fused kernels have no second derivative."""
-    return sdpa_kernel(SDPBackend.MATH)  # pyright: ignore[reportUnknownVariableType]

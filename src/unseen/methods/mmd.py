@@ -11,36 +11,17 @@ them with that between them, for a kernel k that is a sum of Gaussians of many w
 As in DomainBed the means include each image beside itself.
 """
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
-from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import kernel_discrepancies, mean_of_pairs, penalised_features
-from unseen.settings.ranges import LogUniform
+from unseen.methods.base import FeaturePenalty, kernel_discrepancies, mean_of_pairs
+from unseen.settings.experiment import PenaltySettings
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
 """One over the squared widths of the kernels, from very wide to very narrow."""
 
 
-class MMD(Method):
-    class Config(Method.Config):
-        penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
-        """λ, the weight of the discrepancy between the domains' features."""
+class MMD(FeaturePenalty):
+    Config = PenaltySettings
 
-    traits = Traits(
-        stackable=True,
-        compares_domains="aligns the features of training domains",
-        acts_on_features="their alignment",
-    )
-    config: Config
-
-    def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        return penalised_features(self, batch, self.config.penalty_weight, discrepancy)
-
-
-def discrepancy(rows: Tensor, domains: Tensor, n_domains: int) -> Tensor:
-    """Returns MMD², the mean over pairs of domains."""
-    return mean_of_pairs(*kernel_discrepancies(rows, domains, n_domains, GAMMAS))
+    def penalty(self, features: Tensor, member: Tensor) -> Tensor:
+        return mean_of_pairs(kernel_discrepancies(features, member, GAMMAS), member.sum(dim=0))

@@ -7,10 +7,8 @@ domain's head; where the domain is unknown, the scores of all heads are averaged
 import torch
 from torch import Tensor
 
-from unseen.data.batch import DomainBatch, Task
-from unseen.methods.base import DomainAware, Losses, Progress, Traits
-from unseen.methods.shared import by_own_group, losses
-from unseen.networks.stages import Network
+from unseen.data.batch import DomainBatch
+from unseen.methods.base import DomainAware, Losses, Progress, Traits, by_own_group, losses
 
 
 class MultiHead(DomainAware):
@@ -21,11 +19,10 @@ class MultiHead(DomainAware):
     traits = Traits(stackable=True)
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        split = config.split or network.head
-        self.heads = network.clone_tails(split, len(task.domains))
-        network.cut(split)
+    def set_up(self) -> None:
+        split = self.config.split or self.network.head
+        self.heads = self.network.clone_tails(split, len(self.task.domains))
+        self.network.cut(split)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = by_own_group(self.heads, self.network(batch.images), batch.domains)

@@ -21,11 +21,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.errors import DataError, SettingsError, UnseenError
-from unseen.methods.base import DatasetPassMethod, Losses, Progress, TrainingImages, Traits
-from unseen.methods.shared import accuracy, losses
-from unseen.networks.stages import Network
+from unseen.methods.base import (
+    DatasetPassMethod,
+    Losses,
+    Progress,
+    TrainingImages,
+    Traits,
+    accuracy,
+    losses,
+)
 from unseen.settings.ranges import LogUniform, Uniform
 
 _GRID = 8  # pixels are averaged down to this side
@@ -58,9 +64,8 @@ class Reweighting(DatasetPassMethod):
     traits = Traits(target_images="dataset_pass")
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        if task.target is None:
+    def set_up(self) -> None:
+        if self.task.target is None:
             raise SettingsError(
                 "the method 'reweighting' compares source images with unlabelled target images; "
                 "set setting=adaptation and data.unseen_domain=DOMAIN"
@@ -90,74 +95,71 @@ class Reweighting(DatasetPassMethod):
         limit = largest_weight(raw, self.config.clip)
         weights = np.minimum(raw, limit) / np.minimum(raw, limit).mean()
         counts, edges = np.histogram(weights, bins=_BINS, range=(0, weights.max()))
-        return {
-            "positions": place[order],
-            "weights": torch.as_tensor(weights).float(),
-            "auc": torch.tensor(auc),
-            "converged": torch.tensor(converged),
-            "effective_sample_size": torch.tensor(effective_sample_size(weights)),
-            "unclipped_sample_size": torch.tensor(effective_sample_size(raw)),
-            "share_clipped": torch.tensor((raw > limit).mean()),
-            "histogram_counts": torch.as_tensor(counts),
-            "histogram_edges": torch.as_tensor(edges),
+        found = {
+            "auc": auc,
+            "converged": converged,
+            "effective_sample_size": effective_sample_size(weights),
+            "unclipped_sample_size": effective_sample_size(raw),
+            "share_clipped": (raw > limit).mean(),
+            "histogram_counts": counts,
+            "histogram_edges": edges,
         }
+        tensors = {name: torch.as_tensor(value) for name, value in found.items()}
+        weights = torch.as_tensor(weights).float()
+        return {"positions": place[order], "weights": weights, **tensors}
 
     def _features(self, batches: Iterable[Tensor]) -> np.ndarray:
+        """Returns one row per image."""
         rows: list[Tensor] = []
         for images in batches:
-            if self.config.features == "pixels":
-                rows.append(_compact(images, _GRID))
-            else:
-                rows.append(_compact(self.network.run(images, until=self.network.head), 1))
+            pixels = self.config.features == "pixels"
+            x = images if pixels else self.network.run(images, until=self.network.head)
+            if x.ndim == 4:  # pictures are averaged down
+                height, width = (min(side, _GRID if pixels else 1) for side in x.shape[2:])
+                x = functional.adaptive_avg_pool2d(x, (height, width))
+            rows.append(x.mean(dim=1) if x.ndim == 3 else x.flatten(1))  # tokens: their mean
         return torch.cat(rows).float().cpu().numpy()
 
     def use_dataset_pass(self, found: Mapping[str, Tensor]) -> None:
         device = self.weights.device
         self._found = {name: value.cpu() for name, value in found.items()}
         self.positions, self.weights = found["positions"].to(device), found["weights"].to(device)
-        self.remarks = self._remarks()
+        self.remarks = tuple(self._remarks())
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         scores = self.network(batch.images)
-        weights = self._weights_of(batch.positions)
-        each = self.cross_entropy(scores, batch.labels, "none")
-        loss, correct = (weights * each).mean(), accuracy(scores, batch.labels)
-        return losses(loss, unweighted=each.mean(), accuracy=correct)
-
-    def _weights_of(self, positions: Tensor) -> Tensor:
-        place = torch.searchsorted(self.positions, positions.contiguous())
+        place = torch.searchsorted(self.positions, batch.positions.contiguous())
         known = place < len(self.positions)
         place = place.where(known, 0)
-        if not known.all() or not torch.equal(self.positions[place], positions):
+        if not known.all() or not torch.equal(self.positions[place], batch.positions):
             raise UnseenError(
                 "an image of the batch has no weight: the first pass over the images "
                 f"knows {len(self.positions)} of them, and has to come before the first step"
             )
-        return self.weights[place]
+        each = self.cross_entropy(scores, batch.labels, "none")
+        loss, correct = (self.weights[place] * each).mean(), accuracy(scores, batch.labels)
+        return losses(loss, unweighted=each.mean(), accuracy=correct)
 
-    def _remarks(self) -> tuple[str, ...]:
+    def _remarks(self) -> Iterator[str]:
         found, n, config = self._numbers(), len(self.weights), self.config
         size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]
-        remarks = [
+        yield (
             f"the domain classifier's AUC is {found['auc']:.3f} out of fold; the weights leave an "
             f"effective sample of {size:,.0f} of {n:,} images ({unclipped:,.0f} before clipping)"
-        ]
+        )
         if found["auc"] > _SEPARABLE_AUC or unclipped < _SMALLEST_SHARE * n:
-            weaker = f"a weaker classifier (method.regularisation={100 * config.regularisation:g})"
-            remedies = [
-                f"method.temper={config.temper / 2:g}",
-                *([weaker] if config.classifier == "logistic" else []),
-                *(["other features (method.features=pixels)"] * (config.features == "network")),
-            ]
-            remarks.append(
+            remedies = [f"method.temper={config.temper / 2:g}"]
+            if config.classifier == "logistic":
+                weaker = f"method.regularisation={100 * config.regularisation:g}"
+                remedies.append(f"a weaker classifier ({weaker})")
+            if config.features == "network":
+                remedies.append("other features (method.features=pixels)")
+            yield (
                 f"source and {self.task.target} hardly overlap: a few images carry most of the "
                 f"weight, which says little about the target; try {' or '.join(remedies)}"
             )
         if not found["converged"]:
-            remarks.append(
-                "the logistic regression did not converge; a larger method.regularisation helps"
-            )
-        return tuple(remarks)
+            yield "the logistic regression did not converge; a larger method.regularisation helps"
 
     def _numbers(self) -> dict[str, float]:
         return {name: value.item() for name, value in self._found.items() if value.ndim == 0}
@@ -249,11 +251,3 @@ def largest_weight(weights: np.ndarray, clip: float) -> float:
 def effective_sample_size(weights: np.ndarray) -> float:
     """Returns (Σw)² / Σw²: how many equally weighted images would say as much."""
     return float(weights.sum() ** 2 / (weights**2).sum())
-
-
-def _compact(x: Tensor, grid: int) -> Tensor:
-    """Returns one row per image: tokens are averaged, pictures averaged down to `grid` × `grid`."""
-    if x.ndim == 4:
-        height, width = (min(side, grid) for side in x.shape[2:])
-        x = functional.adaptive_avg_pool2d(x, (height, width))
-    return x.mean(dim=1) if x.ndim == 3 else x.flatten(1)

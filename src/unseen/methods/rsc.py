@@ -19,8 +19,7 @@ from torch import Tensor
 
 from unseen import across_devices
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import accuracy, losses
+from unseen.methods.base import Losses, Method, Progress, accuracy, losses
 from unseen.networks.layers import statistics_kept
 from unseen.settings.ranges import Uniform
 
@@ -49,7 +48,8 @@ class RSC(Method):
         whole = self.network.run(features, since=head)
         (slopes,) = torch.autograd.grad(whole.gather(1, own).sum(), features)
         with torch.no_grad():
-            kept = ~among_largest(slopes.flatten(1), self.config.feature_share)
+            rows = slopes.flatten(1)
+            kept = rows < smallest_among_largest(rows, self.config.feature_share).unsqueeze(1)
             kept = kept.view_as(features).to(features)
             muted = self.network.run(features * kept, since=head)
             before, after = (s.float().softmax(dim=1).gather(1, own) for s in (whole, muted))
@@ -58,11 +58,6 @@ class RSC(Method):
             limit = smallest_among_largest(across_devices.gather(lost), self.config.image_share)
             chosen = (lost >= limit).view(-1, *[1] * (features.ndim - 1))
             return whole, torch.where(chosen, kept, 1.0)
-
-
-def among_largest(values: Tensor, share: float) -> Tensor:
-    """Returns whether each number belongs to this share of its row."""
-    return values >= smallest_among_largest(values, share).unsqueeze(-1)
 
 
 def smallest_among_largest(values: Tensor, share: float) -> Tensor:

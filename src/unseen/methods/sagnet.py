@@ -22,12 +22,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 from unseen import across_devices
-from unseen.data.batch import DomainBatch, Task
+from unseen.data.batch import DomainBatch
 from unseen.data.randomness import uniform
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, frozen_features, losses
+from unseen.methods.base import Losses, Method, Progress, Traits, accuracy, losses
 from unseen.networks.layers import statistics_kept
-from unseen.networks.stages import Network
 from unseen.settings.ranges import LogUniform
 
 _MIX_STREAM = 1  # stream 0 of the random numbers belongs to augmentation
@@ -45,19 +43,17 @@ class SagNet(Method):
     traits = Traits(training_only=("style_network",))
     config: Config
 
-    def __init__(self, network: Network, task: Task, config: Config) -> None:
-        super().__init__(network, task, config)
-        self.site = network.in_order([config.site or network.mask_sites[0]])[0]
-        self.remarks = frozen_features(network, self.site, "the adversary")
-        self.style_network = network.clone_tails(self.site, 1)
+    def set_up(self) -> None:
+        (self.site,) = self.network.in_order([self.config.site or self.network.mask_sites[0]])
+        self.remark_on_frozen(self.site, "the adversary")
+        self.style_network = self.network.clone_tails(self.site, 1)
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
         z = self.network.run(batch.images, until=self.site)
         mean, deviation = style(z, self.network.channel_axis(self.site))
         content = (z - mean) / deviation
-        next_mean, next_deviation, next_content = following(
-            batch.keys, mean, deviation, content.detach()
-        )
+        rows = (mean, deviation, content.detach())
+        next_mean, next_deviation, next_content = following(batch.keys, *rows)
         share = uniform(batch.keys, 1, _MIX_STREAM).to(z).view(-1, *[1] * (z.ndim - 1))
         restyled = content * torch.lerp(next_deviation, deviation, share)
         restyled = restyled + torch.lerp(next_mean, mean, share)
@@ -71,14 +67,10 @@ class SagNet(Method):
             fixed = {name: weight.detach() for name, weight in tail.named_parameters()}
             answers = functional_call(tail, fixed, (refilled,))
         adversarial = -answers.float().log_softmax(dim=1).mean()
-        return losses(
-            task + style_loss + self.config.adversarial_weight * adversarial,
-            task=task,
-            style=style_loss,
-            adversarial=adversarial,
-            style_accuracy=accuracy(guesses, batch.labels),
-            accuracy=correct,
-        )
+        loss = task + style_loss + self.config.adversarial_weight * adversarial
+        recorded = {"style": style_loss, "adversarial": adversarial}
+        recorded |= {"style_accuracy": accuracy(guesses, batch.labels), "accuracy": correct}
+        return losses(loss, task=task, **recorded)
 
 
 def style(z: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:

@@ -22,12 +22,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress
-from unseen.methods.shared import gradient_of_batch, losses, with_gradients
+from unseen.methods.base import Losses, Method, Progress, gradient_of_batch, losses, with_gradients
 from unseen.networks.layers import statistics_kept
 from unseen.settings.ranges import LogUniform
-
-_SMALLEST_NORM = 1e-12
 
 
 class SAM(Method):
@@ -47,14 +44,13 @@ class SAM(Method):
         here, accuracy = self.classification(self.network(x), batch.labels)  # L(θ)
         gradient = gradient_of_batch(here, weights)
         norm = torch.cat([g.flatten() for g in gradient.values()]).square().sum().sqrt()
-        length = config.radius / norm.clamp_min(_SMALLEST_NORM) - (config.alignment or 0.0)
+        length = config.radius / norm.clamp_min(1e-12) - (config.alignment or 0.0)
         moved: dict[str, Tensor] = {n: p + length * gradient[n] for n, p in weights.items()}
         with statistics_kept(self.network):
             scores = functional_call(self.network, moved, (x,))
         there = loss = self.cross_entropy(scores, batch.labels)
-        if config.alignment is not None:
-            # the gradient of L(θ) is known already
+        if config.alignment is not None:  # the gradient of L(θ) is known already
             own = with_gradients(list(weights.values()), list(gradient.values()))
             loss = there + here.detach() + own
-        up = there - here
-        return losses(loss, task=here, sharpness=up, gradient_norm=norm, accuracy=accuracy)
+        recorded = {"sharpness": there - here, "gradient_norm": norm, "accuracy": accuracy}
+        return losses(loss, task=here, **recorded)

@@ -12,8 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import penalised
+from unseen.methods.base import Losses, Method, Progress, Traits, penalised
 from unseen.settings.ranges import LogUniform
 
 

@@ -14,28 +14,32 @@ from typing import Annotated
 from pydantic import Field
 
 from unseen.data.batch import DomainBatch
-from unseen.methods.base import Losses, Method, Progress, Traits
-from unseen.methods.shared import accuracy, annealed, group_means, losses, mean_of_present
+from unseen.methods.base import (
+    Losses,
+    Method,
+    Progress,
+    Traits,
+    accuracy,
+    losses,
+    mean_of_present,
+    penalty_weight,
+)
+from unseen.settings.experiment import AnnealedPenaltySettings
 from unseen.settings.ranges import LogUniform
 
 
 class VREx(Method):
-    class Config(Method.Config):
+    class Config(AnnealedPenaltySettings):
         penalty_weight: Annotated[float, LogUniform(1e-1, 1e5)] = Field(default=10.0, ge=0)
         """β, the weight of the variance of the domains' losses."""
-        penalty_anneal: Annotated[float, LogUniform(2e-4, 1)] = Field(default=0.1, ge=0, le=1)
-        """Share of the run in which the penalty still has weight 1."""
 
     traits = Traits(stackable=True, compares_domains="compares the losses of the training domains")
     config: Config
 
     def loss(self, batch: DomainBatch, progress: Progress) -> Losses:
-        scores = self.network(batch.images)
-        each = self.cross_entropy(scores, batch.labels, "none").float()
-        risks, counts = group_means(each, batch.domains, batch.n_domains)
+        scores, risks, counts = self.risks(batch)
         risk = mean_of_present(risks, counts)
         variance = mean_of_present((risks - risk).square(), counts)
-        config = self.config
-        weight = annealed(progress.ratio, config.penalty_anneal, 1.0, config.penalty_weight)
-        loss, correct = risk + weight * variance, accuracy(scores, batch.labels)
+        loss = risk + penalty_weight(self.config, progress, before=1.0) * variance
+        correct = accuracy(scores, batch.labels)
         return losses(loss, task=risk, variance=variance, accuracy=correct)

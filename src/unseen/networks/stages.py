@@ -128,6 +128,11 @@ class Network(nn.Module):
             x = self.stages[module_key(name)](x if change is None else change(x, self._rows))
         return x
 
+    def features_and_scores(self, x: Tensor, site: str | None = None) -> tuple[Tensor, Tensor]:
+        """Run the network, and return the activation at a site (the classifier's), too."""
+        features = self.run(x, until=site or self.head)
+        return features, self.run(features, since=site or self.head)
+
     @contextmanager
     def changed_inputs(self, changes: Mapping[str, Change]) -> Generator[None]:
         """Inside, the input of each named stage is changed first: for training steps."""

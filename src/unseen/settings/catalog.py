@@ -214,9 +214,9 @@ def settings_class(kind: Kind, name: str) -> Any:
 
 @cache
 def _config_alone(target: str) -> Any:
-    """Returns the class `Config` of a method that ships with the package, without its module, which
-    needs torch: that takes seconds and 700 MB. The class is taken out of the module's source and
-    executed with the imports that it may use, those from `typing`, `pydantic` and `settings`."""
+    """Returns the `Config` of a method that ships with the package, without its module, which needs
+    torch: that takes seconds and 700 MB. It is taken out of the module's source and executed with
+    the imports that it may use, those from `typing`, `pydantic` and `settings`."""
     from unseen.settings.experiment import MethodSettings
 
     module, _, name = target.partition(":")
@@ -227,7 +227,9 @@ def _config_alone(target: str) -> Any:
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     light = [i for i in imports if str(i.module).startswith(("typing", "pydantic", "unseen.set"))]
     (method,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
-    configs = [each for each in method.body if isinstance(each, ast.ClassDef)]
+    configs = [
+        node for node in method.body if ast.unparse(node).startswith(("class Config", "Config ="))
+    ]
     contract = SimpleNamespace(Config=MethodSettings)  # of all classes that a method may extend
     values = {ast.unparse(base): contract for base in method.bases} | {"__name__": module}
     exec(compile(ast.Module([*light, *configs], []), spec.origin, "exec"), values)

@@ -345,6 +345,23 @@ class MethodSettings(Settings):
     """A catalogued method, or an import string `module:Class`."""
 
 
+class PenaltySettings(MethodSettings):
+    """Settings of methods that add a penalty to cross-entropy."""
+
+    penalty_weight: Annotated[float, LogUniform(0.1, 10)] = Field(default=1.0, ge=0)
+    """λ, the weight of the penalty."""
+
+
+class AnnealedPenaltySettings(PenaltySettings):
+    """Settings of methods whose penalty has its weight after a part of the run."""
+
+    penalty_weight: Annotated[float, LogUniform(1e-1, 1e5)] = Field(default=100.0, ge=0)
+    """λ, the weight of the penalty."""
+    penalty_anneal: Annotated[float, LogUniform(2e-4, 1)] = Field(default=0.1, ge=0, le=1)
+    """Share of the run before the penalty has its weight: until then none, or, as in the authors'
+    code of IRM and V-REx, a weight of 1."""
+
+
 class AdversarialSettings(MethodSettings):
     """Settings of methods whose features unlearn what a discriminator goes by."""
 
