@@ -23,7 +23,7 @@ from unseen.forecast.estimate import NAMES, Combined, Reference, combine
 from unseen.reports.formats import MISSING
 from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
-from unseen.serve.references import read_reference
+from unseen.serve.evaluate import read_reference
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- forecast table -->\n).*?(<!-- end of forecast table -->)", re.DOTALL)

@@ -12,7 +12,7 @@ from unseen.cli.main import main
 from unseen.errors import UnseenError
 from unseen.forecast.estimate import NAMES
 from unseen.results.folder import RunFolder, find_runs
-from unseen.serve.references import find_candidates, read_references
+from unseen.serve.evaluate import find_candidates, read_references
 
 
 @pytest.fixture(autouse=True)

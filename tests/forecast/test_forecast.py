@@ -8,13 +8,15 @@ import pytest
 from tests.forecast.made import CLASSES, observed, profile
 
 from unseen.errors import DataError
-from unseen.forecast.differences import (
+from unseen.forecast.estimate import (
+    DIRECT,
     LARGEST,
+    NAMES,
+    Reference,
     find_differences,
     standardised_difference,
     tell_apart,
 )
-from unseen.forecast.estimate import DIRECT, NAMES, Reference
 from unseen.forecast.forecast import Advice, ClassShare, Forecast, forecast
 from unseen.forecast.profile import STATISTICS, ModelOutputs
 
@@ -71,7 +73,7 @@ def test_the_first_outlier_is_the_image_far_away() -> None:
     images.features[17] += 40
     found = find_differences(profile(), images)
     assert found is not None
-    assert found.outliers[0] == 17
+    assert found.outliers(1)[0][0] == 17
     assert found.distance[17] > 3
     assert np.median(found.distance) == pytest.approx(1, abs=0.3)
     assert find_differences(profile(features=False), ModelOutputs(images.scores)) is None

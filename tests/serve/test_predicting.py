@@ -227,7 +227,7 @@ def test_an_answer_that_is_not_a_number_is_a_problem(tmp_path: Path) -> None:
         model.predict(given)
     for number, image in enumerate(given):
         image.save(tmp_path / f"{number}.png")
-    outputs, kept, problems = read_files(model, sorted(tmp_path.iterdir()), lambda number: None)
+    outputs, kept, problems = read_files(model, sorted(tmp_path.iterdir()), lambda: None)
     assert [path.name for path in kept] == ["0.png", "2.png"]
     assert len(outputs.scores) == 2
     assert len(problems) == 1

@@ -140,11 +140,11 @@ def _heatmaps(
 
     from unseen.atomic import atomic_file
     from unseen.results.folder import safe_name
-    from unseen.serve.heatmaps import draw_heatmaps, parts
-    from unseen.serve.predictor import read_pixels
+    from unseen.serve.predictor import draw_heatmaps, read_pixels
 
     model.heatmaps(np.zeros((1, model.image_size, model.image_size, 3), np.uint8))
-    say(f"{folder}: {', '.join(parts(model))}, from left to right", console)
+    parts = ["image", "answer", *(model.domains if model.has_opinions else ())]
+    say(f"{folder}: {', '.join(parts)}, from left to right", console)
     numbers = count()
 
     def write(image: "ImageLike") -> None:
@@ -230,7 +230,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
             chosen.reference,
             chosen.device,
             on_status=lambda text: bar.update(task, description=text),
-            on_images=lambda number: bar.update(task, description="images", advance=number),
+            on_image=lambda: bar.update(task, description="images", advance=1),
         )
     for problem in found.problems:
         say(problem, aside)

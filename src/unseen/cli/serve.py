@@ -54,22 +54,24 @@ def run_serve(chosen: argparse.Namespace) -> int:
     for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "serve")
     with loading():
-        from unseen.serve.app import build_app
+        from unseen.serve.http import Guard, is_local, open_socket, run_server
         from unseen.serve.predictor import load
-        from unseen.serve.server import is_local, open_socket, run_server
 
         model = load(chosen.model, chosen.device)
     service = _service(model, chosen)
     listening = open_socket(chosen.host, chosen.port)
     token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
     tell = partial(say, console=Console(stderr=True))
-    local = is_local(chosen.host)
+    local = is_local(listening)
     if not local and token is None:
         tell(f"Everybody who reaches {chosen.host} can use this service: set --token")
     host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
     address = f"http://{host}:{listening.getsockname()[1]}"
-    guard = build_app(service, token, local)
-    code = run_server(guard, listening, lambda: tell(f"Serving {chosen.model} at {address}"))
+    code = run_server(
+        Guard(service, token, local),
+        listening,
+        lambda: tell(f"Serving {chosen.model} at {address}"),
+    )
     answered = service.answered
     tell(f"Ended; {answered} image{'s' if answered != 1 else ''} answered")
     return code
@@ -83,7 +85,7 @@ def _service(model: "Predictor", chosen: argparse.Namespace) -> "Service":
     keeper = None if chosen.keep is None else Keeper(chosen.keep, limits)
     references = []
     if chosen.reference is not None:
-        from unseen.serve.references import read_references
+        from unseen.serve.evaluate import read_references
 
         say = Console(stderr=True).print
         references = read_references(chosen.reference, model, say, chosen.device)

@@ -1,5 +1,5 @@
 """Estimates of accuracy without labels, and one forecast from all of them by how well each did
-where the truth is known.
+where the truth is known; and how new images differ from validation images.
 
 A reference is a run that left out a domain of which the labels are known: what each estimate said
 there can be compared with the truth. No torch.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_softmax, stdtrit
 
-from unseen.forecast.profile import ModelOutputs, Profile
+from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
 from unseen.reports.formats import MISSING
-from unseen.results.statistics import COLDEST, fit_temperature, nuclear_norm
+from unseen.results.statistics import COLDEST, evenly, fit_temperature, nuclear_norm
 
 NEIGHBOURS = 5
 
@@ -53,16 +53,16 @@ def neighbour_agreement(
 ) -> float:
     """Return how often the predicted class is the most frequent label among the five images with
     the most similar features (by angle) whose labels are known."""
-    similar = _unit(features) @ _unit(known).T
+    unit, others = (
+        rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        for rows in (features, known)
+    )
+    similar = unit @ others.T
     if skip_itself:
         np.fill_diagonal(similar, -np.inf)
     nearest = labels[np.argsort(-similar, axis=1, kind="stable")[:, :NEIGHBOURS]]
     votes = (nearest[:, :, None] == np.arange(labels.max() + 1)).sum(axis=1)
     return float((votes.argmax(axis=1) == predicted).mean())
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 NAMES = {
@@ -179,7 +179,7 @@ def fit_curve(references: Sequence[Reference], name: str) -> np.ndarray:
     same; with few references the curve is hardly away from drop = gap. (The mean of a Bayesian
     linear regression around that line.)
     """
-    columns = _columns(np.array([each.gaps[name] for each in references]))
+    columns = _columns([each.gaps[name] for each in references])
     drops = np.array([each.drop for each in references])
     weights = _weights(references)
     prior = _NOISE**2 / np.array([_STEP, _SLOPE]) ** 2
@@ -189,11 +189,12 @@ def fit_curve(references: Sequence[Reference], name: str) -> np.ndarray:
 
 def drop_at(curve: np.ndarray, gap: float) -> float:
     """Returns the drop in accuracy that a curve of `fit_curve` expects at a gap."""
-    return float(_columns(np.array([gap]))[0] @ curve)
+    return float(_columns([gap])[0] @ curve)
 
 
-def _columns(gaps: np.ndarray) -> np.ndarray:
-    return np.stack([np.tanh(np.clip(gaps, 0, None) / _RAMP), gaps], axis=1)
+def _columns(gaps: Sequence[float]) -> np.ndarray:
+    values = np.array(gaps)
+    return np.stack([np.tanh(np.clip(values, 0, None) / _RAMP), values], axis=1)
 
 
 def combine(
@@ -203,8 +204,9 @@ def combine(
     images: int,
 ) -> Combined:
     """Combine estimates, weighted by the inverse square of their usual error on references; the
-    interval follows from the errors of the combination there."""
-    names = [WITHOUT_REFERENCES]
+    interval follows from the errors of the combination there: Student's t with as many degrees as
+    there are domains, and two more; few images add their own uncertainty."""
+    names, domains = [WITHOUT_REFERENCES], len({each.domain for each in references})
     if references:
         common = set(gaps).intersection(*(each.gaps for each in references))
         names = [name for name in gaps if name in common and name != WITHOUT_REFERENCES]
@@ -213,23 +215,28 @@ def combine(
     trust = {name: 1 / (errors.get(name, 0.0) ** 2 + _FLOOR**2) for name in names}
     weights = {name: value / sum(trust.values()) for name, value in trust.items()}
     drops = {name: drop_at(fit_curve(references, name), gaps[name]) for name in names}
-    accuracy = _share(source_accuracy - sum(weights[name] * drops[name] for name in names))
-    together = sum(
-        (weights[name] * missed[name] for name in names), start=np.zeros(len(references))
-    )
-    error, half_width = _uncertainty(together, references, accuracy, images)
+
+    def share(drop: float) -> float:
+        return float(np.clip(source_accuracy - drop, 0.0, 1.0))
+
+    accuracy = share(sum(weights[name] * drops[name] for name in names))
+    together = np.sum([weights[name] * missed[name] for name in names], axis=0)
+    known = _root_mean_square(together, references) ** 2 * domains if domains else 0.0
+    variance = (USUAL_ERROR**2 + known) / (1 + domains)
+    sampling = max(accuracy * (1 - accuracy), 0.01) / images
+    half_width = float(stdtrit(domains + 2, (1 + LEVEL) / 2)) * float(np.sqrt(variance + sampling))
     estimates = tuple(
         AccuracyEstimate(
             name,
-            _share(source_accuracy - gaps[name]) if name in DIRECT else None,
-            _share(source_accuracy - drops[name]) if name in drops else None,
+            share(gap) if name in DIRECT else None,
+            share(drops[name]) if name in drops else None,
             weights.get(name, 0.0),
             errors.get(name),
         )
-        for name in gaps
+        for name, gap in gaps.items()
     )
-    low, high = _share(accuracy - half_width), _share(accuracy + half_width)
-    return Combined(accuracy, low, high, estimates, error)
+    low, high = (float(np.clip(accuracy + side * half_width, 0.0, 1.0)) for side in (-1, 1))
+    return Combined(accuracy, low, high, estimates, float(np.sqrt(variance)))
 
 
 def _errors(references: Sequence[Reference], name: str) -> np.ndarray:
@@ -239,19 +246,6 @@ def _errors(references: Sequence[Reference], name: str) -> np.ndarray:
         others = [other for other in references if other.domain != each.domain]
         found.append(drop_at(fit_curve(others, name), each.gaps[name]) - each.drop)
     return np.array(found)
-
-
-def _uncertainty(
-    errors: np.ndarray, references: Sequence[Reference], accuracy: float, images: int
-) -> tuple[float, float]:
-    """The usual error, and half the width of the interval: Student's t with as many degrees as
-    there are domains, and two more; few images add their own uncertainty."""
-    domains = len({each.domain for each in references})
-    known = _root_mean_square(errors, references) ** 2 * domains if domains else 0.0
-    variance = (USUAL_ERROR**2 + known) / (1 + domains)
-    sampling = max(accuracy * (1 - accuracy), 0.01) / images
-    quantile = float(stdtrit(domains + 2, (1 + LEVEL) / 2))
-    return float(np.sqrt(variance)), quantile * float(np.sqrt(variance + sampling))
 
 
 def _weights(references: Sequence[Reference]) -> np.ndarray:
@@ -264,5 +258,140 @@ def _root_mean_square(errors: np.ndarray, references: Sequence[Reference]) -> fl
     return float(np.sqrt(np.average(errors**2, weights=_weights(references))))
 
 
-def _share(value: float) -> float:
-    return float(np.clip(value, 0.0, 1.0))
+LARGEST = 10.0
+"""Standardised differences are cut here: two constants that differ would be infinitely apart."""
+_FEWEST = 10
+"""Images on either side below which no classifier is fitted."""
+_MOST = 600
+"""Images on either side that a classifier looks at."""
+
+
+@dataclass(frozen=True)
+class StatisticDifference:
+    """One statistic of the new images and of a training domain."""
+
+    statistic: str
+    new: float
+    domain: float
+    size: float
+    """Standardised (Cohen's d): 0.2 is small, 0.8 is large."""
+
+
+@dataclass(frozen=True)
+class DomainDifference:
+    """The differences between the new images and one training domain."""
+
+    domain: str
+    statistics: tuple[StatisticDifference, ...]
+    """The largest first."""
+    auc: float | None
+    """AUC of a cross-validated classifier that tells new images from this domain's: 0.5 is
+    chance."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences between the new images and validation images."""
+
+    domains: tuple[DomainDifference, ...]
+    """The closest first: the one that new images are hardest to tell from."""
+    auc: float | None
+    """AUC as above, against images of all training domains together."""
+    measured_by: str
+    """The arrays that AUC and distance are computed from: features, or image statistics."""
+    distance: np.ndarray
+    """`[images]`: to the nearest validation images; 1 is usual among these."""
+
+    @property
+    def closest(self) -> DomainDifference:
+        return self.domains[0]
+
+    def outliers(self, most: int) -> list[tuple[int, float]]:
+        """Positions and distances of the images farthest from validation images, these first."""
+        rows = np.argsort(-self.distance, kind="stable")[:most]
+        return list(zip(rows.tolist(), self.distance[rows].tolist(), strict=True))
+
+
+def find_differences(profile: Profile, outputs: ModelOutputs) -> Differences | None:
+    """Compare by features where both sides have them, else by image statistics; None without
+    either. Both are standardised by the validation images; columns not known everywhere are left
+    out."""
+    by_features = profile.features is not None and outputs.features is not None
+    source = profile.features if by_features else profile.statistics
+    target = outputs.features if by_features else outputs.statistics
+    if source is None or target is None or not len(source) or not len(target):
+        return None
+    known = np.isfinite(source).all(axis=0) & np.isfinite(target).all(axis=0)
+    source, target = source[:, known].astype(np.float64), target[:, known].astype(np.float64)
+    centre, spread = source.mean(axis=0), source.std(axis=0)
+    spread = np.where(spread > 1e-6 * np.abs(centre).max(initial=1.0), spread, 1.0)
+    source, target = (
+        np.clip((each - centre) / spread, -LARGEST, LARGEST) for each in (source, target)
+    )
+    found: list[tuple[float, float, DomainDifference]] = []
+    for number, name in enumerate(profile.domains):
+        own = profile.described_domain == number
+        if own.any():
+            auc = tell_apart(source[own], target)
+            statistics = _statistics(profile.statistics[own], outputs.statistics)
+            near = float(_nearest(target, source[own]).mean())
+            order = 1.0 if auc is None else auc
+            found.append((order, near, DomainDifference(name, statistics, auc)))
+    found.sort(key=lambda each: each[:2])
+    usual = float(np.median(_nearest(source, source, skip_itself=True)))
+    return Differences(
+        tuple(domain for _, _, domain in found),
+        tell_apart(source, target),
+        "features" if by_features else "image statistics",
+        _nearest(target, source) / (usual or 1.0),
+    )
+
+
+def standardised_difference(new: np.ndarray, old: np.ndarray) -> float:
+    """Cohen's d with the mean of both variances, cut at `LARGEST`."""
+    apart = float(new.mean() - old.mean())
+    spread = float(np.sqrt((new.var() + old.var()) / 2))
+    if abs(apart) <= 1e-9:
+        return 0.0
+    return float(np.clip(apart / max(spread, 1e-12), -LARGEST, LARGEST))
+
+
+def tell_apart(source: np.ndarray, target: np.ndarray) -> float | None:
+    """Return the AUC of a logistic regression in five folds; None with too few images."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    source, target = evenly(source, _MOST), evenly(target, _MOST)
+    if min(len(source), len(target)) < _FEWEST:
+        return None
+    values = np.concatenate([source, target])
+    is_new = np.repeat([0, 1], [len(source), len(target)])
+    model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    found = cross_val_predict(model, values, is_new, cv=folds, method="decision_function")
+    return float(roc_auc_score(is_new, found))
+
+
+def _statistics(source: np.ndarray, target: np.ndarray | None) -> tuple[StatisticDifference, ...]:
+    if target is None or not len(source):
+        return ()
+    found: list[StatisticDifference] = []
+    for place, name in enumerate(STATISTICS):
+        old, new = (each[:, place][np.isfinite(each[:, place])] for each in (source, target))
+        if len(old) and len(new):
+            size = standardised_difference(new.astype(np.float64), old.astype(np.float64))
+            found.append(StatisticDifference(name, float(new.mean()), float(old.mean()), size))
+    return tuple(sorted(found, key=lambda each: -abs(each.size)))
+
+
+def _nearest(points: np.ndarray, others: np.ndarray, skip_itself: bool = False) -> np.ndarray:
+    """Return the mean distance of each point to its nearest others."""
+    from scipy.spatial.distance import cdist
+
+    distances = cdist(points, others)
+    if skip_itself:
+        np.fill_diagonal(distances, np.inf)
+    number = max(1, min(NEIGHBOURS, len(others) - skip_itself))
+    nearest = np.sort(distances, axis=1)[:, :number]
+    return np.where(np.isfinite(nearest), nearest, 0.0).mean(axis=1)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from unseen.errors import DataError
-from unseen.forecast.differences import Differences, StatisticDifference, find_differences
 from unseen.forecast.estimate import (
     LEVEL,
     NAMES,
-    AccuracyEstimate,
     Combined,
+    Differences,
     Reference,
+    StatisticDifference,
     combine,
+    find_differences,
     gaps,
     percent,
 )
@@ -98,11 +99,6 @@ class Forecast(Combined):
         return sum(abs(each.predicted - each.training) for each in self.shares) / 2
 
     @property
-    def closest_auc(self) -> float | None:
-        """The AUC of a classifier that tells the images from the closest training domain."""
-        return None if self.differences is None else self.differences.closest.auc
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """The reasons not to trust the forecast."""
         return tuple(_warnings(self))
@@ -110,13 +106,19 @@ class Forecast(Combined):
     @property
     def advice(self) -> tuple[Advice, ...]:
         """The advice of all rules that apply, or to do nothing."""
-        return (*_advice_on_labels(self), *_advice_on_images(self)) or (_no_action(self),)
+        nothing = Advice(
+            "No action",
+            f"The forecast of {percent(self.accuracy)} is within {percent(HARDLY)} of the "
+            f"{percent(self.source_accuracy)} on validation images, and nothing about these images "
+            "stands out. Look again when the images change.",
+            "unseen forecast --help",
+        )
+        return tuple(_advice(self)) or (nothing,)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but arrays with a number for each image."""
         content = asdict(self)
-        content |= {"level": LEVEL, "spread": self.spread}
-        content["warnings"] = self.warnings
+        content |= {"level": LEVEL, "spread": self.spread, "warnings": self.warnings}
         content["advice"] = [asdict(each) for each in self.advice]
         for each in content["estimates"]:
             each["called"] = NAMES[each["name"]]
@@ -137,13 +139,10 @@ def forecast(
     images = len(outputs.scores)
     if images == 0:
         raise DataError("there are no images to forecast the accuracy on")
-    combined = combine(profile.accuracy, gaps(profile, outputs), references, images)
-    called = np.bincount(outputs.scores.argmax(axis=1), minlength=len(profile.classes))
-    shares = zip(
-        profile.classes, (called / images).tolist(), profile.label_shares.tolist(), strict=True
-    )
+    called = np.bincount(outputs.scores.argmax(axis=1), minlength=len(profile.classes)) / images
+    shares = zip(profile.classes, called.tolist(), profile.label_shares.tolist(), strict=True)
     return Forecast(
-        **vars(combined),
+        **vars(combine(profile.accuracy, gaps(profile, outputs), references, images)),
         images=images,
         source_accuracy=profile.accuracy,
         references=tuple(references),
@@ -169,17 +168,16 @@ def _warnings(made: Forecast) -> Iterator[str]:
             f"predictions and was {percent(furthest.training)} of the training domains' images. "
             "Either this place has other classes, or the model prefers some of them here."
         )
-    auc = made.closest_auc
-    if made.differences is not None and auc is not None and auc > UNLIKE_ALL:
+    if made.differences is not None and (made.differences.closest.auc or 0) > UNLIKE_ALL:
+        closest = made.differences.closest
         yield (
             "These images are like those of no training domain: even from the closest one, "
-            f"{made.differences.closest.domain}, {made.differences.measured_by} tell them with "
-            f"AUC {auc:.2f}."
+            f"{closest.domain}, {made.differences.measured_by} tell them with AUC "
+            f"{closest.auc:.2f}."
         )
 
 
-def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
-    """Advice to find out more."""
+def _advice(made: Forecast) -> Iterator[Advice]:
     if not made.references:
         yield Advice(
             "Train references",
@@ -188,14 +186,12 @@ def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
             "--reference RUNS.",
             "unseen compare --help",
         )
+    low, known = percent(made.low), percent(made.source_accuracy)
     lower, wide = made.source_accuracy - made.low > MUCH, made.high - made.low > 0.2
     if lower or wide:
-        why = f"The interval from {percent(made.low)} to {percent(made.high)} is wide."
+        why = f"The interval from {low} to {percent(made.high)} is wide."
         if lower:
-            why = (
-                f"Accuracy may be as low as {percent(made.low)}, after "
-                f"{percent(made.source_accuracy)} on validation images."
-            )
+            why = f"Accuracy may be as low as {low}, after {known} on validation images."
         p = min(max(made.accuracy, 0.1), 0.9)
         number = math.ceil(1.96**2 * p * (1 - p) / 0.05**2 / 10) * 10
         yield Advice(
@@ -204,40 +200,49 @@ def _advice_on_labels(made: Forecast) -> Iterator[Advice]:
             "join the training images as another domain afterwards.",
             "unseen evaluate --help",
         )
+    if made.differences is not None:
+        yield from _advice_on_images(made, made.differences)
+    if made.share_shift > SHIFTED_SHARES:
+        yield Advice(
+            "Check the class shares, and re-weight",
+            f"Predictions and training classes differ in {percent(made.share_shift)} of the "
+            "images. If this place really has other shares of classes, train with weights that fit "
+            "it; if not, the model prefers some classes here, and predictions of these deserve a "
+            "second look.",
+            "unseen show folder/reweighting",
+        )
 
 
-def _advice_on_images(made: Forecast) -> Iterator[Advice]:
+def _advice_on_images(made: Forecast, differences: Differences) -> Iterator[Advice]:
     """Advice that follows from what is different about the images."""
-    auc, differences, shift = made.closest_auc, made.differences, made.share_shift
+    domain, auc = differences.closest.domain, differences.closest.auc
     falls = made.source_accuracy - made.accuracy > HARDLY
-    if differences and auc and auc >= TELLS_APART and falls and made.images >= ENOUGH_TO_ADAPT:
+    if auc and auc >= TELLS_APART and falls and made.images >= ENOUGH_TO_ADAPT:
         yield Advice(
             "Adapt with DANN",
             f"By {differences.measured_by} these images can be told from every training domain "
-            f"(AUC {auc:.2f} against {differences.closest.domain}, the closest), and there are "
-            f"{made.images} of them without labels: enough to train features that look alike.",
+            f"(AUC {auc:.2f} against {domain}, the closest), and there are {made.images} of them "
+            "without labels: enough to train features that look alike.",
             "unseen show folder/dann",
         )
     for names, (action, remedy) in STATISTIC_ADVICE.items():
-        if differences and (found := _unlike_all_domains(differences, names)) is not None:
-            direction = "higher" if found.size > 0 else "lower"
+        # from the training domain nearest to it, in one direction from all of them
+        nearest: list[StatisticDifference] = []
+        for name in names:
+            of_all = [e for each in differences.domains for e in each.statistics]
+            found = [each for each in of_all if each.statistic == name]
+            if len({each.size > 0 for each in found}) == 1:
+                nearest.append(min(found, key=lambda each: abs(each.size)))
+        most = max(nearest, key=lambda each: abs(each.size), default=None)
+        if most is not None and abs(most.size) > LARGE:
+            direction = "higher" if most.size > 0 else "lower"
             reason = (
-                f"The {found.statistic} is {direction} ({found.new:.3g} here, {found.domain:.3g} "
-                f"at the nearest, {abs(found.size):.1f} standard deviations) than in any training "
+                f"The {most.statistic} is {direction} ({most.new:.3g} here, {most.domain:.3g} at "
+                f"the nearest, {abs(most.size):.1f} standard deviations) than in any training "
                 f"domain. {remedy}"
             )
             yield Advice(action, reason, "unseen show folder/aggregate")
-    if shift > SHIFTED_SHARES:
-        yield Advice(
-            "Check the class shares, and re-weight",
-            f"Predictions and training classes differ in {percent(shift)} of the images. If this "
-            "place really has other shares of classes, train with weights that fit it; if not, the "
-            "model prefers some classes here, and predictions of these deserve a second look.",
-            "unseen show folder/reweighting",
-        )
-    several = differences is not None and len(differences.domains) > 1
-    if differences and auc is not None and auc <= ALIKE and several and made.has_opinions:
-        domain = differences.closest.domain
+    if auc is not None and auc <= ALIKE and len(differences.domains) > 1 and made.has_opinions:
         yield Advice(
             f"Treat them as {domain}",
             f"A classifier hardly tells them from {domain} (AUC {auc:.2f}), and this model "
@@ -259,32 +264,6 @@ STATISTIC_ADVICE = {
     ),
 }
 """The advice where one of these statistics is like in no training domain."""
-
-
-def _unlike_all_domains(
-    differences: Differences, names: Sequence[str]
-) -> StatisticDifference | None:
-    """The statistic that differs most from the training domain nearest to it, in one direction from
-    all of them; None where none differs much."""
-    nearest: list[StatisticDifference] = []
-    for name in names:
-        found = [
-            each for one in differences.domains for each in one.statistics if each.statistic == name
-        ]
-        if len({each.size > 0 for each in found}) == 1:
-            nearest.append(min(found, key=lambda each: abs(each.size)))
-    most = max(nearest, key=lambda each: abs(each.size), default=None)
-    return None if most is None or abs(most.size) <= LARGE else most
-
-
-def _no_action(made: Forecast) -> Advice:
-    return Advice(
-        "No action",
-        f"The forecast of {percent(made.accuracy)} is within {percent(HARDLY)} of the "
-        f"{percent(made.source_accuracy)} on validation images, and nothing about these images "
-        "stands out. Look again when the images change.",
-        "unseen forecast --help",
-    )
 
 
 @dataclass(frozen=True)
@@ -321,15 +300,18 @@ class FileForecast(Shown):
         """Return the forecast with its interval, and below it the single estimates."""
         made = self.forecast
         interval = 100 * made.low, 100 * made.high
-        marks = {
-            "forecast": Mark("forecast", 100 * made.accuracy, interval=interval),
-            "validation": Mark("validation images", 100 * made.source_accuracy),
-        }
+        guess = Mark("forecast", 100 * made.accuracy, interval=interval)
+        known = Mark("validation images", 100 * made.source_accuracy)
         rows = [
-            ChartRow(name, len(marks) - 1 - place, (mark,), f"{mark.value:.0f} %")
-            for place, (name, mark) in enumerate(marks.items())
+            ChartRow("forecast", 1, (guess,), percent(made.accuracy)),
+            ChartRow("validation", 0, (known,), percent(made.source_accuracy)),
         ]
-        rows += [_dots(each) for each in made.estimates if each.accuracy is not None]
+        for each in made.estimates:
+            if each.accuracy is not None:
+                marks = [Mark("calibrated", 100 * each.accuracy)]
+                if each.plain is not None and each.error is not None:
+                    marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
+                rows.append(ChartRow(each.name, 2, tuple(marks), percent(each.accuracy)))
         return Figure(
             "estimates",
             "Forecast and single estimates",
@@ -353,17 +335,5 @@ class FileForecast(Shown):
              "distance": each.distance}
             for each in self.outliers
         ]  # fmt: skip
-        return {
-            "model": self.model,
-            **self.forecast.as_json(),
-            "outliers": outliers,
-            "problems": list(self.problems),
-        }
-
-
-def _dots(each: AccuracyEstimate) -> ChartRow:
-    assert each.accuracy is not None
-    marks = [Mark("calibrated", 100 * each.accuracy)]
-    if each.plain is not None and each.error is not None:
-        marks.append(Mark("as it is", 100 * each.plain, look="hollow"))
-    return ChartRow(each.name, 2, tuple(marks), percent(each.accuracy))
+        about = {"outliers": outliers, "problems": list(self.problems)}
+        return {"model": self.model, **self.forecast.as_json(), **about}

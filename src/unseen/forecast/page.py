@@ -1,30 +1,20 @@
 """A forecast as sentences and tables: on the terminal, and as one web page that fetches nothing."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from unseen.forecast.differences import Differences
-from unseen.forecast.estimate import LEVEL, NAMES, percent
-from unseen.forecast.forecast import FileForecast, Forecast, Outlier
+from unseen.forecast.estimate import LEVEL, NAMES, Differences, percent
+from unseen.forecast.forecast import FileForecast, Forecast
 from unseen.forecast.profile import MEANINGS, STATISTICS
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import heat_map, image_sheet, picture
 from unseen.reports.figures.svg import Key
-from unseen.reports.page.parts import (
-    Fold,
-    PageCell,
-    PageTable,
-    Part,
-    Section,
-    page_row,
-    render_page,
-    write_whole,
-)
+from unseen.reports.page import parts
+from unseen.reports.page.parts import Fold, PageCell, PageTable, Part, Section, page_row
 
 _TEMPLATE = Path(__file__).with_name("forecast.html")
 _DARKEST = 3.0
@@ -36,9 +26,31 @@ _INTERVALS = f"{percent(LEVEL)} of intervals like this one should hold the truth
 
 def write_page(found: FileForecast, path: Path) -> None:
     made = found.forecast
-    sections = [_estimates_section(found), _classes_section(made)]
+    charts: list[Part] = [found.plot(), _estimates_table(made)]
+    lead = f"Single estimates lie between {' and '.join(map(percent, made.spread))}."
+    if made.references:
+        header = ("domain left out", "accuracy there", "on validation images", "run")
+        rows = (
+            page_row(each.domain, _share(each.accuracy), _share(each.source_accuracy), each.run)
+            for each in made.references
+        )
+        charts.append(Fold("References", (PageTable("References", header, tuple(rows)),)))
+        lead += " Each counts the more, the closer it was on the references."
+    sections = [Section("estimates", "Estimates", lead, tuple(charts))]
     if made.differences is not None:
-        sections[1:1] = [_differences_section(made.differences), *_outliers_section(found)]
+        explained = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
+        meanings = Fold("What the statistics mean", (f"{explained}.",))
+        different: tuple[Part, ...] = (_domains_table(made.differences), meanings)
+        if made.differences.closest.statistics:
+            different = (_statistics_figure(made.differences), *different)
+        lead = about_closest(made.differences)
+        sections.append(Section("different", "What is different", lead, different))
+        if found.outliers:
+            by = made.differences.measured_by
+            lead = f"Furthest from all validation images by {by}: are they what you expect?"
+            sections.append(Section("outliers", "Outliers", lead, (_outliers_figure(found),)))
+    lead = "Shares that differ much mean other classes at this place, or a model that prefers some."
+    sections.append(Section("classes", "Classes", lead, (_classes_figure(made),)))
     content = {
         "text": made.text,
         "guess": percent(made.accuracy),
@@ -52,7 +64,7 @@ def write_page(found: FileForecast, path: Path) -> None:
         "advice_list": made.advice,
         "sections": sections,
     }
-    write_whole(path, render_page(_TEMPLATE, content))
+    parts.write_whole(path, parts.render_page(_TEMPLATE, content))
 
 
 def print_forecast(found: FileForecast, console: Console) -> None:
@@ -60,6 +72,15 @@ def print_forecast(found: FileForecast, console: Console) -> None:
 
     def say(text: str = "", style: str | None = None) -> None:
         console.print(text, style=style, markup=False, highlight=False)
+
+    def show(table: PageTable, title: str = "") -> None:
+        title = title or table.title
+        shown = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+        for number, column in enumerate(table.header):
+            shown.add_column(column, justify="left" if number == 0 else "right")
+        for row in table.rows:
+            shown.add_row(*(cell.text for cell in row.cells))
+        console.print(shown)
 
     say(
         f"Best guess: {percent(made.accuracy)} of the predictions on these {made.images} images "
@@ -70,31 +91,29 @@ def print_forecast(found: FileForecast, console: Console) -> None:
     for warning in made.warnings:
         say(f"! {warning}", "yellow")
     say()
-    low, high = made.spread
-    title = f"Single estimates, from {percent(low)} to {percent(high)}"
-    console.print(_for_terminal(_estimates_table(made), title))
-    console.print(_for_terminal(_shares_table(made)))
+    show(_estimates_table(made), f"Single estimates, from {' to '.join(map(percent, made.spread))}")
+    header = ("class", "predicted here", "in training")
+    rows = tuple(
+        page_row(each.name, _share(each.predicted), _share(each.training))
+        for each in made.shares_by_shift[:_CLASSES_ON_TERMINAL]
+    )
+    show(PageTable("Class shares", header, rows))
     if made.differences is not None:
         say(about_closest(made.differences))
-        if made.differences.closest.statistics:
-            console.print(_for_terminal(_closest_table(made.differences)))
+        closest = made.differences.closest
+        header = ("statistic", "here", closest.domain, "difference")
+        rows = tuple(
+            page_row(e.statistic, f"{e.new:.3g}", f"{e.domain:.3g}", f"{e.size:+.1f} sd")
+            for e in closest.statistics[:_STATISTICS_ON_TERMINAL]
+        )
+        if rows:
+            show(PageTable(f"Images here and in {closest.domain}", header, rows))
         strange = ", ".join(str(each.file) for each in found.outliers[:3])
         say(f"The images least like validation images: {strange} (all with -o PAGE.html)")
     say()
     say("What to do", "bold")
     for number, advice in enumerate(made.advice, start=1):
         say(f"{number}. {advice.action}. {advice.reason} ({advice.command})")
-
-
-def _for_terminal(table: PageTable, title: str = "") -> Table:
-    shown = Table(
-        title=title or table.title, title_justify="left", title_style="", box=None, pad_edge=False
-    )
-    for number, column in enumerate(table.header):
-        shown.add_column(column, justify="left" if number == 0 else "right")
-    for row in table.rows:
-        shown.add_row(*(cell.text for cell in row.cells))
-    return shown
 
 
 def about_references(made: Forecast) -> str:
@@ -119,16 +138,6 @@ def about_closest(differences: Differences) -> str:
     )
 
 
-def _estimates_section(found: FileForecast) -> Section:
-    made = found.forecast
-    parts: list[Part] = [found.plot(), _estimates_table(made)]
-    lead = f"Single estimates lie between {' and '.join(map(percent, made.spread))}."
-    if made.references:
-        parts.append(Fold("References", (_references_table(made),)))
-        lead += " Each counts the more, the closer it was on the references."
-    return Section("estimates", "Estimates", lead, tuple(parts))
-
-
 def _share(value: float | None) -> PageCell | None:
     return None if value is None else PageCell(percent(value), value)
 
@@ -136,43 +145,11 @@ def _share(value: float | None) -> PageCell | None:
 def _estimates_table(made: Forecast) -> PageTable:
     header = ("estimate", "as it is", "calibrated", "weight", "usual error")
     rows = tuple(
-        page_row(
-            NAMES[each.name], *map(_share, (each.plain, each.accuracy, each.weight, each.error))
-        )
-        for each in made.estimates
+        page_row(NAMES[e.name], *map(_share, (e.plain, e.accuracy, e.weight, e.error)))
+        for e in made.estimates
     )
     notes = ("Usual error: on each reference, calibrated on those that left out other domains.",)
     return PageTable("Estimates", header, rows, notes if made.references else ())
-
-
-def _references_table(made: Forecast) -> PageTable:
-    rows = tuple(
-        page_row(each.domain, _share(each.accuracy), _share(each.source_accuracy), each.run)
-        for each in made.references
-    )
-    header = ("domain left out", "accuracy there", "on validation images", "run")
-    return PageTable("References", header, rows)
-
-
-def _differences_section(differences: Differences) -> Section:
-    parts: list[Part] = [_domains_table(differences)]
-    if differences.closest.statistics:
-        parts.insert(0, _statistics_figure(differences))
-    explained = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
-    parts.append(Fold("What the statistics mean", (f"{explained}.",)))
-    return Section("different", "What is different", about_closest(differences), tuple(parts))
-
-
-def _closest_table(differences: Differences) -> PageTable:
-    closest = differences.closest
-    rows = tuple(
-        page_row(
-            each.statistic, f"{each.new:.3g}", f"{each.domain:.3g}", f"{each.size:+.1f} sd"
-        )
-        for each in closest.statistics[:_STATISTICS_ON_TERMINAL]
-    )  # fmt: skip
-    header = ("statistic", "here", closest.domain, "difference")
-    return PageTable(f"Images here and in {closest.domain}", header, rows)
 
 
 def _statistics_figure(differences: Differences) -> Figure:
@@ -180,87 +157,62 @@ def _statistics_figure(differences: Differences) -> Figure:
     order = [each.statistic for each in differences.closest.statistics]
     names = [*order, *(name for name in STATISTICS if name not in order)]
     sizes = np.full((len(names), len(differences.domains)), np.nan)
-    texts = [[""] * len(differences.domains) for _ in names]
     for column, domain in enumerate(differences.domains):
         for each in domain.statistics:
-            row = names.index(each.statistic)
-            sizes[row, column] = min(abs(each.size) / _DARKEST, 1.0)
-            texts[row][column] = f"{each.size:+.1f}".replace("-", "−")
+            sizes[names.index(each.statistic), column] = each.size
     known = np.flatnonzero(np.isfinite(sizes).any(axis=1))
     panel = heat_map(
         "",
         [names[row] for row in known],
         [each.domain for each in differences.domains],
-        sizes[known],
-        [texts[row] for row in known],
+        np.minimum(np.abs(sizes[known]) / _DARKEST, 1.0),
+        [
+            ["" if np.isnan(s) else f"{s:+.1f}".replace("-", "−") for s in row]
+            for row in sizes[known]
+        ],
         column_axis="training domain, the closest first",
     )
-    return Figure(
-        "statistics",
-        "Images here against each training domain",
-        "Difference of the means in standard deviations; + is more here. 0.2 is small, 0.8 large.",
-        (panel,),
+    about = (
+        "Difference of the means in standard deviations; + is more here. 0.2 is small, 0.8 large."
     )
+    return Figure("statistics", "Images here against each training domain", about, (panel,))
 
 
 def _domains_table(differences: Differences) -> PageTable:
-    rows: list[tuple[str, Any]] = [(each.domain, each.auc) for each in differences.domains]
-    cells = tuple(
-        page_row(name, None if auc is None else PageCell(f"{auc:.2f}", auc))
-        for name, auc in (*rows, ("all together", differences.auc))
+    found = {each.domain: each.auc for each in differences.domains}
+    rows = tuple(
+        page_row(name, parts.number(auc, ".2f"))
+        for name, auc in (*found.items(), ("all together", differences.auc))
     )
     notes = (
         f"AUC of a classifier on {differences.measured_by}, cross-validated: 0.5 where new images "
         "cannot be told from this domain's, 1 where they always can.",
     )
-    return PageTable("How well they can be told apart", ("training domain", "AUC"), cells, notes)
+    return PageTable("How well they can be told apart", ("training domain", "AUC"), rows, notes)
 
 
-def _outliers_section(found: FileForecast) -> list[Section]:
-    if not found.outliers or found.forecast.differences is None:
-        return []
-    figure = Figure(
-        "outliers",
-        f"The {len(found.outliers)} images least like validation images",
-        "The model's prediction, and the distance to the nearest validation images: 1 is usual.",
-        (image_sheet("", [picture(each.thumbnail, *_captions(each)) for each in found.outliers]),),
-        wide=True,
-    )
-    by = found.forecast.differences.measured_by
-    lead = f"Furthest from all validation images by {by}. Look at them: are they what you expect?"
-    return [Section("outliers", "Outliers", lead, (figure,))]
-
-
-def _captions(each: Outlier) -> tuple[str, str]:
-    about = f"{each.file}: predicted {each.prediction} with {percent(each.confidence)} confidence"
-    return f"{each.prediction} · {each.distance:.1f}", about
-
-
-def _shares_table(made: Forecast) -> PageTable:
-    rows = tuple(
-        page_row(each.name, _share(each.predicted), _share(each.training))
-        for each in made.shares_by_shift[:_CLASSES_ON_TERMINAL]
-    )
-    return PageTable("Class shares", ("class", "predicted here", "in training"), rows)
-
-
-def _classes_section(made: Forecast) -> Section:
-    rows = tuple(
-        ChartRow(
-            each.name, 3,
-            (Mark("predicted here", 100 * each.predicted),
-             Mark("in training", 100 * each.training, look="hollow")),
-            percent(each.predicted),
+def _outliers_figure(found: FileForecast) -> Figure:
+    title = f"The {len(found.outliers)} images least like validation images"
+    about = "The model's prediction, and the distance to the nearest validation images: 1 is usual."
+    images = [
+        picture(
+            each.thumbnail,
+            f"{each.prediction} · {each.distance:.1f}",
+            f"{each.file}: predicted {each.prediction} with {percent(each.confidence)} confidence",
         )
-        for each in made.shares_by_shift[:_MOST_CLASSES]
-    )  # fmt: skip
+        for each in found.outliers
+    ]
+    return Figure("outliers", title, about, (image_sheet("", images),), wide=True)
+
+
+def _classes_figure(made: Forecast) -> Figure:
+    rows: list[ChartRow] = []
+    for each in made.shares_by_shift[:_MOST_CLASSES]:
+        here = Mark("predicted here", 100 * each.predicted)
+        there = Mark("in training", 100 * each.training, look="hollow")
+        rows.append(ChartRow(each.name, 3, (here, there), percent(each.predicted)))
     highest = max(max(each.predicted, each.training) for each in made.shares)
-    figure = Figure(
-        "classes",
-        "Predictions by class",
-        "Filled: share of the predictions here; hollow: share of the validation images' labels.",
-        (row_chart("", rows, Axis(0, max(10.0, 110 * highest), "share, %")),),
-        legend=(Key("predicted here", 3, "dot"), Key("in training", 3, "hollow")),
-    )
-    lead = "Shares that differ much mean other classes at this place, or a model that prefers some."
-    return Section("classes", "Classes", lead, (figure,))
+    axis = Axis(0, max(10.0, 110 * highest), "share, %")
+    about = "Filled: share of the predictions here; hollow: share of the validation images' labels."
+    legend = Key("predicted here", 3, "dot"), Key("in training", 3, "hollow")
+    return Figure("classes", "Predictions by class", about, (row_chart("", rows, axis),), legend)

@@ -31,6 +31,7 @@ OF_THE_MODEL = {
     "disagreement": "how far the training domains' opinions lie apart, before calibration",
     PREDICTED: "share of images whose class would have to change to get the shares of validation",
 }
+_RESIZED = ("width", "height")
 LARGEST = 10.0
 """Spreads from the middle that count: beyond, a statistic is just very far away."""
 _WITHOUT_PROFILE = (
@@ -54,9 +55,6 @@ class Measure(NamedTuple):
     reference: float | None = None
     """The mean of validation images."""
     now: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def validation_sets(profile: Profile) -> dict[str, ModelOutputs]:
@@ -102,39 +100,34 @@ def compare(
 def _measures(now: ModelOutputs, reference: ModelOutputs, temperature: float) -> list[Measure]:
     then, values = _values(reference, temperature), _values(now, temperature)
     common = [name for name in values if name in then]
-    chance = CHANCE / (len(common) + 1)
-    found: list[Measure] = []
+    chance, found = CHANCE / (len(common) + 1), list[Measure]()
+
+    def add(name: str, size: float, by_chance: float, images: int, *means: float) -> None:
+        level = VERY_DIFFERENT if size >= VERY else SOMEWHAT_DIFFERENT
+        if size < SOMEWHAT or size <= by_chance:
+            level = AS_IN_TRAINING
+        level = TOO_FEW if images < FEWEST else level
+        found.append(Measure(name, (OF_THE_MODEL | MEANINGS)[name], size, by_chance, level, *means))
+
     for name in common:
-        several = 1 / len(then[name]) + 1 / len(values[name])
-        by_chance = math.sqrt(-math.log(chance / 2) / 2 * several)
-        size, about = distance(then[name], values[name]), OF_THE_MODEL | MEANINGS
-        level = _level(size, by_chance, len(values[name]))
-        means = float(then[name].mean()), float(values[name].mean())
-        found.append(Measure(name, about[name], size, by_chance, level, *means))
-    before, after = predicted_shares(reference), predicted_shares(now)
-    several = 1 / len(reference.scores) + 1 / len(now.scores)
+        old, new = then[name], values[name]
+        by_chance = math.sqrt(-math.log(chance / 2) / 2 * (1 / len(old) + 1 / len(new)))
+        add(name, distance(old, new), by_chance, len(new), float(old.mean()), float(new.mean()))
+    before, after, images = predicted_shares(reference), predicted_shares(now), len(now.scores)
+    several = 1 / len(reference.scores) + 1 / images
     spread = float(np.sqrt(2 / math.pi * before * (1 - before) * several).sum() / 2)
     by_chance = spread + math.sqrt(-math.log(chance) / 2 * several)
-    size = float(np.abs(before - after).sum() / 2)
-    level = _level(size, by_chance, len(now.scores))
-    found.insert(2, Measure(PREDICTED, OF_THE_MODEL[PREDICTED], size, by_chance, level))
-    return found
-
-
-def _level(size: float, by_chance: float, images: int) -> str:
-    if images < FEWEST:
-        return TOO_FEW
-    if size < SOMEWHAT or size <= by_chance:
-        return AS_IN_TRAINING
-    return SOMEWHAT_DIFFERENT if size < VERY else VERY_DIFFERENT
+    add(PREDICTED, float(np.abs(before - after).sum() / 2), by_chance, images)
+    return sorted(found, key=lambda each: each.measure not in OF_THE_MODEL)
 
 
 def distance(then: np.ndarray, now: np.ndarray) -> float:
     """Largest difference between the shares of values up to any number (Kolmogorov-Smirnov)."""
-    then, now = np.sort(then), np.sort(now)
     places = np.concatenate([then, now])
-    shares = (np.searchsorted(each, places, "right") / len(each) for each in (then, now))
-    return float(np.abs(next(shares) - next(shares)).max())
+    first, second = (
+        np.searchsorted(np.sort(each), places, "right") / len(each) for each in (then, now)
+    )
+    return float(np.abs(first - second).max())
 
 
 def overall(measures: Sequence[Measure], images: int) -> str:
@@ -154,19 +147,18 @@ class OutlierScale:
     of the domain (a quartile range over 1.349), and the root of the mean of their squares. Width
     and height do not count: every image is resized for the model."""
 
-    def __init__(self, profile: Profile) -> None:
-        values, home = profile.statistics, profile.described_domain
-        resized = np.isin(STATISTICS, ("width", "height"))
-        self._known = np.flatnonzero(np.isfinite(values).all(axis=0) & ~resized)
-        values = values[:, self._known].astype(np.float64)
+    def __init__(self, profile: Profile, known: np.ndarray) -> None:
+        """`known` are the columns of statistics that count."""
+        home = profile.described_domain
+        self._known = np.flatnonzero(known)
+        values = profile.statistics[:, self._known].astype(np.float64)
         self._domains = [profile.domains[number] for number in np.unique(home)]
         groups = [values[home == number] for number in np.unique(home)]
-        self._middles = np.array([np.median(group, axis=0) for group in groups])
-        quartiles = [np.percentile(group, (25, 75), axis=0) for group in groups]
-        spreads = np.array([(high - low) / 1.349 for low, high in quartiles])
+        quarters = np.array([np.percentile(group, (25, 50, 75), axis=0) for group in groups])
+        low, self._middles, high = quarters.transpose(1, 0, 2)
         # where a domain hardly varies, a hundredth of what all images span, or of the value
         floor = np.maximum(0.01 * np.ptp(values, axis=0), 0.01 * np.abs(self._middles)) + 1e-6
-        self._spreads = np.maximum(spreads, floor)
+        self._spreads = np.maximum((high - low) / 1.349, floor)
         self._validation = np.sort([self._nearest(row)[0] for row in values])
 
     @classmethod
@@ -174,7 +166,8 @@ class OutlierScale:
         """None where there is nothing to compare an image with."""
         if profile is None or not len(profile.statistics):
             return None
-        return cls(profile) if np.isfinite(profile.statistics).all(axis=0).any() else None
+        known = np.isfinite(profile.statistics).all(axis=0) & ~np.isin(STATISTICS, _RESIZED)
+        return cls(profile, known) if known.any() else None
 
     def __call__(self, statistics: np.ndarray) -> tuple[float, str, str]:
         """The share of the validation images that are closer, the closest domain, and the statistic
@@ -200,12 +193,13 @@ class DriftWatch:
         """`references` are runs that show how far forecasts are off. With a window of 0 nothing is
         watched, and images are not measured."""
         self._predictor, self._runs = predictor, references
-        self._off = window == 0
-        profile = None if self._off else predictor.profile
-        self._validation = {} if profile is None else validation_sets(profile)
-        self.outlier_scale = OutlierScale.of(profile)
+        self._profile = predictor.profile if window else None
+        self._note = _WITHOUT_PROFILE if window else _OFF
+        self._validation = {} if self._profile is None else validation_sets(self._profile)
+        self.outlier_scale = OutlierScale.of(self._profile)
         self._lock = threading.Lock()
         self._window: deque[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = deque(maxlen=window)
+        self._every = max(1, window // 10)
         self._total = 0
         self._forecast: tuple[int, dict[str, Any]] | None = None
 
@@ -227,48 +221,42 @@ class DriftWatch:
         with self._lock:
             rows, total = list(self._window), self._total
         found: dict[str, Any] = {"level": TOO_FEW, "images": len(rows), "total": total}
-        if not self._validation:
-            return found | {"note": _OFF if self._off else _WITHOUT_PROFILE}
+        if self._profile is None:
+            return found | {"note": self._note}
         if not rows:
             return found
-        now = self._outputs(rows)
+        probabilities, opinions, statistics = zip(*rows, strict=True)
+        each = None if opinions[0] is None else np.stack(opinions)
+        raw = Predictions(np.stack(probabilities), each).at(1 / self._predictor.temperature)
+        now = raw.outputs()._replace(statistics=np.stack(statistics))
         name, measures = compare(now, self._validation, self._predictor.temperature)
-        shares = (predicted_shares(each).tolist() for each in (self._validation[name], now))
         found["level"], found["compared_with"] = overall(measures, len(rows)), name
-        found["measures"] = [each.as_json() for each in measures]
+        found["measures"] = [
+            {key: value for key, value in each._asdict().items() if value is not None}
+            for each in measures
+        ]
+        shares = (predicted_shares(each).tolist() for each in (self._validation[name], now))
         found["classes"] = [
             {"class": each, "reference": before, "now": after}
             for each, before, after in zip(self._predictor.classes, *shares, strict=True)
         ]
-        profile = self._predictor.profile
-        if profile is not None and len(rows) >= FEWEST:
-            found["forecast"] = self._forecast_of(profile, now, total)
+        if len(rows) >= FEWEST:
+            # made again after every tenth of the window: it takes longer than all the rest
+            if self._forecast is None or total - self._forecast[0] >= self._every:
+                self._forecast = total, self._make_forecast(self._profile, now)
+            found["forecast"] = self._forecast[1]
         return found
 
-    def _outputs(
-        self, rows: Sequence[tuple[np.ndarray, np.ndarray | None, np.ndarray]]
-    ) -> ModelOutputs:
-        """Returns the outputs for the images in the window, before calibration."""
-        probabilities, opinions, statistics = zip(*rows, strict=True)
-        each = None if opinions[0] is None else np.stack(opinions)
-        raw = Predictions(np.stack(probabilities), each).at(1 / self._predictor.temperature)
-        return raw.outputs()._replace(statistics=np.stack(statistics))
-
-    def _forecast_of(self, profile: Profile, outputs: ModelOutputs, total: int) -> dict[str, Any]:
-        """Made again after every tenth of the window: it takes longer than all the rest."""
-        made = self._forecast
-        if made is None or total - made[0] >= max(1, (self._window.maxlen or 0) // 10):
-            images, known = len(outputs.scores), profile.accuracy
-            found = combine(known, gaps(profile, outputs), self._runs, images)
-            text = (
-                f"Best guess, without labels: {percent(found.accuracy)} of the latest {images} "
-                f"predictions are right, {found.interval} ({percent(known)} on validation images)."
-            )
-            about = {name: getattr(found, name) for name in ("accuracy", "low", "high")}
-            about |= {"source_accuracy": known, "references": len(self._runs)}
-            about["text"] = text if self._runs else f"{text} {_WITHOUT_REFERENCES}"
-            self._forecast = made = (total, about)
-        return made[1]
+    def _make_forecast(self, profile: Profile, outputs: ModelOutputs) -> dict[str, Any]:
+        images, known = len(outputs.scores), profile.accuracy
+        found = combine(known, gaps(profile, outputs), self._runs, images)
+        text = (
+            f"Best guess, without labels: {percent(found.accuracy)} of the latest {images} "
+            f"predictions are right, {found.interval} ({percent(known)} on validation images)."
+        )
+        about = {name: getattr(found, name) for name in ("accuracy", "low", "high")}
+        about |= {"source_accuracy": known, "references": len(self._runs)}
+        return about | {"text": text if self._runs else f"{text} {_WITHOUT_REFERENCES}"}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The report as gauges, as a registry of Prometheus asks for them."""

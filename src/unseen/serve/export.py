@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -49,15 +49,11 @@ def to_squares(images: Tensor, size: int) -> Tensor:
     The same as `unseen.data.images.to_square`: width first, then height.
     """
     pixels = images.permute(0, 3, 1, 2).to(torch.float64)
-    narrow = _resized(pixels, size)
-    return _resized(narrow.transpose(2, 3), size).transpose(2, 3).to(torch.float32)
-
-
-def _resized(pixels: Tensor, size: int) -> Tensor:
-    """Resize the last axis, in whole numbers 0 to 255."""
-    old = torch.arange(pixels.shape[-1], dtype=torch.float64, device=pixels.device)
-    sums = pixels @ _weights(old, size)
-    return ((sums + _PRECISION / 2) / _PRECISION).floor().clamp(0, 255)
+    for _ in range(2):
+        old = torch.arange(pixels.shape[-1], dtype=torch.float64, device=pixels.device)
+        sums = pixels @ _weights(old, size)
+        pixels = ((sums + _PRECISION / 2) / _PRECISION).floor().clamp(0, 255).transpose(2, 3)
+    return pixels.to(torch.float32)
 
 
 def _weights(old: Tensor, size: int) -> Tensor:
@@ -142,10 +138,12 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
     """Compare a file's predictions with the model's: at the network's size and at others, one image
     at a time and several, for an unknown domain and for each known one."""
     images, kind = _images(model)
-    size = model.image_size
+    size, batches = model.image_size, [np.asarray(image)[None] for image in images]
+    for shape in ((size, size), (size * 3 // 4, size * 5 // 3), (size * 2, size // 2 + 1)):
+        batches.append(np.stack([np.asarray(image.resize(shape)) for image in images]))
     domains = [None, *range(len(model.domains))] if model.has_opinions else [None]
     largest, number = 0.0, 0
-    for batch in _batches(images, size):
+    for batch in batches:
         squares = np.stack([to_square(Image.fromarray(pixels), size) for pixels in batch])
         for domain in domains:
             expected, found = model.predict_pixels(squares, domain), predict(batch, domain)
@@ -157,33 +155,23 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
     return largest, number, kind
 
 
-def _batches(images: list[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Each image as it is; then all of them at one size, for several sizes."""
-    for image in images:
-        yield image[None]
-    for height, width in ((size, size), (size * 5 // 3, size * 3 // 4), (size // 2 + 1, size * 2)):
-        resized = [Image.fromarray(image).resize((width, height)) for image in images]
-        yield np.stack([np.array(image) for image in resized])
-
-
-def _images(model: Model) -> tuple[list[np.ndarray], str]:
-    """Images of the dataset that the model was trained on, where it is available."""
+def _images(model: Model) -> tuple[list[Image.Image], str]:
+    """Images of the dataset that the model was trained on, where it is available; else soft shapes
+    under fine grain."""
     try:
         dataset = open_dataset(model.experiment.data)
         chosen = np.linspace(0, len(dataset.index()) - 1, _IMAGES).astype(int)
-        images = [np.array(dataset.read(int(position))) for position in chosen]
+        images = [dataset.read(int(position)) for position in chosen]
         return images, f"images of {model.experiment.data.name}"
     except (UnseenError, OSError):
-        random = np.random.default_rng(0)
-        sizes = random.integers(model.image_size // 2 + 1, 2 * model.image_size, (_IMAGES, 2))
-        return [_made_up(random, *size) for size in sizes], "made-up images"
-
-
-def _made_up(random: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Soft shapes under fine grain."""
-    shapes = Image.fromarray(random.integers(0, 256, (5, 5, 3), dtype=np.uint8))
-    soft = np.asarray(shapes.resize((int(width), int(height)), Image.Resampling.BICUBIC))
-    return np.clip(soft + random.normal(0, 12, soft.shape), 0, 255).astype(np.uint8)
+        random, images = np.random.default_rng(0), list[Image.Image]()
+    for _ in range(_IMAGES):
+        width, height = random.integers(model.image_size // 2 + 1, 2 * model.image_size, 2).tolist()
+        shapes = Image.fromarray(random.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+        soft = np.asarray(shapes.resize((width, height), Image.Resampling.BICUBIC))
+        grain = random.normal(0, 12, soft.shape)
+        images.append(Image.fromarray(np.clip(soft + grain, 0, 255).astype(np.uint8)))
+    return images, "made-up images"
 
 
 def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None:
@@ -218,13 +206,6 @@ def write_onnx(program: ExportedProgram, metadata: Metadata, path: Path) -> None
     digest = hashlib.sha256(content).hexdigest()
     path.write_bytes(content.replace(NO_DIGEST.encode(), digest.encode(), 1))
     onnx.checker.check_model(path, full_check=True)
-
-
-def write_torch(program: ExportedProgram, metadata: Metadata, path: Path) -> None:
-    """One file; names of classes and domains are in `extra/unseen.json`."""
-    with path.open("wb") as file:
-        extra = {"unseen.json": metadata.model_dump_json()}
-        torch.export.save(program, file, extra_files=extra)
 
 
 def open_torch_file(path: Path, opinions: bool) -> Predict:
@@ -268,7 +249,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
         run=identity(experiment),
         profile="" if model.profile is None else model.profile.to_text(),
         temperature=model.fitted_temperature,
-        window=None if model.window is None else list(model.window),
+        window=model.window,
     )
     program = trace(model.method, model.temperature)
     with atomic_file(path) as temporary:
@@ -276,22 +257,23 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
             write_onnx(program, metadata, temporary)
             predict = OnnxModel(temporary, "cpu").predict_pixels
         else:
-            write_torch(program, metadata, temporary)
+            extra = {"unseen.json": metadata.model_dump_json()}
+            with temporary.open("wb") as file:
+                torch.export.save(program, file, extra_files=extra)
             predict = open_torch_file(temporary, model.has_opinions)
         difference, number, images = _compare(model, predict)
+        compared = f"{number} predictions on {images}"
         if not difference <= tolerance:
             raise UnseenError(
                 f"{path} was not written: its probabilities differ from the model's by up to "
-                f"{difference:.1e}, more than --tolerance {tolerance:g} "
-                f"({number} predictions on {images} were compared)"
+                f"{difference:.1e}, more than --tolerance {tolerance:g} ({compared} were compared)"
             )
     card = path.with_name(f"{path.name}.md")
     about = (
         f"## The file {path.name}\n\n"
         f"It runs in {_RUNS_IN[to]}. It takes images of any size and holds their preparation, the "
         "names of classes and domains, and the whole prediction. When it was made, its "
-        f"probabilities differed from the model's by at most {difference:.1e} "
-        f"({number} predictions on {images}).\n"
+        f"probabilities differed from the model's by at most {difference:.1e} ({compared}).\n"
     )
     write_text(card, f"{model.card}\n{about}")
     return Exported(path, card, difference, number, images)

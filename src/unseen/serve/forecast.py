@@ -1,6 +1,6 @@
 """Makes a forecast from a model and image files. Only runs, as models or references, need torch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,7 @@ from scipy.special import softmax
 
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, UnseenError
-from unseen.forecast.estimate import Reference
-from unseen.forecast.forecast import FileForecast, Forecast, Outlier, forecast
+from unseen.forecast.forecast import FileForecast, Outlier, forecast
 from unseen.forecast.profile import ModelOutputs
 from unseen.results.statistics import evenly
 from unseen.serve.predictor import Prediction, Predictions, Predictor, load
@@ -20,9 +19,6 @@ MOST_IMAGES = 5000
 """Images that a forecast looks at, evenly spaced; more would not make it steadier."""
 OUTLIERS = 20
 _SIDE = 96
-OnStatus = Callable[[str], None]
-OnImages = Callable[[int], None]
-"""Gets how many more images are done."""
 
 
 def forecast_files(
@@ -30,10 +26,11 @@ def forecast_files(
     files: Sequence[Path],
     reference: Path | None = None,
     device: str = "auto",
-    on_status: OnStatus = lambda text: None,
-    on_images: OnImages = lambda number: None,
+    on_status: Callable[[str], None] = lambda text: None,
+    on_image: Callable[[], None] = lambda: None,
 ) -> FileForecast:
-    """Returns the forecast for a run, a saved model or an ONNX file on image files."""
+    """Returns the forecast for a run, a saved model or an ONNX file on image files; `on_image` is
+    called after each of them."""
     if not files:
         raise DataError("there are no images to forecast the accuracy on")
     model = load(path, device)
@@ -42,27 +39,35 @@ def forecast_files(
             f"{path} holds no profile of its validation images; forecast with the run folder, or "
             "save or export the run again"
         )
-    references: list[Reference] = []
+    references = []
     if reference is not None:
-        from unseen.serve.references import read_references
+        from unseen.serve.evaluate import read_references
 
         references = read_references(reference, model, on_status, device)
     chosen = evenly(np.array(files, dtype=object), MOST_IMAGES)
-    outputs, kept, problems = read_files(model, chosen.tolist(), on_images)
+    outputs, kept, problems = read_files(model, chosen.tolist(), on_image)
     made = forecast(model.profile, outputs, references)
-    outliers = tuple(_outliers(made, outputs.scores, kept, model))
-    return FileForecast(made, path.resolve().name, tuple(kept), tuple(problems), outliers)
+    outliers: list[Outlier] = []
+    for row, distance in made.differences.outliers(OUTLIERS) if made.differences else ():
+        file, probs = kept[row], softmax(outputs.scores[row])
+        try:
+            thumbnail = to_square(open_image(file, str(file), window=model.window), _SIDE)
+        except DataError:  # it has gone since
+            continue
+        best = int(probs.argmax())
+        outliers.append(Outlier(file, model.classes[best], float(probs[best]), distance, thumbnail))
+    return FileForecast(made, path.resolve().name, tuple(kept), tuple(problems), tuple(outliers))
 
 
 def read_files(
-    model: Predictor, files: Sequence[Path], on_images: OnImages
+    model: Predictor, files: Sequence[Path], on_image: Callable[[], None]
 ) -> tuple[ModelOutputs, list[Path], list[str]]:
     """Returns raw scores, disagreement, statistics and features of the files that can be read,
     these files, and what is wrong with the others."""
     kept: list[Prediction] = []
     problems: list[str] = []
     for each in model.stream(files, batch=_BATCH, raw=True, measure=True):
-        on_images(1)
+        on_image()
         if each.problem is None:
             kept.append(each)
         else:
@@ -78,20 +83,3 @@ def read_files(
     outputs = Predictions(stacked("probabilities"), stacked("opinions")).outputs()
     more = {name: stacked(name) for name in ("statistics", "features")}
     return outputs._replace(**more), [Path(str(each.image)) for each in kept], problems
-
-
-def _outliers(
-    made: Forecast, scores: np.ndarray, files: Sequence[Path], model: Predictor
-) -> Iterator[Outlier]:
-    if made.differences is None:
-        return
-    for row in made.differences.outliers[:OUTLIERS]:
-        probs = softmax(scores[row])
-        try:
-            thumbnail = to_square(
-                open_image(files[row], str(files[row]), window=model.window), _SIDE
-            )
-        except DataError:  # it has gone since
-            continue
-        best, distance = int(probs.argmax()), float(made.differences.distance[row])
-        yield Outlier(files[row], model.classes[best], float(probs[best]), distance, thumbnail)

@@ -28,10 +28,10 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value, option = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
-            if each.name == "window" and value < 0:
-                raise SettingsError(f"{option}: should be 0 or more, got {value}")
-            if each.name != "window" and not value > 0:
-                raise SettingsError(f"{option}: should be above 0, got {value}")
+            may_be_zero = each.name == "window"
+            if not (value > 0 or (may_be_zero and value == 0)):
+                least = "0 or more" if may_be_zero else "above 0"
+                raise SettingsError(f"{option}: should be {least}, got {value}")
         if self.max_images > self.queue:
             raise SettingsError(
                 f"a request may have {self.max_images} images (--max-images), but the queue takes "

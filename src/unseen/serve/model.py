@@ -75,10 +75,9 @@ class Model(Predictor, ModelHubMixin):
         self.scale = PixelScale(method.network.mean, method.network.std)
 
     def __repr__(self) -> str:
-        return (
-            f"Model({', '.join(self.kind)}, {len(self.classes)} classes, "
-            f"trained on {', '.join(self.domains)})"
-        )
+        method, backbone = self.kind
+        domains = ", ".join(self.domains)
+        return f"Model({method}, {backbone}, {len(self.classes)} classes, trained on {domains})"
 
     @classmethod
     def from_run(cls, folder: RunFolder, device: str = "auto") -> "Model":
@@ -91,9 +90,8 @@ class Model(Predictor, ModelHubMixin):
         try:
             card = model_card(settings, result, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UnseenError(
-                f"{folder.data} is damaged: {error!r}; train the run again"
-            ) from error
+            damage = f"{folder.data} is damaged: {error!r}; train the run again"
+            raise UnseenError(damage) from error
         temperature = result.under(result.selection).temperature
         profile = Profile.read(folder.checked(folder.profile))
         return cls(method, experiment, card, device, temperature, profile)
@@ -133,9 +131,8 @@ class Model(Predictor, ModelHubMixin):
         save_weights(save_directory / WEIGHTS, self.method)
         write_json(save_directory / CONFIG, content | {"settings": settings})
         write_text(save_directory / CARD, self.card)
-        if self.profile is None:
-            (save_directory / PROFILE).unlink(missing_ok=True)
-        else:
+        (save_directory / PROFILE).unlink(missing_ok=True)
+        if self.profile is not None:
             self.profile.write(save_directory / PROFILE)
         written = (save_directory / name for name in (CONFIG, WEIGHTS, PROFILE))
         write_digests(save_directory, {file: file for file in written if file.is_file()})
@@ -209,14 +206,11 @@ def trained_method(
 def choose_device(name: str) -> torch.device:
     """`auto`: a GPU where there is one, else the CPU; otherwise as torch names devices."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
+        return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
         raise SettingsError(
-            f"the device '{name}' cannot be used ({reason}); choose auto, cpu or one that this "
-            "machine has"
+            f"the device '{name}' cannot be used ({str(error).splitlines()[0]}); choose auto, cpu "
+            "or one that this machine has"
         ) from error
-    return device

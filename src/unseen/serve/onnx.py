@@ -42,7 +42,7 @@ class Metadata(BaseModel):
     """The profile as `Profile.to_text` writes it, or nothing."""
     temperature: float | None = Field(gt=0, allow_inf_nan=False)
     """Class scores were divided by it before they became probabilities."""
-    window: list[float] | None = None
+    window: tuple[float, float] | None = Field(None, strict=False)
     """The values that became black and white in training images of more than 8 bits."""
     digest: str | None = None
     """The SHA-256 of the file with `NO_DIGEST` in this place."""
@@ -58,15 +58,6 @@ def validated(kind: type[_About], found: object, path: Path) -> _About:
         raise UnseenError(
             f"{path} is damaged: {name}: {first['msg']}; save or export the run again"
         ) from error
-
-
-def digest_in(content: bytes, digest: str) -> str:
-    """Returns the digest of a file's content as it was before its digest took its place."""
-    place = content.find(digest.encode())
-    found = hashlib.sha256(memoryview(content)[:place])
-    found.update(NO_DIGEST.encode())
-    found.update(memoryview(content)[place + len(digest) :])
-    return found.hexdigest()
 
 
 class OnnxModel(Predictor):
@@ -98,15 +89,17 @@ class OnnxModel(Predictor):
             )
         check_format(found, path, "export a run of this version, or use the version that wrote it")
         about = validated(Metadata, found, path)
-        if about.digest is not None and digest_in(content, about.digest) != about.digest:
-            raise UnseenError(
-                f"{path} is damaged: it does not hold what was exported; export the run again, or "
-                "remove 'digest' from its metadata if it was changed on purpose"
-            )
+        if about.digest is not None:  # of the content before its digest took its place
+            content = content.replace(about.digest.encode(), NO_DIGEST.encode(), 1)
+            if hashlib.sha256(content).hexdigest() != about.digest:
+                raise UnseenError(
+                    f"{path} is damaged: it does not hold what was exported; export the run again, "
+                    "or remove 'digest' from its metadata if it was changed on purpose"
+                )
         self.classes, self.domains = about.classes, about.domains
         self.kind = about.method, about.backbone
         self.image_size, self.has_opinions = about.image_size, about.opinions
-        self.window = None if about.window is None else (about.window[0], about.window[1])
+        self.window = about.window
         if about.profile:
             self.profile = Profile.from_text(about.profile, str(path))
         self.fitted_temperature = about.temperature
@@ -131,5 +124,4 @@ def _providers(runtime: Any, device: str) -> list[str]:
             f"the device '{device}' cannot be used: this onnxruntime has "
             f"{', '.join(available)}; choose auto or cpu"
         )
-    use_gpu = kind != "cpu" and gpu in available
-    return [gpu, "CPUExecutionProvider"] if use_gpu else ["CPUExecutionProvider"]
+    return [*([gpu] if kind != "cpu" and gpu in available else []), "CPUExecutionProvider"]

@@ -1,5 +1,6 @@
 """A classifier in use, whatever file it comes from: images in, probabilities out. No torch."""
 
+import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from unseen.data.images import Window, open_image, read_bytes, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.forecast.profile import ModelOutputs, Profile, disagreement, image_statistics
 from unseen.optional import training_packages
+from unseen.reports.figures.grids import overlay
 from unseen.results.folder import RunFolder, find_runs
 
 ImageLike = str | Path | Image.Image | np.ndarray
@@ -47,8 +49,14 @@ class Predictions(NamedTuple):
         """Returns them at this temperature instead of 1; 1 / T goes back from T."""
         if temperature == 1:
             return self
-        opinions = None if self.opinions is None else _softened(self.opinions, temperature)
-        return Predictions(_softened(self.probabilities, temperature), opinions)
+
+        def softened(probs: np.ndarray) -> np.ndarray:
+            with np.errstate(divide="ignore"):  # a probability of zero stays one
+                scores = np.log(probs.astype(np.float64)) / temperature
+            return softmax(scores, axis=-1).astype(probs.dtype)
+
+        opinions = None if self.opinions is None else softened(self.opinions)
+        return Predictions(softened(self.probabilities), opinions)
 
     def finite(self) -> np.ndarray:
         """Returns for each image whether all its probabilities are numbers."""
@@ -60,13 +68,6 @@ class Predictions(NamedTuple):
         """Returns the outputs that forecasts and the drift watch use; call it on raw ones."""
         scores = np.log(np.maximum(self.probabilities, _LEAST))
         return ModelOutputs(scores, None if self.opinions is None else disagreement(self.opinions))
-
-
-def _softened(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Returns the probabilities of the same class scores divided by a temperature."""
-    with np.errstate(divide="ignore"):  # a probability of zero stays one
-        scores = np.log(probabilities.astype(np.float64)) / temperature
-    return softmax(scores, axis=-1).astype(probabilities.dtype)
 
 
 class Classified(NamedTuple):
@@ -199,32 +200,37 @@ class Predictor(ABC):
             yield from (each for each, _ in read)
             return
         found = self.predict_pixels(np.stack(good), domain, raw)
+        opinions = found.opinions if domain is None else None
         features = self.features(np.stack(good)) if measure else None
         rows = iter(enumerate(found.finite()))
         for each, pixels in read:
-            if pixels is None:
-                yield each
-                continue
-            row, is_finite = next(rows)
-            if not is_finite:
-                name = each.image if isinstance(each.image, str | Path) else "an image"
-                yield each._replace(problem=f"{name}: {NOT_FINITE}")
-            else:
-                opinions = found.opinions if domain is None else None
-                yield each._replace(
-                    probabilities=found.probabilities[row],
-                    opinions=None if opinions is None else opinions[row],
-                    features=None if features is None else features[row],
-                )
+            if pixels is not None:
+                row, is_finite = next(rows)
+                if is_finite:
+                    each = each._replace(
+                        probabilities=found.probabilities[row],
+                        opinions=None if opinions is None else opinions[row],
+                        features=None if features is None else features[row],
+                    )
+                else:
+                    name = each.image if isinstance(each.image, str | Path) else "an image"
+                    each = each._replace(problem=f"{name}: {NOT_FINITE}")
+            yield each
 
     def _read(self, image: ImageLike, measure: bool) -> tuple[Prediction, np.ndarray | None]:
         """Returns an image prepared exactly as training images are, or what is wrong with it."""
+        size, window = self.image_size, self.window
         try:
             if isinstance(image, str | Path):
-                size, window = self.image_size, self.window
                 found = read_pixels(Path(image), str(image), size, window, measure=measure)
                 return Prediction(image, statistics=found[1]), found[0]
-            return Prediction(image), to_square(_opened(image, self.window), self.image_size)
+            if isinstance(image, Image.Image):
+                return Prediction(image), to_square(to_rgb(image, window), size)
+            wrong = image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,), (4,))
+            if image.dtype != np.uint8 or wrong:
+                found = f"{image.dtype} {image.shape}"
+                raise DataError(f"an array should be uint8 [height, width, 3], got {found}")
+            return Prediction(image), to_square(to_rgb(Image.fromarray(image)), size)
         except DataError as error:
             return Prediction(image, problem=str(error)), None
 
@@ -263,21 +269,20 @@ def read_pixels(
     return to_square(image, size), image_statistics(whole, len(data))
 
 
-def _opened(image: Image.Image | np.ndarray, window: Window | None) -> Image.Image:
-    if isinstance(image, Image.Image):
-        return to_rgb(image, window)
-    channels = image.shape[2:]
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((), (3,), (4,)):
-        raise DataError(
-            f"an array should be uint8 [height, width, 3], got {image.dtype} {image.shape}"
-        )
-    return to_rgb(Image.fromarray(image))
-
-
 def _good(prediction: Prediction) -> Prediction:
     if prediction.problem is not None:
         raise DataError(prediction.problem)
     return prediction
+
+
+def draw_heatmaps(model: Predictor, pixels: np.ndarray) -> bytes:
+    """Return a PNG of an image, prepared as uint8 `[size, size, 3]`, and beside it where
+    the model looked: for its answer, and with opinions for that of each training domain."""
+    (maps,) = model.heatmaps(pixels[None])
+    strip = np.concatenate([pixels, *(overlay(pixels, heat) for heat in maps)], axis=1)
+    file = io.BytesIO()
+    Image.fromarray(strip).save(file, "png")
+    return file.getvalue()
 
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Predictor:
@@ -286,6 +291,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Predictor:
     Opening a file never runs code in it. `device` is `auto`, or a device as torch names it.
     """
     path = Path(path)
+    problem = f"{path} is not a model; {_EXPECTED}"
     if path.is_dir():
         with training_packages():
             from unseen.serve.model import Model
@@ -294,19 +300,18 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Predictor:
             return Model.from_run(RunFolder(path), device)
         if (path / "config.json").is_file():
             return Model.from_folder(path, device)
-        below = [run.path for run in islice(find_runs(path), 1)]
-        hint = f" It holds runs; name one of them, for example {below[0]}" if below else ""
-        raise UnseenError(f"{path} is not a model; {_EXPECTED}.{hint}")
-    if not path.is_file():
-        raise UnseenError(f"there is no model {path}; {_EXPECTED}")
-    if path.suffix == ".onnx":
+        for run in islice(find_runs(path), 1):
+            problem += f". It holds runs; name one of them, for example {run.path}"
+    elif not path.exists():
+        problem = f"there is no model {path}; {_EXPECTED}"
+    elif path.suffix == ".onnx":
         from unseen.serve.onnx import OnnxModel
 
         return OnnxModel(path, device)
-    if path.suffix == ".pt2":
-        raise UnseenError(
+    elif path.suffix == ".pt2":
+        problem = (
             f"{path} is a file of torch.export, which unseen writes but does not open: it may hold "
             "code. Name the run folder, the saved model or an .onnx file; programs with torch open "
             "a file they trust with torch.export.load(path).module()"
         )
-    raise UnseenError(f"{path} is not a model; {_EXPECTED}")
+    raise UnseenError(problem)

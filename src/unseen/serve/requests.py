@@ -3,7 +3,6 @@ request and for all of them together."""
 
 import asyncio
 import base64
-import binascii
 import io
 import json
 import threading
@@ -111,21 +110,16 @@ class SentImage:
             self.refuse(415, f"{self.name} is not an image of a known format ({known})")
             return
         if pixels > limits.max_pixels:
-            self.refuse(
-                413,
-                f"{self.name} has more than {limits.max_pixels} pixels; make it smaller, or start "
-                "the service with a larger --max-pixels",
-            )
-            return
-        if effort > _MOST_EFFORT:
+            problem = f"{self.name} has more than {limits.max_pixels} pixels; make it smaller, or"
+            self.refuse(413, f"{problem} start the service with a larger --max-pixels")
+        elif effort > _MOST_EFFORT:
             self.refuse(413, f"{self.name} takes too long to decode; save it as PNG or plain JPEG")
-            return
-        try:
-            found = read_pixels(self.data, self.name, size, window, FORMATS, measure)
-        except DataError as error:
-            self.refuse(422, str(error))
-            return
-        (self.pixels, self.statistics), self.kind = found, kind
+        else:
+            try:
+                found = read_pixels(self.data, self.name, size, window, FORMATS, measure)
+                (self.pixels, self.statistics), self.kind = found, kind
+            except DataError as error:
+                self.refuse(422, str(error))
 
     def refuse(self, status: int, problem: str) -> None:
         self.status, self.problem = status, problem
@@ -146,16 +140,10 @@ async def read_body(
 ) -> bytes:
     """Read all of the body. Bytes are counted as they come, whatever the head claims; the less
     memory is left for others, the less time a sender has."""
-    too_large = HTTPException(
-        413,
-        f"the request is larger than {limits.max_bytes} bytes; send fewer or smaller images, or "
-        "start the service with a larger --max-bytes",
-    )
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.max_bytes:
-        raise too_large
+    large = declared.isdigit() and int(declared) > limits.max_bytes
     body, more, start = bytearray(), True, time.monotonic()
-    while more:
+    while more and not large:
         patience = limits.read_seconds * max(_LEAST_PATIENCE, 1 - memory.taken / memory.total)
         left = start + patience - time.monotonic()
         if left <= 0:
@@ -168,10 +156,13 @@ async def read_body(
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
-        if len(body) + len(chunk) > limits.max_bytes:
-            raise too_large
-        take(len(chunk))
-        body += chunk
+        large = len(body) + len(chunk) > limits.max_bytes
+        if not large:
+            take(len(chunk))
+            body += chunk
+    if large:
+        problem = f"the request is larger than {limits.max_bytes} bytes; send fewer or smaller"
+        raise HTTPException(413, f"{problem} images, or start the service with --max-bytes")
     return bytes(body)
 
 
@@ -179,29 +170,24 @@ def check_type(content_type: str) -> bytes | None:
     """Returns the boundary of a form, or None for JSON; refuses what `find_images` cannot read,
     before the body is read."""
     kind, options = parse_options_header(content_type)
-    if kind not in (b"multipart/form-data", b"application/json"):
+    if kind == b"application/json":
+        return None
+    if kind != b"multipart/form-data":
         found = f"Content-Type is '{content_type[:LONGEST_NAME]}'"
         problem = f"{found if content_type else 'there is no Content-Type'}; {_TYPES}"
         raise HTTPException(415, problem)
-    boundary = options.get(b"boundary") if kind == b"multipart/form-data" else None
-    if kind == b"multipart/form-data" and not boundary:
+    if not options.get(b"boundary"):
         raise HTTPException(415, "multipart/form-data needs a boundary in its Content-Type")
-    return boundary
+    return options[b"boundary"]
 
 
 def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[SentImage]:
     """The images of a body, in order."""
-    found = (
-        _from_json(body, limits.max_images)
-        if boundary is None
-        else _from_form(boundary, body, limits.max_images)
-    )
-    if len(found) > limits.max_images:
-        raise HTTPException(
-            413,
-            f"the request has more than {limits.max_images} images; send fewer at a time, or start "
-            "the service with a larger --max-images",
-        )
+    most = limits.max_images
+    found = _from_json(body, most) if boundary is None else _from_form(boundary, body, most)
+    if len(found) > most:
+        problem = f"the request has more than {most} images; send fewer at a time, or start the"
+        raise HTTPException(413, f"{problem} service with a larger --max-images")
     if not found:
         raise HTTPException(422, f"the request has no image; {_TYPES}")
     return found
@@ -220,12 +206,13 @@ def _from_json(body: bytes, most: int) -> list[SentImage]:
         problem = 'expected {"images": ["...", ...]} with each image as base64 text'
         raise HTTPException(422, problem)
     found: list[SentImage] = []
-    for number, text in enumerate(texts, start=1):
+    for text in texts:
+        name = f"image {len(found) + 1}"
         try:
             data = base64.b64decode("".join(text.split()), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise HTTPException(422, f"image {number} is not base64") from error
-        found.append(SentImage(f"image {number}", data))
+        except ValueError as error:
+            raise HTTPException(422, f"{name} is not base64") from error
+        found.append(SentImage(name, data))
     return found
 
 
@@ -235,15 +222,13 @@ def _from_form(boundary: bytes, body: bytes, most: int) -> list[SentImage]:
     before, *parts = body.split(b"\r\n" + line, most + 2)
     if before.startswith(line):
         parts.insert(0, before.removeprefix(line))
-    if not parts:
-        raise HTTPException(422, "the body is not multipart/form-data")
     found: list[SentImage] = []
     for part in parts:
-        if part.startswith(b"--"):
+        if part.startswith(b"--") or len(found) > most:
             return found
         head, blank, data = part.partition(b"\r\n\r\n")
         if not blank or len(head) > _LONGEST_HEAD:
-            raise HTTPException(422, "the body is not multipart/form-data")
+            break
         fields = (field.partition(b":") for field in head.split(b"\r\n"))
         about = next((v for name, _, v in fields if name.lower() == b"content-disposition"), b"")
         name = parse_options_header(about)[1].get(b"filename")
@@ -252,6 +237,4 @@ def _from_form(boundary: bytes, body: bytes, most: int) -> list[SentImage]:
             raise HTTPException(422, problem)
         text = name.decode("utf-8", "replace")[:LONGEST_NAME]
         found.append(SentImage(text or f"image {len(found) + 1}", data))
-        if len(found) > most:
-            return found
-    raise HTTPException(422, "the body ends before its last boundary: it is not complete")
+    raise HTTPException(422, "the body is not multipart/form-data, or not complete")

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,16 +28,9 @@ from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
 from unseen.forecast.profile import disagreement
 from unseen.serve.drift import DriftWatch
-from unseen.serve.heatmaps import draw_heatmaps
 from unseen.serve.limits import Limits
-from unseen.serve.predictor import NOT_FINITE, Predictor
-from unseen.serve.requests import (
-    Allowance,
-    SentImage,
-    check_type,
-    find_images,
-    read_body,
-)
+from unseen.serve.predictor import NOT_FINITE, Predictor, draw_heatmaps
+from unseen.serve.requests import Allowance, SentImage, check_type, find_images, read_body
 
 BODIES_HELD = 10
 """Requests of the largest size whose bodies are in memory at a time."""
@@ -47,9 +40,26 @@ _NAME = re.compile(r"\d{8}T\d{12}Z-\d{6}")
 _ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
 _logger = logging.getLogger("unseen.service")
 
+Work = Future[tuple[Sequence[SentImage], list[dict[str, Any]], bytes]]
+"""A request on its way through the threads: its images, their entries, and the answer."""
+
+
+@contextlib.contextmanager
+def _failing(work: Work) -> Iterator[None]:
+    """Whatever goes wrong in a thread is the request's answer."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(InvalidStateError):  # another thread has failed before
+            work.set_exception(error)
+
 
 class Service:
-    """A model and all that is known while it is served."""
+    """A model and all that is known while it is served.
+
+    Images of many requests are gathered into batches. No thread waits for another: the one that
+    finds the model free predicts all that has gathered while it was busy, and a lonely image is
+    predicted at once."""
 
     def __init__(
         self,
@@ -67,37 +77,32 @@ class Service:
         self.memory = Allowance(BODIES_HELD * limits.max_bytes, "too many requests are arriving")
         self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 1, "images")
         self._keeper_thread = ThreadPoolExecutor(1, "keeper")
-        self._add_metrics()
-        self.batcher = Batcher(self._predict, limits.max_batch)
-
-    def _add_metrics(self) -> None:
+        self._model = threading.Lock()
+        self.gathered: deque[tuple[SentImage, Callable[[], None] | None]] = deque()
+        """Images that wait for the model; the last one of a request says what comes next."""
         prometheus_client.disable_created_metrics()
-        self.metrics = registry = CollectorRegistry()
-        registry.register(self.watch)
-        ProcessCollector(registry=registry)
-        about = "Requests by path and status."
-        self.requests = Counter("unseen_requests", about, ["path", "status"], registry=registry)
-        self._images = Counter(
-            "unseen_images", "Images by outcome.", ["outcome"], registry=registry
-        )
-        about = "Predictions by class."
-        self._predicted = Counter("unseen_predicted", about, ["class"], registry=registry)
-        about = "Time from the head of a request for predictions to its answer."
-        self._seconds = Histogram("unseen_predict_seconds", about, registry=registry)
-        about, sizes = "Images in a batch of the model.", _BATCH_SIZES
-        self._batches = Histogram("unseen_batch_images", about, buckets=sizes, registry=registry)
-        waiting = Gauge("unseen_waiting_images", "Images not yet predicted.", registry=registry)
-        waiting.set_function(lambda: self.waiting)
-        limit = Gauge("unseen_queue_limit_images", "Most images in work.", registry=registry)
-        limit.set(self.limits.queue)
+        self.metrics = CollectorRegistry()
+        self.metrics.register(self.watch)
+        ProcessCollector(registry=self.metrics)
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        try:
+        def new(kind: type, name: str, about: str, **options: Any) -> Any:
+            return kind(f"unseen_{name}", about, registry=self.metrics, **options)
+
+        paths, about = ["path", "status"], "Time from the head of a request to its answer."
+        self.requests = new(Counter, "requests", "Requests by path and status.", labelnames=paths)
+        self._images = new(Counter, "images", "Images by outcome.", labelnames=["outcome"])
+        self._predicted = new(Counter, "predicted", "Predictions by class.", labelnames=["class"])
+        self._seconds = new(Histogram, "predict_seconds", about)
+        about = "Images in a batch of the model."
+        self._batches = new(Histogram, "batch_images", about, buckets=_BATCH_SIZES)
+        waiting = new(Gauge, "waiting_images", "Images not yet predicted.")
+        waiting.set_function(lambda: self.waiting)
+        new(Gauge, "queue_limit_images", "Most images in work.").set(limits.queue)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with self._threads, self._keeper_thread:
             yield
-        finally:
-            self._threads.shutdown()
-            self._keeper_thread.shutdown()
 
     @property
     def waiting(self) -> int:
@@ -122,10 +127,18 @@ class Service:
                 self._threads.submit(self._begin, work, boundary, body, take_places, looked)
                 images, entries, answer = await asyncio.wrap_future(work)
                 if self.keeper is not None:  # before the answer: images wait in memory no longer
-                    await self._keep(self.keeper, images, entries)
+                    loop, keep = asyncio.get_running_loop(), self.keeper.keep
+                    await loop.run_in_executor(self._keeper_thread, keep, images, entries)
         except ClientDisconnect:
             return Response(status_code=499)
-        self._count(images)
+        for image in images:
+            outcome = "refused" if image.probabilities is None else "answered"
+            self._images.labels(outcome).inc()
+            if image.probabilities is not None:
+                self.answered += 1
+                self._predicted.labels(self.predictor.classes[image.probabilities.argmax()]).inc()
+                if image.statistics is not None:
+                    self.watch.add(image.probabilities, image.opinions, image.statistics)
         self._seconds.observe(time.perf_counter() - start)
         statuses = {image.status for image in images}
         common = statuses.pop() if len(statuses) == 1 else 422
@@ -133,7 +146,7 @@ class Service:
 
     def _begin(
         self,
-        work: "Work",
+        work: Work,
         boundary: bytes | None,
         body: bytes,
         take: Callable[[int], None],
@@ -151,8 +164,7 @@ class Service:
             with _failing(work):
                 image.decode(*how)
                 if next(left) == 0:
-                    readable = [each for each in images if each.pixels is not None]
-                    self.batcher.add(readable, finish)
+                    self._gather([each for each in images if each.pixels is not None], finish)
 
         with _failing(work):
             images = find_images(boundary, body, self.limits)
@@ -165,11 +177,29 @@ class Service:
                 self._threads.submit(decode, image)
             decode(images[0])
 
+    def _gather(self, images: Sequence[SentImage], finish: Callable[[], None]) -> None:
+        """Have images predicted, in this thread or another; then it calls `finish`."""
+        if not images:
+            finish()
+        self.gathered.extend((each, finish if each is images[-1] else None) for each in images)
+        while self.gathered and self._model.acquire(blocking=False):
+            try:
+                most = min(self.limits.max_batch, len(self.gathered))
+                batch = [self.gathered.popleft() for _ in range(most)]
+                if batch:
+                    self._predict([image for image, _ in batch])
+            finally:
+                self._model.release()
+            for _, then in batch:
+                if then is not None:
+                    then()
+
     def _predict(self, images: Sequence[SentImage]) -> None:
         """Give images to the model, and keep what the answer says about each of them."""
         self._batches.observe(len(images))
         try:
-            found = self.predictor.predict_pixels(_stacked(images))
+            pixels = [each.pixels for each in images if each.pixels is not None]
+            found = self.predictor.predict_pixels(np.stack(pixels))
             finite, opinions = found.finite(), found.opinions
         except Exception:
             _logger.exception("the model failed")
@@ -182,19 +212,13 @@ class Service:
                 image.refuse(500, f"{image.name}: {NOT_FINITE}")
                 continue
             image.probabilities = found.probabilities[number]
-            if image.looked:
-                image.heatmap = self._heatmap(image)
             if opinions is not None and apart is not None:
                 image.opinions, image.disagreement = opinions[number], abs(float(apart[number]))
-
-    def _heatmap(self, image: SentImage) -> bytes:
-        """Returns where the model looked; a failure costs the picture, not the answer."""
-        assert image.pixels is not None
-        try:
-            return draw_heatmaps(self.predictor, image.pixels)
-        except Exception:
-            _logger.exception("a heatmap failed")
-            return b""
+            if image.looked:
+                try:
+                    image.heatmap = draw_heatmaps(self.predictor, pixels[number])
+                except Exception:  # it costs the picture, not the answer
+                    _logger.exception("a heatmap failed")
 
     def _answer(self, images: Sequence[SentImage]) -> tuple[list[dict[str, Any]], bytes]:
         """Returns the entries of the answer, and all of it as JSON."""
@@ -230,76 +254,6 @@ class Service:
             entry["closest_domain"], entry["most_unusual"] = closest, most_unusual
         return entry
 
-    async def _keep(
-        self, keeper: "Keeper", images: Sequence[SentImage], entries: Sequence[dict[str, Any]]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        for image, entry in zip(images, entries, strict=True):
-            if image.kind is not None:
-                kept = {name: value for name, value in entry.items() if name != "heatmap"}
-                work = keeper.keep, image.data, image.kind, kept
-                await loop.run_in_executor(self._keeper_thread, *work)
-
-    def _count(self, images: Sequence[SentImage]) -> None:
-        for image in images:
-            if image.probabilities is None:
-                self._images.labels("refused").inc()
-                continue
-            self.answered += 1
-            self._images.labels("answered").inc()
-            self._predicted.labels(self.predictor.classes[image.probabilities.argmax()]).inc()
-            if image.statistics is not None:
-                self.watch.add(image.probabilities, image.opinions, image.statistics)
-
-
-def _stacked(images: Sequence[SentImage]) -> np.ndarray:
-    return np.stack([each.pixels for each in images if each.pixels is not None])
-
-
-Work = Future[tuple[Sequence[SentImage], list[dict[str, Any]], bytes]]
-"""A request on its way through the threads: its images, their entries, and the answer."""
-
-
-@contextlib.contextmanager
-def _failing(work: Work) -> Iterator[None]:
-    """Whatever goes wrong in a thread is the request's answer."""
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(InvalidStateError):  # another thread has failed before
-            work.set_exception(error)
-
-
-class Batcher:
-    """Gathers images of many requests into batches for the model.
-
-    No thread waits for another: the one that finds the model free predicts all that has gathered
-    while it was busy, and a lonely image is predicted at once."""
-
-    def __init__(self, predict: Callable[[Sequence[SentImage]], None], most: int) -> None:
-        """`most` are the images in a batch."""
-        self._predict, self._most = predict, most
-        self.gathered: deque[tuple[SentImage, Callable[[], None] | None]] = deque()
-        """Images that wait for the model; the last one of a request says what comes next."""
-        self._model = threading.Lock()
-
-    def add(self, images: Sequence[SentImage], finish: Callable[[], None]) -> None:
-        """Have images predicted, in this thread or another; then it calls `finish`."""
-        if not images:
-            finish()
-        self.gathered.extend((each, finish if each is images[-1] else None) for each in images)
-        while self.gathered and self._model.acquire(blocking=False):
-            try:
-                most = min(self._most, len(self.gathered))
-                batch = [self.gathered.popleft() for _ in range(most)]
-                if batch:
-                    self._predict([image for image, _ in batch])
-            finally:
-                self._model.release()
-            for _, then in batch:
-                if then is not None:
-                    then()
-
 
 class Keeper:
     """Keeps images and answers in a folder, where that was asked for: the newest ones, up to a
@@ -309,44 +263,46 @@ class Keeper:
     answer. One thread at a time writes."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
-        self._folder, self._limits = folder, limits
-        self._kept: deque[list[tuple[Path, int]]] = deque()
+        self._folder, self._limits, self._numbers = folder, limits, itertools.count(1)
+        self._kept: deque[tuple[Path, int]] = deque()
+        """The pictures and the answers, in turn."""
         self._bytes = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in folder.glob(".*.partial"):  # of a service that was killed
                 if _NAME.match(path.name.removeprefix(".")):
                     path.unlink(missing_ok=True)
-            before = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.stem))
-            for _, files in itertools.groupby(before, key=lambda path: path.stem):
-                self._remember(*files)
+            self._remember(*sorted(p for p in folder.iterdir() if _NAME.fullmatch(p.stem)))
         except OSError as error:
             raise UnseenError(f"images cannot be kept in {folder}: {error.strerror}") from error
-        self._numbers = itertools.count(1)
 
-    def keep(self, data: bytes, kind: str, answer: dict[str, Any]) -> None:
-        """Write an image and its answer; a full disk stops no answer."""
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-        stem = f"{now}-{next(self._numbers) % 1_000_000:06d}"
-        image = self._folder / f"{stem}{_ENDINGS.get(kind, f'.{kind.lower()}')}"
-        text = self._folder / f"{stem}.json"
-        try:
-            for path, content in ((image, data), (text, as_json(answer))):
-                with atomic_file(path) as temporary:
-                    temporary.write_bytes(content)
-            self._remember(image, text)
-        except OSError as error:
-            _logger.warning("an image was not kept in %s: %s", self._folder, error)
+    def keep(self, images: Sequence[SentImage], entries: Sequence[dict[str, Any]]) -> None:
+        """Write images and their answers; a full disk stops no answer."""
+        for image, entry in zip(images, entries, strict=True):
+            if image.kind is None:
+                continue
+            now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+            stem = f"{now}-{next(self._numbers) % 1_000_000:06d}"
+            ending = _ENDINGS.get(image.kind, f".{image.kind.lower()}")
+            answer = as_json({name: value for name, value in entry.items() if name != "heatmap"})
+            try:
+                for suffix, content in ((ending, image.data), (".json", answer)):
+                    with atomic_file(self._folder / f"{stem}{suffix}") as temporary:
+                        temporary.write_bytes(content)
+                    self._remember(self._folder / f"{stem}{suffix}")
+            except OSError as error:
+                _logger.warning("an image was not kept in %s: %s", self._folder, error)
 
     def _remember(self, *files: Path) -> None:
         """Count these files, and remove the oldest ones while there are too many."""
-        self._kept.append([(path, path.stat().st_size) for path in files])
-        self._bytes += sum(size for _, size in self._kept[-1])
-        most = self._limits
-        while len(self._kept) > most.keep_images or (self._kept and self._bytes > most.keep_bytes):
-            for path, size in self._kept.popleft():
-                self._bytes -= size
-                path.unlink(missing_ok=True)
+        found = [(path, path.stat().st_size) for path in files]
+        self._kept.extend(found)
+        self._bytes += sum(size for _, size in found)
+        images, most = 2 * self._limits.keep_images, self._limits.keep_bytes
+        while len(self._kept) > images or (self._kept and self._bytes > most):
+            path, size = self._kept.popleft()
+            self._bytes -= size
+            path.unlink(missing_ok=True)
 
 
 def as_json(content: Any) -> bytes:

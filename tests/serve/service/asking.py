@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from unseen.serve.http import Guard
 from unseen.serve.predictor import Predictions, Predictor
-from unseen.serve.server import Guard
 
 BOUNDARY = "line"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}

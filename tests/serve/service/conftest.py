@@ -10,10 +10,9 @@ from tests.forecast.made import made_profile
 from tests.serve.models import CLASSES, DOMAINS, make_model
 from tests.serve.service.asking import FORM, BrightnessModel, Reply, ask
 
-from unseen.serve.app import build_app
 from unseen.serve.export import export
+from unseen.serve.http import Guard
 from unseen.serve.limits import Limits
-from unseen.serve.server import Guard
 from unseen.serve.service import Keeper, Service
 
 
@@ -40,8 +39,8 @@ def served() -> Callable[..., Any]:
         service = Service(model or BrightnessModel(), bounds, "a model", "# The card", keeper)
 
         async def main() -> Any:
-            async with service.running():
-                return await work(build_app(service, token), service)
+            with service.running():
+                return await work(Guard(service, token), service)
 
         return asyncio.run(main())
 

@@ -37,7 +37,7 @@ def test_what_waits_for_the_model_becomes_one_batch(served) -> None:
         first = send(guard, picture(grays[0]))
         await until(model.asked.is_set)
         others = [send(guard, picture(gray)) for gray in grays[1:]]
-        await until(lambda: len(service.batcher.gathered) == 40)
+        await until(lambda: len(service.gathered) == 40)
         model.may.set()
         return await asyncio.gather(first, *others), await ask(guard, "/metrics")
 

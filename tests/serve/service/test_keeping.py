@@ -8,6 +8,7 @@ from tests.serve.service.asking import ask, multipart, picture
 
 from unseen.errors import UnseenError
 from unseen.serve.limits import Limits
+from unseen.serve.requests import SentImage
 from unseen.serve.service import Keeper
 
 HOSTILE = "../../../outside.png"
@@ -46,13 +47,13 @@ def test_the_newest_stay_also_after_a_new_start(tmp_path) -> None:
     (tmp_path / "not ours.png").write_bytes(b"x" * 1000)
     keeper = Keeper(tmp_path, Limits(keep_images=3, keep_bytes=10**6))
     for number in range(5):
-        keeper.keep(b"image %d" % number, "PNG", {"number": number})
+        keeper.keep([SentImage("a", b"image %d" % number, "PNG")], [{"number": number}])
     kept = images_in(tmp_path)
     assert [path.read_bytes() for path in kept[:3]] == [b"image 2", b"image 3", b"image 4"]
     again = Keeper(tmp_path, Limits(keep_images=2, keep_bytes=10**6))
     assert len(images_in(tmp_path)) == 3
-    again.keep(b"x" * 100, "PNG", {})
-    Keeper(tmp_path, Limits(keep_images=9, keep_bytes=110))
+    again.keep([SentImage("a", b"x" * 100, "PNG")], [{}])
+    Keeper(tmp_path, Limits(keep_images=9, keep_bytes=105))
     assert [path.read_bytes() for path in images_in(tmp_path)] == [b"x" * 100, b"x" * 1000]
 
 
