@@ -1,9 +1,9 @@
 """Results in the README and on the pages, all from docs/results/NAME.csv: the table
 `out_of_domain.csv` that `unseen compare` or `unseen sweep` writes.
 
-A page says where a table stands, and may name the rows that it wants:
+A page says where a table stands, and may name the rows and the columns that it wants:
 
-<!-- results digits: aggregate, dmg -->
+<!-- results digits: aggregate, dmg | overall -->
 <!-- end of results -->
 
 The list of experiments in docs/results.md comes from the pages in docs/lab.
@@ -17,7 +17,8 @@ from pathlib import Path
 from unseen.reports.text import aligned_table
 
 _BLOCK = re.compile(
-    r"(?P<start><!-- results (?P<name>\w+)(?:: (?P<rows>[^>]*?))? -->\n)"
+    r"(?P<start><!-- results (?P<name>\w+)"
+    r"(?:: (?P<rows>[^>|]*?))?(?: \| (?P<columns>[^>]*?))? -->\n)"
     r".*?(?P<end><!-- end of results -->)",
     flags=re.DOTALL,
 )
@@ -67,18 +68,24 @@ def read_numbers(file: Path) -> Numbers:
 
 
 def _filled(found: re.Match[str], tables: dict[str, Numbers]) -> str:
-    name, wanted = found["name"], found["rows"]
+    name = found["name"]
     if name not in tables:
         raise SystemExit(f"there is no docs/results/{name}.csv for '{found['start'].strip()}'")
     numbers = tables[name]
-    rows = [row.strip() for row in wanted.split(",")] if wanted else list(numbers)
-    unknown = [row for row in rows if row not in numbers]
-    if unknown:
-        raise SystemExit(f"docs/results/{name}.csv has no row {', '.join(unknown)}")
-    return f"{found['start']}{_table(numbers, rows)}\n{found['end']}"
-
-
-def _table(numbers: Numbers, rows: Iterable[str]) -> str:
     columns = list(dict.fromkeys(column for row in numbers.values() for column in row))
+    rows = _wanted(found["rows"], list(numbers), f"docs/results/{name}.csv has no row")
+    columns = _wanted(found["columns"], columns, f"docs/results/{name}.csv has no column")
+    return f"{found['start']}{_table(numbers, rows, columns)}\n{found['end']}"
+
+
+def _wanted(text: str | None, known: list[str], problem: str) -> list[str]:
+    """The names in a list, all of which have to be known; all known ones where there is no list."""
+    names = [name.strip() for name in text.split(",")] if text else known
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"{problem} {', '.join(unknown)}")
+    return names
+
+
+def _table(numbers: Numbers, rows: Iterable[str], columns: list[str]) -> str:
     cells = [[name, *(numbers[name].get(column, "") for column in columns)] for name in rows]
     return aligned_table(["", *columns], cells)

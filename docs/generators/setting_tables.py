@@ -13,7 +13,7 @@ from unseen.settings.experiment import DataSettings, Experiment, MethodSettings,
 from unseen.settings.ranges import declared
 
 MARK = "<!-- settings -->"
-HEADER = "| setting | meaning | default | values |\n|---|---|---|---|"
+HEADER = "| setting | meaning | default, values |\n|---|---|---|"
 
 
 def method_pages(folder: Path) -> dict[Path, str]:
@@ -30,19 +30,18 @@ def method_pages(folder: Path) -> dict[Path, str]:
 def methods_page(page: str, folder: Path) -> str:
     """The page of methods, with a table of those in the catalog for each family that their pages
     name."""
-    wishes = {"unused": "no", "optional": "optional", "dataset_pass": "yes", "required": "yes"}
-    header = "| name | idea | stored features | target images |\n|---|---|---|---|"
+    targets = {"unused": "", "optional": ", also target images"}
+    header = "| name | idea | learns from |\n|---|---|---|"
     parts = []
     for family, names in families(folder).items():
         rows = [f"### {family.capitalize()}", "", header]
         for name in names:
             traits = catalog.load("method", name).traits
-            stored = (
-                "no" if traits.needs_pixels else "yes, in stacks" if traits.stackable else "yes"
-            )
+            seen = "pixels" if traits.needs_pixels else "features"
+            seen += ", in stacks" if traits.stackable else ""
+            seen += targets.get(traits.target_images, ", and target images")
             idea = catalog.METHODS[name].description
-            wish = wishes[traits.target_images]
-            rows.append(f"| [`{name}`](methods/{name}.md) | {idea} | {stored} | {wish} |")
+            rows.append(f"| [`{name}`](methods/{name}.md) | {idea} | {seen} |")
         parts.append("\n".join(rows))
     before, _, after = page.partition("<!-- methods -->")
     _, _, rest = after.partition("<!-- end of methods -->")
@@ -110,8 +109,8 @@ def _table(fields: Mapping[str, FieldInfo], prefix: str = "") -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    cells = (f"`{name}`", _meaning(field), _default(field), _values(field))
-    return f"| {' | '.join(cells)} |"
+    values = ", ".join(each for each in (_default(field), _values(field)) if each)
+    return f"| `{name}` | {_meaning(field)} | {values} |"
 
 
 def _default(field: FieldInfo) -> str:
@@ -132,7 +131,7 @@ def _values(field: FieldInfo) -> str:
         if (kind := type(rule).__name__) in signs
     ]
     search = declared(field.metadata)
-    searched = [f"search {search}"] if search else []
+    searched = [f"search {search}".replace(", log", " (log)")] if search else []
     return ", ".join([*_kinds(field), *bounds, *searched])
 
 
