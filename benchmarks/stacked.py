@@ -15,13 +15,13 @@ from rich.console import Console
 
 from benchmarks.figures import Figure, Measurement, alternate, clock, median_ratio
 from benchmarks.workload import DOMAINS, generated, workspace
+from unseen.methods.base import Progress
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
 from unseen.training.devices import launch
 from unseen.training.display import Display
 from unseen.training.execute import execute, train_together
-from unseen.training.loop import train_step
 from unseen.training.session import open_session
 
 DRAWS = 20
@@ -122,11 +122,11 @@ def steps_alone(repeats: int) -> Measurement:
         def alone() -> None:
             start = next(starts)
             for batch in one.batches(range(start, start + TIMED)):
-                train_step(one, batch)
+                one.learner.step(batch, Progress(one.step, one.steps))
 
         def together() -> None:
             for batch in islice(batches, TIMED):
-                train_step(many, batch)
+                many.learner.step(batch, Progress(many.step, many.steps))
                 many.step += 1
 
         pairs = alternate(clock(alone), clock(together), repeats)

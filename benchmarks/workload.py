@@ -12,12 +12,12 @@ from PIL import Image
 from rich.console import Console
 
 from unseen.data.batch import DomainBatch
+from unseen.methods.base import Progress
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
 from unseen.training.devices import launch, tune_malloc
 from unseen.training.display import Display
-from unseen.training.loop import train_step
 from unseen.training.session import Session, open_session
 
 DOMAINS = ("art", "cartoon", "photo")
@@ -95,4 +95,4 @@ def batch_of(session: Session, step: int = 0) -> DomainBatch:
 
 def step_on(session: Session, batch: DomainBatch) -> float:
     """One training step of unseen; its loss."""
-    return train_step(session, batch)["loss"].item()
+    return session.learner.step(batch, Progress(session.step, session.steps))["loss"].item()

@@ -21,10 +21,9 @@ from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import build_experiment, load_experiment
 from unseen.training import loop
 from unseen.training.build import build_sampler
-from unseen.training.devices import launch
+from unseen.training.devices import Interrupted, launch
 from unseen.training.display import Display
 from unseen.training.execute import _train_in_process, execute
-from unseen.training.interruptions import Interrupted
 from unseen.training.loop import save
 from unseen.training.one_run import OneRun
 from unseen.training.session import Session, open_session

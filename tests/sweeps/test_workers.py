@@ -40,9 +40,9 @@ from unseen.sweeps.workers import (
     worker_environments,
 )
 from unseen.training.checkpoints import steps_saved
+from unseen.training.devices import StopFlag
 from unseen.training.display import SilentDisplay
 from unseen.training.execute import execute
-from unseen.training.interruptions import StopFlag
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,10 +13,9 @@ from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import AveragingSettings, Experiment
-from unseen.training import loop
-from unseen.training.average import StepAverage, ValleyAverage, averaged_tensors
+from unseen.training.average import Average, ValleyAverage, averaged_tensors
 from unseen.training.build import build_method, build_task
-from unseen.training.session import Session
+from unseen.training.one_run import OneRun
 
 Build = Callable[..., Experiment]
 Run = Callable[[Experiment, Path], RunFolder]
@@ -29,7 +28,7 @@ def moving() -> dict[str, Tensor]:
 def average_of(values: Sequence[float], skipped: float, **settings: Any) -> list[float | None]:
     """After each step, where a weight takes these values."""
     live = moving()
-    average = StepAverage(live, AveragingSettings(**settings), skipped)
+    average = Average(live, AveragingSettings(**settings), skipped)
     found: list[float | None] = []
     for step, value in enumerate(values, start=1):
         live["weight"].data.fill_(value)
@@ -103,7 +102,7 @@ def test_swad_without_a_valley_is_the_mean_since_the_last_evaluation() -> None:
 def test_the_weights_come_back_bit_for_bit(settings: dict[str, Any]) -> None:
     live = {"weight": nn.Parameter(torch.rand(5)), "statistic": torch.rand(5)}
     chosen = AveragingSettings.model_validate(settings)
-    average = StepAverage(live, chosen, 0) if chosen.name == "mean" else ValleyAverage(live, chosen)
+    average = Average(live, chosen, 0) if chosen.name == "mean" else ValleyAverage(live, chosen)
     for step in range(1, 4):
         for tensor in live.values():
             tensor.data.copy_(torch.rand(5))
@@ -123,15 +122,15 @@ def test_the_weights_come_back_bit_for_bit(settings: dict[str, Any]) -> None:
 def watch_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
     """What is averaged, after every step of the runs to come."""
     seen: list[dict[str, Tensor]] = []
-    step = loop.train_step
+    step = OneRun.step
 
-    def remember(session: Session, batch: Any) -> Any:
-        losses = step(session, batch)
-        tensors = averaged_tensors(session.learner.method)
+    def remember(self: OneRun, *arguments: Any) -> Any:
+        losses = step(self, *arguments)
+        tensors = averaged_tensors(self.method)
         seen.append({name: tensor.detach().clone() for name, tensor in tensors.items()})
         return losses
 
-    monkeypatch.setattr(loop, "train_step", remember)
+    monkeypatch.setattr(OneRun, "step", remember)
     return seen
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from unseen.settings.experiment import OptimizerSettings
 from unseen.training import optimizers
-from unseen.training.optimizers import CompleteGroup, StackedOptimizer, clip
+from unseen.training.optimizers import StackedOptimizer, clip
 
 RUNS = 5
 SHAPES = {"weight": (4, 3), "bias": (4,)}
@@ -48,8 +48,8 @@ def test_every_step_is_that_of_torch(
     ]
     rates = [
         {
-            "weight": CompleteGroup([], LR[run], DECAY[run], scheduled=True),
-            "bias": CompleteGroup([], 2 * LR[run], DECAY[run], scheduled=True),
+            name: {"lr": factor * LR[run], "weight_decay": DECAY[run], "scheduled": True}
+            for name, factor in (("weight", 1), ("bias", 2))
         }
         for run in range(RUNS)
     ]
@@ -58,7 +58,7 @@ def test_every_step_is_that_of_torch(
     for run in range(RUNS):
         parameters = {name: nn.Parameter(values[run].clone()) for name, values in start.items()}
         groups = [
-            {"params": [p], "lr": rates[run][name].lr, "weight_decay": DECAY[run]}
+            {"params": [p], "lr": rates[run][name]["lr"], "weight_decay": DECAY[run]}
             for name, p in parameters.items()
         ]
         theirs.append((parameters, torch_optimizer(settings[run], groups)))
@@ -69,7 +69,7 @@ def test_every_step_is_that_of_torch(
         factors = torch.tensor([1.0, 0.5, 0.9**step, 1 / (1 + step), 1.0], dtype=torch.float64)
         for run, (parameters, optimizer) in enumerate(theirs):
             for group, rate in zip(optimizer.param_groups, rates[run].values(), strict=True):
-                group["lr"] = rate.lr * factors[run].item()
+                group["lr"] = rate["lr"] * factors[run].item()
             for name, parameter in parameters.items():
                 parameter.grad = gradients[name][run].clone()
             optimizer.step()

@@ -23,12 +23,12 @@ from unseen.results.folder import RunFolder
 from unseen.results.measure import Counts
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
-from unseen.training import finish, groups, loop
+from unseen.training import execute as rules
+from unseen.training import loop, validation
 from unseen.training.build import build_method
+from unseen.training.devices import Interrupted, StopFlag
 from unseen.training.display import Display
-from unseen.training.execute import RunsFailed, execute, train_together
-from unseen.training.groups import stackable_groups
-from unseen.training.interruptions import Interrupted, StopFlag
+from unseen.training.execute import RunsFailed, execute, stackable_groups, train_together
 
 Build = Callable[..., Experiment]
 SIX = [  # two of them see the same batches
@@ -270,16 +270,16 @@ def test_shared_weights_are_not_stacked(heads: Build, monkeypatch: pytest.Monkey
 
     pair = [heads(seed=seed) for seed in (0, 1)]
     assert len(stackable_groups(pair)) == 1
-    monkeypatch.setattr(groups, "build_method", tied)
+    monkeypatch.setattr(rules, "build_method", tied)
     assert len(stackable_groups(pair)) == 2
 
 
 def test_groups_fit_the_memory(heads: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has 34,186 numbers that learn and 6 x 256 in a batch; 8 copies of 4 bytes each."""
     runs = [heads(seed=seed) for seed in range(7)]
-    monkeypatch.setattr(groups, "MEMORY", 3 * 4 * 8 * (34_186 + 6 * 256))
+    monkeypatch.setattr(rules, "MEMORY", 3 * 4 * 8 * (34_186 + 6 * 256))
     assert [len(group) for group in stackable_groups(runs)] == [3, 3, 1]
-    monkeypatch.setattr(groups, "LARGEST", 2)
+    monkeypatch.setattr(rules, "LARGEST", 2)
     assert [len(group) for group in stackable_groups(runs)] == [2, 2, 2, 1]
 
 
@@ -324,7 +324,7 @@ def test_a_stack_that_was_killed_is_repeated(
     heads: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiments = [heads(seed=seed) for seed in range(4)]
-    write, seen = finish.write_files, []
+    write, seen = validation.write_files, []
 
     def break_down(*arguments: Any) -> None:
         seen.append(arguments)
@@ -333,7 +333,7 @@ def test_a_stack_that_was_killed_is_repeated(
         write(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finish, "write_files", break_down)
+        patch.setattr(validation, "write_files", break_down)
         with pytest.raises(KeyboardInterrupt):
             together(experiments, tmp_path / "together")
     states = [RunFolder(tmp_path / "together" / str(n)).finished for n in range(4)]

@@ -151,8 +151,8 @@ def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> 
     (line,) = display.remarks
     number = len(stored.copied_rows)
     assert line.startswith(f"features of 2 views of {number:,} images are stored, once for all ")
-    assert " MB, about " in line
-    assert any(text.startswith("computing view 2 of 2 (") for text in told)
+    assert line.endswith(" MB")
+    assert any(text.startswith("computing view 2 of 2 of images ") for text in told)
     display = SilentDisplay()
     store(viewed(), display)
     assert display.remarks == []
@@ -171,22 +171,21 @@ def test_what_another_process_makes_is_waited_for(
     viewed: Build, cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It claims the first view; this process makes the others, and takes over once it gives up."""
-    experiment = viewed()
-    seen: list[tuple[Any, ...]] = []
-    original = features._versions
+    files: list[FeatureFile] = []
 
-    def remembered(*arguments: Any) -> list[features.Version]:
-        seen.append(arguments)
-        return original(*arguments)
+    def remembered(versions: list[features.Version], display: SilentDisplay) -> Any:
+        files.extend(version.file for version in versions)
+        raise InterruptedError
 
-    monkeypatch.setattr(features, "_versions", remembered)
-    store(viewed(network__views=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "complete", remembered)
+        with pytest.raises(InterruptedError):
+            store(viewed())
     claimed, released, told = threading.Event(), threading.Event(), list[str]()
-    (arguments,) = seen
-    name = original(*arguments[:3], experiment)[1].file  # the file of view 1
+    store(viewed(network__views=0))
 
     def hold() -> None:
-        with name.claimed():
+        with files[1].claimed():
             claimed.set()
             released.wait(60)
 
@@ -198,7 +197,7 @@ def test_what_another_process_makes_is_waited_for(
     holder = threading.Thread(target=hold)
     holder.start()
     claimed.wait(60)
-    store(experiment, SilentDisplay(tell))
+    store(viewed(), SilentDisplay(tell))
     holder.join(60)
     assert computed == ["features", "view 2 of 2", "view 1 of 2"]
 

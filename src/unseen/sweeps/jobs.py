@@ -61,8 +61,8 @@ def train_silently(
     `on_status` gets what takes long before the first step."""
     import torch
 
+    from unseen.training.devices import Interrupted
     from unseen.training.display import SilentDisplay
-    from unseen.training.interruptions import Interrupted
 
     torch.set_num_threads(threads)
     display = SilentDisplay(on_status)

@@ -15,7 +15,7 @@ from unseen.results.folder import RunFolder
 from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.workers import Resources, ThisProcess, WorkerPool
 from unseen.training.checkpoints import steps_saved
-from unseen.training.interruptions import stop_requests
+from unseen.training.devices import stop_requests
 
 if TYPE_CHECKING:
     from unseen.sweeps.ray import RayPool

@@ -25,9 +25,14 @@ from unseen.training.build import build_images, describe_images, rules_of
 from unseen.training.checkpoints import load_tensors, save_weights
 from unseen.training.devices import launch
 from unseen.training.display import Display
-from unseen.training.finish import measure_rules, rule_result, write_files
 from unseen.training.session import Session, open_trained
-from unseen.training.validation import evaluate, evaluation_record
+from unseen.training.validation import (
+    evaluate,
+    evaluation_record,
+    measure_rules,
+    rule_result,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -332,7 +337,7 @@ def _measure_rules(
     session.step = session.steps
     log = MetricsLog(folder.metrics, 0)
     statistics = session.learner.statistics(0)
-    log.write(evaluation_record(evaluate(session)[0], True, statistics))
+    log.write(evaluation_record(evaluate(session)[0]) | {"statistics": statistics})
     log.close()
     return {rule: rule_result(session.steps, measured[rule][0]) for rule in rules}
 

@@ -23,7 +23,7 @@ from unseen.sweeps.rules import expected_share, rounds, state_of
 from unseen.sweeps.workers import Resources, visible_devices
 from unseen.training.devices import is_launched
 from unseen.training.display import Display
-from unseen.training.groups import stackable_groups
+from unseen.training.execute import stackable_groups
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_NAMES = 3

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple, NoReturn
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError
 from unseen.sweeps.jobs import Job, Outcome, failed, train_job, train_silently
+from unseen.training.devices import Interrupted
 from unseen.training.display import Display
-from unseen.training.interruptions import Interrupted
 
 _PR_SET_PDEATHSIG = 1
 _KILLED = 9

@@ -14,7 +14,6 @@ same together, however many they are.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
@@ -43,76 +42,78 @@ class RunningMean:
         self.values: dict[str, Tensor] = {}
         self.count = 0
 
-    @torch.no_grad()
     def add(self, decay: float = 1.0) -> None:
         """Adds the tensors as they are now. With `decay` below 1, what was added n moments ago
         counts `decay`ⁿ; weights add up to 1 from the beginning."""
-        self.count += 1
-        if self.count == 1:
-            self.values = {name: tensor.detach().clone() for name, tensor in self._live.items()}
-            return
-        share = 1 / self.count if decay == 1 else (1 - decay) / (1 - decay**self.count)
-        _move(self.values, self._live, share)
+        count = self.count + 1
+        share = 1 / count if decay == 1 else (1 - decay) / (1 - decay**count)
+        self._move(self._live if self.count else _copies(self._live), 1, share)
 
-    @torch.no_grad()
     def merge(self, other: "RunningMean") -> None:
         """Adds all that the other was made of, which is not used again."""
-        self.count += other.count
-        if self.count == other.count:
-            self.values = other.values
-        elif other.count:
-            _move(self.values, other.values, other.count / self.count)
+        if other.count:
+            share = other.count / (self.count + other.count)
+            self._move(other.values, other.count, share)
 
     @torch.no_grad()
+    def _move(self, towards: Tensors, count: int, share: float) -> None:
+        """Moves the mean a share of the way; the first tensors are the mean."""
+        if self.count:
+            lists = (list(self.values.values()), list(towards.values()))
+            torch._foreach_lerp_(*lists, share)  # pyright: ignore[reportPrivateImportUsage]
+        else:
+            self.values = dict(towards)
+        self.count += count
+
     def restore(self, values: Tensors, count: int) -> None:
-        """Takes values from a file, in the memory format of the live tensors."""
+        """Takes values from a file, in the order and the memory format of the live tensors."""
         self.count = count
-        self.values = {
-            name: torch.empty_like(live).copy_(values[name])
-            for name, live in self._live.items()  # in their order, which a file does not keep
-            if count
-        }
+        self.values = _copies(self._live) if count else {}
+        _copy(values, self.values)
 
 
-def _move(values: Tensors, towards: Tensors, share: float) -> None:
-    """Moves values a share of the way towards others, in place."""
-    lists = (list(values.values()), list(towards.values()))
-    torch._foreach_lerp_(*lists, share)  # pyright: ignore[reportPrivateImportUsage]
+def _copies(tensors: Tensors) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-class Average(ABC):
-    """An average of the weights of a run in progress."""
+@torch.no_grad()
+def _copy(values: Tensors, to: Tensors) -> None:
+    for name, tensor in to.items():
+        tensor.copy_(values[name])
 
-    def __init__(self, live: Tensors, settings: AveragingSettings) -> None:
-        self.live = live
-        self.settings = settings
+
+class Average:
+    """An average of the weights of a run in progress: `mean` and `ema`, of every step after the
+    first ones."""
+
+    def __init__(self, live: Tensors, settings: AveragingSettings, skipped: float = 0) -> None:
+        """`skipped`: as many steps are left out."""
+        self.live, self.settings = live, settings
+        self._skipped = skipped
+        self._mean = RunningMean(live)
 
     @property
-    @abstractmethod
     def model(self) -> RunningMean | None:
         """The mean that counts at this moment; None where the weights themselves still do."""
+        return self._mean if self._mean.count else None
 
     @property
     def steps(self) -> int:
         """The number of steps in the model; 0 where it is the weights themselves."""
         return self.model.count if self.model else 0
 
-    @abstractmethod
     def after_step(self, step: int) -> None:
         """The weights have changed; `step` steps are done."""
+        if step > self._skipped:
+            self._mean.add(self.settings.decay if self.settings.name == "ema" else 1.0)
 
-    @abstractmethod
     def means(self) -> dict[str, RunningMean]:
         """Returns all means that a checkpoint keeps, by name."""
+        return {"mean": self._mean}
 
     def numbers(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps besides the means, as plain data."""
         return {"counts": {name: mean.count for name, mean in self.means().items()}}
-
-    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
-        """The opposite of `numbers` and `tensors`."""
-        for name, mean in self.means().items():
-            mean.restore(part_of(tensors, name), numbers["counts"][name])
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns the tensors of all means, named `MEAN.TENSOR`."""
@@ -122,6 +123,11 @@ class Average(ABC):
             for name, tensor in mean.values.items()
         }
 
+    def restore(self, numbers: Mapping[str, Any], tensors: Tensors) -> None:
+        """The opposite of `numbers` and `tensors`."""
+        for name, mean in self.means().items():
+            mean.restore(part_of(tensors, name), numbers["counts"][name])
+
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Gives the method the averaged weights for a while; afterwards it has its own ones, bit
@@ -130,7 +136,7 @@ class Average(ABC):
         if self.model is None:
             yield
             return
-        own = {name: tensor.detach().clone() for name, tensor in self.live.items()}
+        own = _copies(self.live)
         for name, value in self.model.values.items():
             if not isinstance(self.live[name], nn.Parameter):
                 across_devices.as_first(value)
@@ -139,34 +145,6 @@ class Average(ABC):
             yield
         finally:
             _copy(own, self.live)
-
-
-class StepAverage(Average):
-    """`mean` and `ema`: of every step after the first ones."""
-
-    def __init__(self, live: Tensors, settings: AveragingSettings, skipped: float) -> None:
-        """`skipped`: as many steps are left out."""
-        super().__init__(live, settings)
-        self._skipped = skipped
-        self._decay = settings.decay if settings.name == "ema" else 1.0
-        self._mean = RunningMean(live)
-
-    @property
-    def model(self) -> RunningMean | None:
-        return self._mean if self._mean.count else None
-
-    def after_step(self, step: int) -> None:
-        if step > self._skipped:
-            self._mean.add(self._decay)
-
-    def means(self) -> dict[str, RunningMean]:
-        return {"mean": self._mean}
-
-
-@torch.no_grad()
-def _copy(values: Tensors, to: Tensors) -> None:
-    lists = (list(to.values()), list(values.values()))
-    torch._foreach_copy_(*lists)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class ValleyAverage(Average):
@@ -249,23 +227,19 @@ class ValleyAverage(Average):
         super().restore(numbers, tensors)
 
 
-def build_average(experiment: Experiment, method: Method, steps: int) -> Average | None:
-    """Returns the average that the settings ask for; None where the weights themselves count."""
+def build_average(
+    experiment: Experiment, method: Method, steps: int, live: Tensors | None = None
+) -> Average | None:
+    """Returns the average that the settings ask for; None where the weights themselves count.
+    `live` are the tensors that it is of, if not those of the method."""
     settings = experiment.averaging
     if settings.name == "none":
         return None
+    live = averaged_tensors(method) if live is None else live
     if settings.name == "swad":
-        return ValleyAverage(averaged_tensors(method), settings)
+        return ValleyAverage(live, settings)
     preparing = method.boundary(steps) if isinstance(method, TwoPhases) else 0
-    return average_of_steps(experiment, averaged_tensors(method), steps, preparing)
-
-
-def average_of_steps(
-    experiment: Experiment, live: Tensors, steps: int, preparing: int = 0
-) -> StepAverage:
-    """Returns the average of the steps after the first ones; the `preparing` ones make no model."""
-    skipped = preparing + experiment.averaging.start * (steps - preparing)
-    return StepAverage(live, experiment.averaging, skipped)
+    return Average(live, settings, preparing + settings.start * (steps - preparing))
 
 
 def averaged_tensors(method: Method) -> dict[str, Tensor]:

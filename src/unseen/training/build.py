@@ -67,21 +67,12 @@ class Run:
         else:
             self.records.append(record)
 
-    def write_records(self) -> None:
-        """Writes what was held back while the run trained together with others."""
-        log = MetricsLog(self.folder.metrics, 0)
-        for record in self.records:
-            log.write(record)
-        log.sync()
-        log.close()
-
 
 def build_task(index: Index, experiment: Experiment) -> Task:
     """Classes and training domains, known without opening an image. Classes that only other domains
     have are none of the task's."""
     roles = choose_roles(index, experiment.data, experiment.setting)
-    target = "+".join(roles.target) or None
-    classes = index.classes_in(roles.training_domains)
+    classes, target = index.classes_in(roles.training_domains), "+".join(roles.target) or None
     return Task(classes, roles.training_domains, target, experiment.label_smoothing)
 
 
@@ -104,20 +95,14 @@ def build_method_on(
     first = linear_classifier(network).weight.detach().clone() if experiment.head_first else None
     method = catalog.load("method", experiment.method.name)(network, task, experiment.method)
     check_mixstyle(experiment, network)
-    if first is not None:
-        _check_starts_from(method, first)
+    if first is not None:  # some parameter is the network's classifier, or copies of it
+        alike = (p for p in method.parameters() if p.shape[-2:] == first.shape)
+        if not any(torch.equal(p, first.expand_as(p)) for p in alike):
+            raise SettingsError(
+                f"head_first=true fits the network's classifier, but the method "
+                f"'{method.config.name}' has one of its own; leave out head_first"
+            )
     return method.to(memory_format=torch.channels_last)
-
-
-def _check_starts_from(method: Method, classifier: Tensor) -> None:
-    """Some parameter is the network's classifier, or copies of it."""
-    shape = classifier.shape
-    alike = (p for p in method.parameters() if p.shape[-2:] == shape)
-    if not any(torch.equal(p, classifier.expand_as(p)) for p in alike):
-        raise SettingsError(
-            f"head_first=true fits the network's classifier, but the method "
-            f"'{method.config.name}' has one of its own; leave out head_first"
-        )
 
 
 def build_images(
@@ -135,26 +120,21 @@ def build_sampler(experiment: Experiment, roles: Roles) -> Sampler:
     """Every device, and every part that it computes, gets equally many images: only then is the
     mean of their gradients that of the whole batch."""
     check_augmentation(experiment, roles)
-    per_domain = experiment.images_per_domain
-    _check_share("images_per_domain", per_domain, experiment)
-    target = None
+    per_domain, devices = experiment.images_per_domain, experiment.devices
+    sizes, target = {"images_per_domain": per_domain}, None
     if check_target_use(experiment):
         number = experiment.target_images or per_domain * len(roles.train)
-        _check_share("target_images", number, experiment)
+        sizes["target_images"] = number
         target = (roles.target_rows, number)
+    shares = devices.number * devices.accumulate
+    for name, images in sizes.items():
+        if images % shares:
+            raise SettingsError(
+                f"{name}={images} cannot be divided equally among {devices.number} devices with "
+                f"devices.accumulate={devices.accumulate}; choose a multiple of {shares}"
+            )
     how = (per_domain, experiment.sampling, experiment.seed)
     return Sampler(list(roles.train.values()), *how, target, list(roles.labels.values()))
-
-
-def _check_share(name: str, images: int, experiment: Experiment) -> None:
-    devices = experiment.devices
-    shares = devices.number * devices.accumulate
-    if images % shares:
-        parts = f" with devices.accumulate={devices.accumulate}" if devices.accumulate > 1 else ""
-        raise SettingsError(
-            f"{name}={images} cannot be divided equally among "
-            f"{devices.number} devices{parts}; choose a multiple of {shares}"
-        )
 
 
 def trains_from_features(experiment: Experiment) -> bool:
@@ -183,20 +163,19 @@ def check_augmentation(experiment: Experiment, roles: Roles) -> None:
 def check_mixstyle(experiment: Experiment, network: Network) -> None:
     """Refuses stages at which styles cannot be mixed, and batches that devices share unequally."""
     stored = network.frozen_stages() if trains_from_features(experiment) else ()
+    problem = ""
     for stage in experiment.augment.mixstyle_stages:
-        name = f"augment.mixstyle_stages: '{stage}'"
         if stage not in network.names:
-            known = f"{unknown_name('stage', stage, network.names)}"
-            raise SettingsError(f"augment.mixstyle_stages: {known}")
-        if stage in stored:
-            raise SettingsError(
-                f"{name} lies in the frozen part, whose output is stored; choose a stage from "
+            problem = str(unknown_name("stage", stage, network.names))
+        elif stage in stored:
+            problem = (
+                f"'{stage}' lies in the frozen part, whose output is stored; choose a stage from "
                 f"'{network.frozen_until}' on, or set network.store_features=false"
             )
-        if len(network.input_shapes[stage]) != 3:
-            raise SettingsError(
-                f"{name} has no maps of channels at its input; choose an earlier one"
-            )
+        elif len(network.input_shapes[stage]) != 3:
+            problem = f"'{stage}' has no maps of channels at its input; choose an earlier one"
+        if problem:
+            raise SettingsError(f"augment.mixstyle_stages: {problem}")
     unequal = experiment.sampling == "pooled" and experiment.devices.number > 1
     if experiment.augment.mixstyle > 0 and unequal:
         raise SettingsError(
@@ -233,7 +212,7 @@ def count_steps(experiment: Experiment, sampler: Sampler) -> int:
 
 def own_tensors(method: Method) -> Iterator[tuple[str, Tensor]]:
     """Yields parameters and buffers but for those of the network's frozen part."""
-    frozen = {id(t) for t in _frozen(method.network)}
+    frozen = _frozen(method.network)
     for name, tensor in method.state_dict(keep_vars=True).items():
         if id(tensor) not in frozen:
             yield name, tensor
@@ -242,12 +221,13 @@ def own_tensors(method: Method) -> Iterator[tuple[str, Tensor]]:
 def copy_of(network: Network) -> Network:
     """Returns an independent network but for its frozen part, which it shares: that never
     changes."""
-    return copy.deepcopy(network, {id(tensor): tensor for tensor in _frozen(network)})
+    return copy.deepcopy(network, _frozen(network))
 
 
-def _frozen(network: Network) -> Iterator[Tensor]:
-    for name in network.frozen_stages():
-        yield from network.stage(name).state_dict(keep_vars=True).values()
+def _frozen(network: Network) -> dict[int, Tensor]:
+    """Returns the tensors of the frozen part by their id."""
+    stages = (network.stage(name).state_dict(keep_vars=True) for name in network.frozen_stages())
+    return {id(tensor): tensor for stage in stages for tensor in stage.values()}
 
 
 def rules_of(experiment: Experiment) -> tuple[str, ...]:

@@ -71,23 +71,13 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def _check_same_network(
     path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]
 ) -> None:
-    differing = [
-        name
-        for name in expected.keys() | tensors.keys()
-        if name not in tensors
-        or name not in expected
-        or tensors[name].shape != expected[name].shape
-    ]
-    if differing:
-        names = sorted(differing)
-        shapes = [
-            f"; {name} is {list(tensors[name].shape)}, expected {list(expected[name].shape)}"
-            for name in names
-            if name in tensors and name in expected
-        ]
+    shapes, wanted = ({n: list(t.shape) for n, t in each.items()} for each in (tensors, expected))
+    names = sorted(n for n in {*shapes, *wanted} if shapes.get(n) != wanted.get(n))
+    if names:
         raise UnseenError(
-            f"{path} holds weights of another network: {len(differing)} tensors differ, "
-            f"among them {', '.join(names[:3])}{''.join(shapes[:1])}"
+            f"{path} holds weights of another network: {len(names)} tensors differ, "
+            f"among them {', '.join(names[:3])}; {names[0]} is "
+            f"{shapes.get(names[0], 'missing')}, expected {wanted.get(names[0], 'none')}"
         )
 
 

@@ -1,10 +1,15 @@
-"""Where a run computes: Fabric for devices and precision, glibc for memory."""
+"""Processes of a run: on which devices and how precisely they compute, and how they are stopped."""
 
 import ctypes
 import logging
 import os
 import platform
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -43,8 +48,8 @@ def launch(experiment: Experiment, function: Callable[..., Any], *arguments: Any
         )
     if experiment.compile and kind == "cpu":
         raise SettingsError(
-            "compile=true makes steps no quicker on a processor (measured: 0.99 to 1.08 times the "
-            "time, and minutes to compile), and there is no CUDA GPU for this run; leave it out"
+            "compile=true makes steps no quicker on a processor, and there is no CUDA GPU for this "
+            "run; leave it out"
         )
     strategy = "auto" if devices.number == 1 else "ddp" if started > 1 else "ddp_spawn"
     number = devices.number // nodes
@@ -90,9 +95,8 @@ class ProcessLost(UnseenError):
     def __init__(self, error: ProcessExitedException | ProcessRaisedException, number: int) -> None:
         how = str(error).strip().removeprefix(f"-- Process {error.error_index} terminated with the")
         if isinstance(error, ProcessExitedException) and error.exit_code < 0:
-            signal = error.signal_name
-            hint = ", most often because memory ran out" if signal == "SIGKILL" else ""
-            how = f"it was killed by {signal}{hint}"
+            hint = ", most often because memory ran out" if error.signal_name == "SIGKILL" else ""
+            how = f"it was killed by {error.signal_name}{hint}"
         super().__init__(
             f"process {error.error_index + 1} of {number} failed, so the others were stopped: "
             f"{how}\nThe same command resumes the run from its last checkpoint, on any number "
@@ -136,8 +140,53 @@ def tune_malloc() -> None:
     By default they go back to the system and are faulted in again, page by page, which costs a
     CPU training step 10 to 30 % of its time. Other C libraries are left alone.
     """
-    if platform.libc_ver()[0] != "glibc":
+    if platform.libc_ver()[0] == "glibc":
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+class Interrupted(UnseenError):
+    """The run was asked to stop. Alone it has saved its state, in a stack it starts over."""
+
+    def __init__(self, folder: Path, step: int, signal_number: int, alone: bool = True) -> None:
+        super().__init__(
+            f"stopped at step {step}; everything is saved.\n"
+            f"Continue with the same command, or with: unseen train {folder}"
+            if alone
+            else f"stopped at step {step} of runs that train together, which will start over: give "
+            f"the same command again. The first of them is {folder}"
+        )
+        self.exit_code = 128 + signal_number
+        self._arguments = (folder, step, signal_number, alone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Interrupted, self._arguments
+
+
+class StopFlag:
+    """The signal that arrived, or 0."""
+
+    signal_number = 0
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopFlag]:
+    """Within this context, a first signal sets the flag; a second Ctrl-C ends at once."""
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag  # only the main thread can be told of signals
         return
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if flag.signal_number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        flag.signal_number = number
+
+    watched = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, remember) for number in watched}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

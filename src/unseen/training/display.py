@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Self
 
 from rich.console import Console
@@ -112,7 +113,7 @@ class Display:
             since, started = self._timed_from
             if done > since:
                 left = (now - started) / (done - since) * (self._total - done)
-                text += f", {_clock(left)} left"
+                text += f", {timedelta(seconds=round(left))} left"
             self.line(text)
 
     def preparing(self, doing: str, done: int, total: int) -> None:
@@ -146,9 +147,3 @@ class SilentDisplay(Display):
 
     def line(self, text: str) -> None:
         self.remarks.append(text)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"

@@ -12,14 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.data.augment import PixelScale
-from unseen.data.features import (
-    COMPACT,
-    FULL,
-    FeatureFile,
-    StoredFeatures,
-    as_stored,
-    room_for,
-)
+from unseen.data.features import COMPACT, FULL, FeatureFile, StoredFeatures, as_stored, room_for
 from unseen.data.feed import Feed, Process
 from unseen.data.index import Split
 from unseen.data.prepare import PreparedImages
@@ -37,42 +30,9 @@ _SEEDS = 1 << 40
 """Added to `network.view_seed`: no run's own random numbers are those of a view."""
 
 
-class AugmentedViews:
-    """The views that one augmentation makes of some images."""
-
-    def __init__(self, feed: Feed, roles: Roles, experiment: Experiment) -> None:
-        self._feed, self._settings = feed, experiment.augment
-        seed = experiment.network.view_seed
-        self._seed = _SEEDS + seed
-        self._sources = list(roles.train.values()) if self._settings.amplitude_mix > 0 else []
-        """Training images by training domain, to mix with."""
-        if self._sources:
-            self.rows = np.sort(np.concatenate([*self._sources, roles.target_rows]))
-        else:  # of every domain: one that is unseen here trains in another run
-            self.rows = np.flatnonzero(feed.source.index.splits == Split.TRAIN)
-        total = hashlib.sha256(repr((deciding(self._settings), seed)).encode())
-        for part in (self.rows, *self._sources):
-            total.update(len(part).to_bytes(8, "big") + part.tobytes())
-        self.key = total.hexdigest()[:16]
-        """Changes with the augmentation, the seed of the views, and the images that they are of."""
-
-    def images(self, view: int, rows: np.ndarray) -> Iterator[Tensor]:
-        """Pixels of a view, as a network takes them."""
-        keys = image_keys(self._seed, view, torch.as_tensor(rows))
-        partners = None
-        if self._sources:
-            domains = np.full(len(rows), -1)  # of images that are in no training domain
-            for number, own in enumerate(self._sources):
-                domains[np.isin(rows, own)] = number
-            partners = partner_rows(keys, domains, self._sources)
-        return self._feed.augmented(rows, keys, self._settings, partners)
-
-
 FEATURES_VERSION = 2
 """Raised whenever the same images and weights would give other features, or another file."""
 _SECONDS_BETWEEN_LOOKS = 0.5
-_TIMED = 32
-"""Images from which the time of all is estimated."""
 
 
 def stored_features(
@@ -86,7 +46,9 @@ def stored_features(
     from the cache, or computed now."""
     prepared = images.prepared
     feed = Feed(prepared, PixelScale(network.mean, network.std), Process(device))
-    versions = _versions(feed, images.roles, network, experiment)
+    versions = [plain_version(prepared, network, experiment.network, feed.images)]
+    if experiment.network.views:
+        versions += _views(versions[0], feed, images.roles, experiment)
     plain, *views = complete(versions, display)
     return StoredFeatures(prepared.index, plain, versions[-1].rows, views)
 
@@ -124,24 +86,35 @@ class Version(NamedTuple):
     images: Inputs
     network: Network
 
-    @torch.no_grad()
-    def features(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        for images in self.images(rows):
-            yield as_stored(self.network.start(images))
 
+def _views(plain: Version, feed: Feed, roles: Roles, experiment: Experiment) -> Iterator[Version]:
+    """Yields the views that the augmentation makes of training images. Their files are other ones
+    if the augmentation changes, the seed of the views, or the images that they are of."""
+    settings, seed = experiment.augment, experiment.network.view_seed
+    sources = list(roles.train.values()) if settings.amplitude_mix > 0 else []
+    if sources:  # images of other training domains to mix with
+        rows = np.sort(np.concatenate([*sources, roles.target_rows]))
+    else:  # of every domain: one that is unseen here trains in another run
+        rows = np.flatnonzero(feed.source.index.splits == Split.TRAIN)
+    total = hashlib.sha256(repr((deciding(settings), seed)).encode())
+    for part in (rows, *sources):
+        total.update(len(part).to_bytes(8, "big") + part.tobytes())
 
-def _versions(feed: Feed, roles: Roles, network: Network, experiment: Experiment) -> list[Version]:
-    """The images as they are, then the views."""
-    assert isinstance(feed.source, PreparedImages)
-    plain = plain_version(feed.source, network, experiment.network, feed.images)
-    views = AugmentedViews(feed, roles, experiment)
-    shape = (len(views.rows), *plain.file.shape[1:])
-    found = [plain]
-    for view in range(1, experiment.network.views + 1):
-        file = FeatureFile(f"{plain.file.name}-{views.key}-{view}", shape, COMPACT)
-        called = f"view {view} of {experiment.network.views}"
-        found.append(Version(view, called, file, views.rows, partial(views.images, view), network))
-    return found
+    def images(view: int, rows: np.ndarray) -> Iterator[Tensor]:
+        keys = image_keys(_SEEDS + seed, view, torch.as_tensor(rows))
+        partners = None
+        if sources:
+            domains = np.full(len(rows), -1)  # of images that are in no training domain
+            for number, own in enumerate(sources):
+                domains[np.isin(rows, own)] = number
+            partners = partner_rows(keys, domains, sources)
+        return feed.augmented(rows, keys, settings, partners)
+
+    number, shape = experiment.network.views, (len(rows), *plain.file.shape[1:])
+    for view in range(1, number + 1):
+        name = f"{plain.file.name}-{total.hexdigest()[:16]}-{view}"
+        called, file = f"view {view} of {number}", FeatureFile(name, shape, COMPACT)
+        yield Version(view, called, file, rows, partial(images, view), plain.network)
 
 
 def plain_version(
@@ -161,16 +134,33 @@ def complete(versions: Sequence[Version], display: Display) -> list[np.ndarray]:
     """Returns the features of all versions; what is missing is computed. Processes that want the
     same share the work, a file each."""
     missing = [version for version in versions if version.file.open() is None]
-    notice = _announce(missing, display) if any(each.number for each in missing) else ""
+    views = [version for version in missing if version.number]
+    if views:
+        size = sum(version.file.size for version in missing)
+        with room_for(size):
+            display.line(
+                f"features of {len(views)} views of {len(views[0].rows):,} images are stored, once "
+                f"for all runs: {size / 1e6:,.0f} MB"
+            )
     while missing:
         for version in missing:
-            _make(version, f"computing {version.called}{notice} of", display)
+            with version.file.claimed() as mine:  # not where another process is just making it
+                if mine and version.file.open() is None:
+                    version.file.write(partial(_reported, version, display))
+                    _opened(version.file)
         missing = [version for version in missing if version.file.open() is None]
         if missing:
             done = len(versions) - len(missing)
             display.preparing("another process computes files of", done, len(versions))
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     return [_opened(version.file) for version in versions]
+
+
+def _opened(file: FeatureFile) -> np.ndarray:
+    values = file.open()
+    if values is None:
+        raise DataError("the stored features changed while they were opened; try again")
+    return values
 
 
 def features_key(prepared: PreparedImages, network: Network, settings: NetworkSettings) -> str:
@@ -188,49 +178,12 @@ def features_key(prepared: PreparedImages, network: Network, settings: NetworkSe
     return total.hexdigest()[:32]
 
 
-def _make(version: Version, doing: str, display: Display) -> None:
-    """Computes and writes a file, unless another process is doing so, or just has."""
-    with version.file.claimed() as mine:
-        if mine and version.file.open() is None:
-            version.file.write(lambda: _reported(version, doing, display))
-            _opened(version.file)
-
-
-def _reported(version: Version, doing: str, display: Display) -> Iterator[np.ndarray]:
-    done = 0
-    for part in version.features(version.rows):
+@torch.no_grad()
+def _reported(version: Version, display: Display) -> Iterator[np.ndarray]:
+    """Yields the features of a version, and shows how many there are."""
+    done, doing = 0, f"computing {version.called} of"
+    for images in version.images(version.rows):
         display.preparing(doing, done, len(version.rows))
-        yield part
-        done += len(part)
+        yield as_stored(version.network.start(images))
+        done += len(images)
     display.preparing(doing, done, len(version.rows))
-
-
-def _announce(missing: Sequence[Version], display: Display) -> str:
-    """A line about what is to be stored, before it starts; its size and time for the progress."""
-    size = sum(version.file.size for version in missing)
-    with room_for(size):
-        numbers = sum(len(version.rows) for version in missing)
-        minutes = _seconds(missing[-1]) * numbers / 60
-        cost = f"{size / 1e6:,.0f} MB, about {max(1, round(minutes)):,} min"
-    views = [version for version in missing if version.number]
-    display.line(
-        f"features of {len(views)} views of {len(views[0].rows):,} images are stored, once for all "
-        f"runs: {cost} of one process"
-    )
-    return f" ({cost} in all)"
-
-
-def _seconds(version: Version) -> float:
-    """Measures the time for the features of one image; the first images only warm up."""
-    rows, started = version.rows[:_TIMED], 0.0
-    for _ in range(2):
-        started = time.monotonic()
-        list(version.features(rows))
-    return (time.monotonic() - started) / len(rows)
-
-
-def _opened(file: FeatureFile) -> np.ndarray:
-    values = file.open()
-    if values is None:
-        raise DataError("the stored features changed while they were opened; try again")
-    return values

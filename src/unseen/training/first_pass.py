@@ -12,9 +12,9 @@ source validation images, from strong to weak until it rises. The unseen domain 
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,12 +43,11 @@ def run_dataset_pass(
     """Lets the method look at all images, once in the life of a run and in the first process; all
     processes use what it found."""
     if isinstance(method, DatasetPassMethod):
-        if not folder.dataset_pass.is_file():
-            if fabric.is_global_zero:
-                alone = replace(feed, process=Process(fabric.device))
-                found = method.dataset_pass(_training_images(alone, roles))
-                save_tensors(folder.dataset_pass, found)
-            fabric.barrier()
+        if fabric.is_global_zero and not folder.dataset_pass.is_file():
+            alone = replace(feed, process=Process(fabric.device))
+            found = method.dataset_pass(_training_images(alone, roles))
+            save_tensors(folder.dataset_pass, found)
+        fabric.barrier()
         found = load_tensors(folder.dataset_pass)
         method.use_dataset_pass({name: tensor.to(fabric.device) for name, tensor in found.items()})
     if fabric.is_global_zero:
@@ -62,23 +61,12 @@ def _training_images(feed: Feed, roles: Roles) -> TrainingImages:
 
     def source() -> Iterator[DomainBatch]:
         chunks = (torch.from_numpy(each).split(feed.batch_size) for each in (rows, domains))
-        for (images, labels), positions, domain_of in zip(
-            feed.evaluation(rows), *chunks, strict=True
-        ):
-            yield DomainBatch(
-                images,
-                labels,
-                domain_of.to(images.device),
-                image_keys(0, 0, positions).to(images.device),
-                len(roles.train),
-                positions.to(images.device),
-                step_key(0, 0).to(images.device),
-            )
+        for (images, labels), *own in zip(feed.evaluation(rows), *chunks, strict=True):
+            about = (*own, image_keys(0, 0, own[0]), step_key(0, 0))
+            places, domain_of, keys, key = (each.to(images.device) for each in about)
+            yield DomainBatch(images, labels, domain_of, keys, len(roles.train), places, key)
 
-    def target() -> Iterator[Tensor]:
-        return feed.images(roles.target_rows)
-
-    return TrainingImages(source, target)
+    return TrainingImages(source, lambda: feed.images(roles.target_rows))
 
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -95,54 +83,59 @@ class Examples(NamedTuple):
     counts: Tensor
 
 
-def first_head(
-    fabric: Fabric, run: Run, network: Network, feed: Feed, display: Display
-) -> dict[str, Tensor]:
-    """Returns the fitted classifier, which the first process computes once in the life of a run.
-    The network is the one that the run starts with, whole: no method has changed it."""
-    if not run.folder.head.is_file():
-        if fabric.is_global_zero:
-            save_tensors(run.folder.head, fit_head(run, network, feed, display))
+def first_heads(
+    fabric: Fabric,
+    runs: Sequence[Run],
+    networks: Mapping[int, Network],
+    feed: Feed,
+    display: Display,
+) -> list[dict[str, Tensor] | None]:
+    """Returns the classifier that each run begins with, where the settings ask for a fitted one,
+    which the first process computes once in the life of a run: once for all with the same network
+    and training images. Networks by seed are whole, no method has changed them."""
+    found: dict[tuple[Any, ...], dict[str, Tensor]] = {}
+    heads: list[dict[str, Tensor] | None] = []
+    for run in runs:
+        if not run.experiment.head_first:
+            heads.append(None)
+            continue
+        alike = (run.experiment.seed, run.task.domains)
+        if fabric.is_global_zero and not run.folder.head.is_file():
+            network = networks[run.experiment.seed].to(fabric.device)
+            head = found[alike] if alike in found else fit_head(run, network, feed, display)
+            save_tensors(run.folder.head, head)
         fabric.barrier()
-    return load_tensors(run.folder.head)
+        found[alike] = load_tensors(run.folder.head)
+        heads.append(found[alike])
+    return heads
 
 
 def fit_head(run: Run, network: Network, feed: Feed, display: Display) -> dict[str, Tensor]:
-    """Returns `weight` and `bias` of the classifier, and the `penalty` that was chosen."""
-    stored = _features(run, network, feed, display)
-    roles = run.images.roles
-    by_class = run.experiment.sampling == "class_balanced"
-    training, validation = (
-        _examples(network, stored, rows_of, by_class) for rows_of in (roles.train, roles.validation)
-    )
-    scale = training.features.square().mean().sqrt().clamp_min(1e-12)
-    n_classes = len(stored.index.classes)
-    weights, penalty = choose_penalty(
-        training._replace(features=training.features / scale),
-        validation._replace(features=validation.features / scale),
-        n_classes,
-    )
-    weight = (weights[:-1] / scale).T.float().contiguous()
-    return {"weight": weight, "bias": weights[-1].float(), "penalty": torch.tensor(penalty)}
-
-
-def _features(run: Run, network: Network, feed: Feed, display: Display) -> StoredFeatures:
-    """Returns the features of all images at the last stage: a file that runs with other unseen
-    domains share."""
+    """Returns `weight` and `bias` of the classifier, and the `penalty` that was chosen. Features at
+    the last stage are those of all images: a file that runs with other unseen domains share."""
     frozen = copy.deepcopy(network)
     frozen.freeze(frozen.head)
 
     def images(rows: np.ndarray) -> Iterator[Tensor]:
         for batch in feed.images(rows):
-            at_boundary = network.holds_features(batch)
-            yield frozen.run(
-                batch, network.frozen_until if at_boundary else None, until=frozen.head
-            )
+            start = network.frozen_until if network.holds_features(batch) else None
+            yield frozen.run(batch, start, until=frozen.head)
 
-    prepared = run.images.prepared
+    prepared, roles = run.images.prepared, run.images.roles
     version = plain_version(prepared, frozen, run.experiment.network, images)
-    (values,) = complete([version], display)
-    return StoredFeatures(prepared.index, values)
+    [values] = complete([version], display)
+    stored = StoredFeatures(prepared.index, values)
+    by_class = run.experiment.sampling == "class_balanced"
+    training, validation = (
+        _examples(network, stored, rows_of, by_class) for rows_of in (roles.train, roles.validation)
+    )
+    scale = training.features.square().mean().sqrt().clamp_min(1e-12)
+    training, validation = (
+        each._replace(features=each.features / scale) for each in (training, validation)
+    )
+    weights, penalty = choose_penalty(training, validation, len(stored.index.classes))
+    weight = (weights[:-1] / scale).T.float().contiguous()
+    return {"weight": weight, "bias": weights[-1].float(), "penalty": torch.tensor(penalty)}
 
 
 def _examples(

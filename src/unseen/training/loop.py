@@ -9,26 +9,24 @@ from statistics import fmean
 import torch
 from lightning_fabric import Fabric
 
-from unseen.data.batch import DomainBatch
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.methods.base import Losses, Progress
 from unseen.reports.trackers import Subject, Trackers
-from unseen.results.folder import RunFolder
+from unseen.results.folder import MetricsLog, RunFolder
 from unseen.settings.experiment import Experiment, complete_settings, identity
+from unseen.training.build import Run
 from unseen.training.checkpoints import Checkpoint
-from unseen.training.devices import over_devices, tune_malloc
-from unseen.training.display import Display
-from unseen.training.finish import finish
-from unseen.training.interruptions import (
+from unseen.training.devices import (
     Interrupted,
     StopFlag,
-    loss_diverged,
+    over_devices,
     stop_requests,
-    weights_diverged,
+    tune_malloc,
 )
+from unseen.training.display import Display
 from unseen.training.session import Session, open_session
-from unseen.training.validation import validate
+from unseen.training.validation import finish, validate
 
 
 def train(
@@ -54,7 +52,7 @@ def train(
                 fit(session, stop, session.steps if until is None else min(until, session.steps))
             if len(session.runs) > 1:
                 for run in session.runs:
-                    run.write_records()
+                    _write_records(run)
             if session.step == session.steps and session.active:
                 finish(session)
             fabric.barrier()  # no process looks for the result before it is there
@@ -67,7 +65,7 @@ def fit(session: Session, stop: StopFlag, end: int) -> None:
     """Makes all steps that remain until `end`; a run that diverges goes no further."""
     shared = session.shared
     for batch in session.batches(range(session.step, end)):
-        losses = train_step(session, batch)
+        losses = session.learner.step(batch, Progress(session.step, session.steps))
         session.step += 1
         watch(session, losses)
         if not session.active:
@@ -77,7 +75,11 @@ def fit(session: Session, stop: StopFlag, end: int) -> None:
         signal_number = _agree_to_stop(session, stop)
         pause = session.step == end or signal_number
         if pause or session.step % shared.checkpoint_every == 0:
-            _stop_where_weights_diverged(session)
+            # an infinite gradient spoils the weights a step before the loss shows it
+            finite = session.learner.finite()
+            for number, run in session.active:
+                if not finite[number]:
+                    _diverge(run, f"the weights are not finite after step {session.step}")
             if not session.active:
                 return
             save(session)
@@ -86,27 +88,22 @@ def fit(session: Session, stop: StopFlag, end: int) -> None:
             raise Interrupted(session.runs[0].folder.path, session.step, signal_number, alone)
 
 
-def train_step(session: Session, batch: DomainBatch) -> Losses:
-    """Makes one forward, one backward, one update."""
-    return session.learner.step(batch, Progress(session.step, session.steps))
-
-
 def watch(session: Session, losses: Losses) -> None:
     """Records losses every so often; on a GPU and on several devices only then, because looking at
     a number waits for it."""
-    due = session.log_due
-    if not due and (session.fabric.device.type != "cpu" or session.fabric.world_size > 1):
+    due, devices = session.log_due, session.fabric.world_size
+    if not due and (session.fabric.device.type != "cpu" or devices > 1):
         return
     values = torch.stack([value.detach().float() for value in losses.values()])
-    if session.fabric.world_size > 1:
-        values = over_devices(session.fabric, values, "sum") / session.fabric.world_size
+    values = over_devices(session.fabric, values, "sum") / devices
     by_run = values.reshape(len(losses), -1).T.tolist()
     rates = session.learner.rates() if due else []
     finite = []
     for number, run in session.active:
         record = dict(zip(losses, by_run[number], strict=True))
         if not math.isfinite(record["loss"]):  # on all devices, so all of them stop
-            run.error = loss_diverged(run.experiment, run.folder.path, session.step, record)
+            parts = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
+            _diverge(run, f"the loss is not finite at step {session.step} ({parts})")
             continue
         finite.append(record["loss"])
         if due and session.writes:
@@ -115,11 +112,12 @@ def watch(session: Session, losses: Losses) -> None:
         session.display.step(session.step * len(session.runs), fmean(finite))
 
 
-def _stop_where_weights_diverged(session: Session) -> None:
-    finite = session.learner.finite()
-    for number, run in session.active:
-        if not finite[number]:
-            run.error = weights_diverged(run.experiment, run.folder.path, session.step)
+def _diverge(run: Run, what: str) -> None:
+    run.error = UnseenError(
+        f"{what}.\nMost often the learning rate is too high: try optimizer.lr="
+        f"{run.experiment.optimizer.lr / 10:g} or clip_gradient=1. "
+        f"The last good checkpoint stays in {run.folder.path}."
+    )
 
 
 def _agree_to_stop(session: Session, stop: StopFlag) -> int:
@@ -136,17 +134,21 @@ def _agree_to_stop(session: Session, stop: StopFlag) -> int:
 def save(session: Session) -> None:
     """Writes a checkpoint of this very step; runs that train together have none."""
     run = session.runs[0]
-    if run.log is None:
-        return
-    times = session.times()
-    about = Checkpoint(
-        step=session.step,
-        metrics_size=run.log.sync(),
-        evaluations=[evaluation._asdict() for evaluation in run.evaluations],
-        seconds=times["seconds"],
-        processor_seconds=times["processor_seconds"],
-    )
-    session.learner.save(about)
+    if run.log is not None:
+        evaluations = [evaluation._asdict() for evaluation in run.evaluations]
+        seconds, of_processors = session.times().values()
+        session.learner.save(
+            Checkpoint(session.step, run.log.sync(), evaluations, seconds, of_processors)
+        )
+
+
+def _write_records(run: Run) -> None:
+    """Writes what was held back while the run trained together with others."""
+    log = MetricsLog(run.folder.metrics, 0)
+    for record in run.records:
+        log.write(record)
+    log.sync()
+    log.close()
 
 
 @contextmanager

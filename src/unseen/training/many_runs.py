@@ -1,11 +1,17 @@
 """The learner of many runs: their tensors have a first axis of runs, and what a run computes is
-what its method computes, under `torch.func.vmap`."""
+what its method computes, under `torch.func.vmap`.
+
+Runs with the same seed and training domains see the same images, which are read once: a stream.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
@@ -14,33 +20,37 @@ from torch.nn import functional
 
 from unseen.atomic import link_file
 from unseen.data.batch import DomainBatch
+from unseen.data.features import StoredFeatures
+from unseen.data.randomness import image_keys, step_key
 from unseen.methods.base import Losses, Method, Progress
-from unseen.settings.experiment import MethodSettings
-from unseen.training.average import StepAverage, average_of_steps
+from unseen.settings.experiment import MethodSettings, ScheduleSettings
+from unseen.training.average import build_average
 from unseen.training.build import Run, own_tensors
 from unseen.training.checkpoints import Checkpoint, save_weights
-from unseen.training.groups import Bundle, bundles, streams_of
 from unseen.training.optimizers import StackedOptimizer, clip, groups_by_name, schedule_factor
 
 Tensors = dict[str, Tensor]
+_OF_STREAMS = ("images", "labels", "keys", "positions", "step_key")
+"""Tensors of a batch that have a first axis of streams."""
+_AXES = DomainBatch(*(0 if name in _OF_STREAMS else None for name in DomainBatch._fields))  # pyright: ignore[reportArgumentType]
+_STEPS_AT_ONCE = 64
+"""Steps whose image positions are drawn in one go."""
 
 
 class ManyRuns:
     """Trains all runs in one go, with the tensors of all and one method object that computes with
     them. What a rule prefers is kept in memory, and there are no checkpoints."""
 
-    average: StepAverage | None = None
-    """Of the learning tensors of all runs at once."""
-
     def __init__(
-        self, runs: Sequence[Run], methods: Sequence[Method], device: torch.device
+        self, runs: Sequence[Run], methods: Sequence[Method], device: torch.device, steps: int
     ) -> None:
         """`methods` differ in their own tensors and in names of domains, their settings in numbers.
-        Runs that begin alike may have the same one; the first is used from now on."""
+        The first is used from now on. Runs are in the order of their streams."""
         self.runs, self.method, self._device = runs, methods[0], device
-        self._groups = [
-            groups_by_name(method, run.experiment.optimizer)
-            for run, method in zip(runs, methods, strict=True)
+        experiments = [run.experiment for run in runs]
+        groups = [
+            groups_by_name(method, experiment.optimizer)
+            for method, experiment in zip(methods, experiments, strict=True)
         ]
         own = [dict(own_tensors(method)) for method in methods]
         stacked = {n: torch.stack([each[n].detach() for each in own]).to(device) for n in own[0]}
@@ -50,32 +60,26 @@ class ManyRuns:
             if parameter.requires_grad
         }
         self._fixed = {name: t for name, t in stacked.items() if name not in self.learning}
-        self._numbers = _differing([run.experiment.method for run in runs], device)
-        self.method.to(device)
+        self._numbers = _differing([experiment.method for experiment in experiments], device)
+        self.method.to(device).train()
         for module in self.method.modules():
             if type(module) is nn.Linear:
                 module.__class__ = _Linear
         self._own = dict(own_tensors(self.method))
         self._entry = _Entry(self.method)
-        self._bundles = bundles([stream.n_runs for stream in streams_of(runs)])
+        self._bundles = bundles([len(stream) for stream in streams_of(runs)])
         self._used = {name: tensor.detach() for name, tensor in self.learning.items()}
         """The learning tensors that predict: as they are, averaged, or preferred by a rule."""
         self._kept: dict[str, Tensors] = {}
-
-    def start(self, steps: int) -> Checkpoint | None:
-        """Makes everything ready for the first step."""
-        experiments = [run.experiment for run in self.runs]
-        self._optimizer = StackedOptimizer(
-            self.learning, self._groups, [experiment.optimizer for experiment in experiments]
-        )
-        self._factors = _factors(self.runs, steps)
+        optimizers = [experiment.optimizer for experiment in experiments]
+        self._optimizer = StackedOptimizer(self.learning, groups, optimizers)
+        self._recorded_lr = [list(each.values())[-1]["lr"] for each in groups]
+        self._factors = _factors(runs, steps)
         self._last_factors = self._factors[0]
         longest = [experiment.clip_gradient for experiment in experiments]
         self._longest = None if longest[0] is None else torch.tensor(longest)
-        if experiments[0].averaging.name != "none":
-            self.average = average_of_steps(experiments[0], self.learning, steps)
-        self.method.train()
-        return None
+        self.average = build_average(experiments[0], self.method, steps, self.learning)
+        """Of the learning tensors of all runs at once."""
 
     def save(self, about: Checkpoint) -> None:
         """Runs that train together start over."""
@@ -97,21 +101,18 @@ class ManyRuns:
     def _losses(self, batch: DomainBatch, progress: Progress) -> Losses:
         """Returns losses `[runs]`; the gradient of their sum is that of each run by itself."""
 
-        def one(tensors: Tensors, numbers: Tensors, *parts: Tensor) -> Losses:
-            images, labels, keys, positions, step_key = parts
-            own = DomainBatch(
-                images, labels, batch.domains, keys, batch.n_domains, positions, step_key
-            )
+        def one(tensors: Tensors, numbers: Tensors, own: DomainBatch) -> Losses:
             return self._call(tensors, numbers, lambda method: method.loss(own, progress))
 
-        of_all = vmap(vmap(one, in_dims=(0, 0, *[None] * 5)))
+        of_all = vmap(vmap(one, in_dims=(0, 0, None)), in_dims=(0, 0, _AXES))
         found = []
         for bundle in self._bundles:
             tensors, numbers = (
                 {name: _rectangle(tensor, bundle) for name, tensor in each.items()}
                 for each in (self.learning | self._fixed, self._numbers)
             )
-            losses: Losses = of_all(tensors, numbers, *_part(batch, bundle.streams))
+            part = {name: getattr(batch, name)[bundle.streams] for name in _OF_STREAMS}
+            losses: Losses = of_all(tensors, numbers, batch._replace(**part))
             found.append({name: values.flatten() for name, values in losses.items()})
         return {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
@@ -129,8 +130,7 @@ class ManyRuns:
     def rates(self) -> list[float]:
         """Returns the learning rate of each run that is recorded, at the last step."""
         factors = self._last_factors.tolist()
-        last = [list(groups.values())[-1] for groups in self._groups]
-        return [group.lr * factor for group, factor in zip(last, factors, strict=True)]
+        return [lr * factor for lr, factor in zip(self._recorded_lr, factors, strict=True)]
 
     def finite(self) -> list[bool]:
         """Returns whether all weights are numbers, for each run."""
@@ -202,10 +202,43 @@ class ManyRuns:
                     written[step] = file
 
 
-def _part(batch: DomainBatch, streams: slice) -> tuple[Tensor, ...]:
-    """Returns the tensors of some streams' batches."""
-    parts = (batch.images, batch.labels, batch.keys, batch.positions, batch.step_key)
-    return tuple(part[streams] for part in parts)
+def in_streams(runs: Sequence[Run]) -> list[Run]:
+    """Returns runs in the order of the streams that they belong to, streams in that of their
+    size."""
+    members: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        members.setdefault(_images_of(run), []).append(run)
+    return list(chain.from_iterable(sorted(members.values(), key=len)))
+
+
+def streams_of(runs: Sequence[Run]) -> list[list[Run]]:
+    """Returns the runs of each stream, where they are in order."""
+    return [list(members) for _, members in groupby(runs, _images_of)]
+
+
+def _images_of(run: Run) -> tuple[int, tuple[str, ...]]:
+    return run.experiment.seed, run.task.domains
+
+
+class Bundle(NamedTuple):
+    """Neighbouring streams that have as many runs each, so that they fill a rectangle."""
+
+    streams: slice
+    runs: slice
+    runs_each: int
+
+
+def bundles(runs_of_streams: Sequence[int]) -> list[Bundle]:
+    """Returns the bundles of streams in the order of their number of runs; runs are numbered stream
+    by stream."""
+    found: list[Bundle] = []
+    stream, run = 0, 0
+    for each, group in groupby(runs_of_streams):
+        streams = len(list(group))
+        places = (slice(stream, stream + streams), slice(run, run + streams * each))
+        found.append(Bundle(*places, each))
+        stream, run = stream + streams, run + streams * each
+    return found
 
 
 def _rectangle(tensor: Tensor, bundle: Bundle) -> Tensor:
@@ -213,6 +246,30 @@ def _rectangle(tensor: Tensor, bundle: Bundle) -> Tensor:
     gradient costs."""
     runs = tensor if bundle.runs == slice(0, len(tensor)) else tensor[bundle.runs]
     return runs.unflatten(0, (-1, bundle.runs_each))
+
+
+def stacked_batches(
+    features: StoredFeatures, runs: Sequence[Run], steps: range, device: torch.device
+) -> Iterator[DomainBatch]:
+    """Yields a step's batches of all streams in one: a first axis of streams, but for `domains`,
+    which are the same in all balanced batches."""
+    streams = [members[0] for members in streams_of(runs)]
+    sampler = streams[0].sampler
+    domains = torch.from_numpy(sampler.positions(0)[1]).to(device)
+    seeds = sorted({run.experiment.seed for run in streams})
+    of_stream = torch.tensor([seeds.index(run.experiment.seed) for run in streams])
+    places = torch.arange(sampler.batch_size)
+    for start in range(0, len(steps), _STEPS_AT_ONCE):
+        block = steps[start : start + _STEPS_AT_ONCE]
+        positions = np.stack([run.sampler.block(block) for run in streams], axis=1)
+        for step, rows in zip(block, positions, strict=True):  # [streams, batch]
+            keys = torch.stack([image_keys(seed, step, places) for seed in seeds])[of_stream]
+            step_keys = torch.stack([step_key(seed, step) for seed in seeds])[of_stream]
+            images = features.training_batch(rows.ravel(), keys.ravel()).unflatten(0, rows.shape)
+            labels = torch.from_numpy(features.index.labels[rows])
+            tensors = (images, labels, keys, torch.from_numpy(rows), step_keys)
+            images, labels, keys, found, step_keys = (tensor.to(device) for tensor in tensors)
+            yield DomainBatch(images, labels, domains, keys, sampler.n_domains, found, step_keys)
 
 
 def _differing(configs: Sequence[MethodSettings], device: torch.device) -> Tensors:
@@ -227,16 +284,17 @@ def _differing(configs: Sequence[MethodSettings], device: torch.device) -> Tenso
 
 def _factors(runs: Sequence[Run], steps: int) -> Tensor:
     """Returns what the schedules multiply learning rates with, `[steps, runs]`."""
-    columns: dict[tuple[str, int], Tensor] = {}
-    of_runs = []
-    for run in runs:
-        schedule, epoch = run.experiment.schedule, run.sampler.steps_per_epoch
-        key = (schedule.model_dump_json(), epoch)
-        if key not in columns:
-            values = [schedule_factor(schedule, step, steps, epoch) for step in range(steps)]
-            columns[key] = torch.tensor(values, dtype=torch.float64)
-        of_runs.append(columns[key])
-    return torch.stack(of_runs, dim=1)
+
+    @cache
+    def column(schedule: ScheduleSettings, epoch: int) -> Tensor:
+        factors = [schedule_factor(schedule, step, steps, epoch) for step in range(steps)]
+        return torch.tensor(factors, dtype=torch.float64)
+
+    columns = (
+        column(run.experiment.schedule, run.sampler.steps_per_epoch)  # pyright: ignore[reportArgumentType]
+        for run in runs
+    )
+    return torch.stack(list(columns), dim=1)
 
 
 class _Entry(nn.Module):

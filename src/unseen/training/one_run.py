@@ -14,15 +14,10 @@ from unseen.atomic import link_file
 from unseen.data.batch import DomainBatch, every_nth
 from unseen.data.styles import style_changes
 from unseen.methods.base import Losses, Method, Progress
+from unseen.training import checkpoints
 from unseen.training.average import Average, build_average
 from unseen.training.build import Run
-from unseen.training.checkpoints import (
-    Checkpoint,
-    load_checkpoint,
-    load_weights,
-    save_checkpoint,
-    save_weights,
-)
+from unseen.training.checkpoints import Checkpoint
 from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
 
 
@@ -46,7 +41,7 @@ class OneRun:
         optimizer = build_optimizer(self.method, experiment.optimizer, fused=not scaled)
         self.average = build_average(experiment, self.method, steps)
         file = self.run.folder.checkpoint
-        checkpoint = load_checkpoint(file, self.method, optimizer, self.average)
+        checkpoint = checkpoints.load_checkpoint(file, self.method, optimizer, self.average)
         if experiment.compile:
             self.method.network.compile_stages()
         self.module, self.optimizer = self.fabric.setup(self.method, optimizer)
@@ -59,7 +54,7 @@ class OneRun:
         """Writes a checkpoint."""
         about = about._replace(precision=self.fabric.strategy.precision.state_dict())
         file = self.run.folder.checkpoint
-        save_checkpoint(file, self.method, self.optimizer, about, self.average)
+        checkpoints.save_checkpoint(file, self.method, self.optimizer, about, self.average)
 
     def step(self, batch: DomainBatch, progress: Progress) -> Losses:
         """Makes one forward and one backward, of each part of the batch where gradients are
@@ -67,13 +62,10 @@ class OneRun:
         experiment, epoch = self.run.experiment, self.run.sampler.steps_per_epoch
         set_rates(self.optimizer, schedule_factor(experiment.schedule, *progress, epoch))
         # Dropout and the like: a function of the step, so that a resume needs no generator's state
-        self._seed((experiment.seed << 32) + progress.step * 1021 + self.fabric.global_rank)
-        number = experiment.devices.accumulate
-        if number == 1:
-            losses = self._forward(batch, progress)
-            self.fabric.backward(losses["loss"])
-        else:
-            losses = self._in_parts(batch, progress, number)
+        seed = (experiment.seed << 32) + progress.step * 1021 + self.fabric.global_rank
+        on_cpu = self.fabric.device.type == "cpu"  # those of absent GPUs cost as much as a step
+        (torch.default_generator if on_cpu else torch).manual_seed(seed)
+        losses = self._losses(batch, progress)
         self.fabric.strategy.precision.unscale_gradients(self.optimizer.optimizer)
         self.method.edit_gradients(progress)
         if experiment.clip_gradient is not None:
@@ -90,8 +82,14 @@ class OneRun:
         with self.method.network.changed_inputs(changes):
             return self.module(batch, progress)
 
-    def _in_parts(self, batch: DomainBatch, progress: Progress, number: int) -> Losses:
-        """Adds up the gradients of parts that have equally many images of each domain."""
+    def _losses(self, batch: DomainBatch, progress: Progress) -> Losses:
+        """Returns losses after their backward; gradients add up over parts that have equally many
+        images of each domain."""
+        number = self.run.experiment.devices.accumulate
+        if number == 1:
+            losses = self._forward(batch, progress)
+            self.fabric.backward(losses["loss"])
+            return losses
         found: list[Losses] = []
         for first in range(number):
             waits = self.fabric.no_backward_sync(self.module, enabled=first < number - 1)
@@ -100,13 +98,6 @@ class OneRun:
                 self.fabric.backward(losses["loss"] / number)
             found.append({name: value.detach() for name, value in losses.items()})
         return {name: torch.stack([each[name] for each in found]).mean(0) for name in found[0]}
-
-    def _seed(self, seed: int) -> None:
-        """Seeds on a CPU its own generator alone: those of absent GPUs cost as much as a step."""
-        if self.fabric.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)
-        else:
-            torch.manual_seed(seed)
 
     def rates(self) -> list[float]:
         """Returns the learning rate that is recorded, at the last step."""
@@ -137,13 +128,13 @@ class OneRun:
         """Writes the weights for all rules that prefer them."""
         files = [self.run.folder.weights(rule) for rule, runs in preferred.items() if runs]
         if files:
-            save_weights(files[0], self.method)
+            checkpoints.save_weights(files[0], self.method)
         for file in files[1:]:
             link_file(files[0], file)
 
     def use(self, rule: str) -> None:
         """Gives the method the weights that a rule preferred."""
-        load_weights(self.run.folder.weights(rule), self.method)
+        checkpoints.load_weights(self.run.folder.weights(rule), self.method)
 
     def write_weights(self, chosen: Mapping[int, Mapping[str, int]]) -> None:
         """Does nothing: they were written when they were preferred."""

@@ -2,8 +2,8 @@
 updates for many at once, whose parameters have a first axis of runs."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,7 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Returns the optimizer: the method's own groups first, then new layers, then everything
     else. `fused`: one kernel updates all parameters, where there is one."""
-    groups: list[dict[str, Any]] = [
-        {**group._asdict(), "initial_lr": group.lr} for group in complete_groups(method, settings)
-    ]
+    groups = complete_groups(method, settings)
     parameters = [p for group in groups for p in group["params"]]
     fused = fused and all(p.device.type in _FUSED_DEVICES for p in parameters)
     if settings.name == "sgd":
@@ -36,42 +34,37 @@ def build_optimizer(
     return kind(groups, settings.lr, fused=fused)
 
 
-class CompleteGroup(NamedTuple):
-    """Parameters that share their rates."""
-
-    params: list[nn.Parameter]
-    lr: float
-    weight_decay: float
-    scheduled: bool
-
-
-def complete_groups(method: Method, settings: OptimizerSettings) -> list[CompleteGroup]:
+def complete_groups(method: Method, settings: OptimizerSettings) -> list[dict[str, Any]]:
     """Returns all parameters that learn, each in one group, with rates that were not given filled
     in."""
     taken: set[nn.Parameter] = set()
     distances = stage_distances(method, method.network) if settings.layer_decay < 1 else {}
+    found: list[dict[str, Any]] = []
 
-    def complete(group: ParameterGroup) -> Iterator[CompleteGroup]:
+    def add(params: list[nn.Parameter], lr: float, group: ParameterGroup) -> None:
+        decay, scheduled = group.get("weight_decay"), group.get("scheduled", True)
+        decay = settings.weight_decay if decay is None else decay
+        rates = {"lr": lr, "initial_lr": lr, "weight_decay": decay, "scheduled": scheduled}
+        found.append({"params": params, **rates})
+
+    for group in [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]:
         params = [p for p in group["params"] if p.requires_grad and p not in taken]
         taken.update(params)
-        lr, decay = group.get("lr"), group.get("weight_decay")
-        rest = (settings.weight_decay if decay is None else decay, group.get("scheduled", True))
-        if lr is not None:
-            yield CompleteGroup(params, lr, *rest)
-            return
+        lr = group.get("lr")
+        if params and lr is not None:
+            add(params, lr, group)
+            continue
         lr = settings.lr * (settings.new_layers_lr_factor if group.get("new") else 1.0)
         for distance in sorted({distances.get(p, 0) for p in params}, reverse=True):
             own = [p for p in params if distances.get(p, 0) == distance]
-            yield CompleteGroup(own, lr * settings.layer_decay**distance, *rest)
-
-    groups = [*method.parameter_groups(), ParameterGroup(params=list(method.parameters()))]
-    return [each for group in groups for each in complete(group) if each.params]
+            add(own, lr * settings.layer_decay**distance, group)
+    return found
 
 
-def groups_by_name(method: Method, settings: OptimizerSettings) -> dict[str, CompleteGroup]:
+def groups_by_name(method: Method, settings: OptimizerSettings) -> dict[str, dict[str, Any]]:
     """Returns the group of each parameter that learns, the recorded one last."""
     names = {parameter: name for name, parameter in method.named_parameters()}
-    return {names[p]: group for group in complete_groups(method, settings) for p in group.params}
+    return {names[p]: group for group in complete_groups(method, settings) for p in group["params"]}
 
 
 def schedule_factor(
@@ -79,22 +72,18 @@ def schedule_factor(
 ) -> float:
     """Returns what all learning rates are multiplied with at a step: a pure function of it."""
     warm_up = min(1.0, (step + 1) / (settings.warmup * steps)) if settings.warmup else 1.0
-    return warm_up * _factor(settings, step, steps, steps_per_epoch)
-
-
-def _factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int) -> float:
-    if settings.name == "constant":
-        return 1.0
-    if settings.name == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * step / steps))
-    if settings.name == "flat":
-        falls = settings.decay_from * steps
-        t = (step - falls) / (steps - falls) if step > falls else 0.0
-        return 0.5 * (1 + math.cos(math.pi * t))
     t = {"step": step, "epoch": step // steps_per_epoch, "run": step / steps}[settings.unit]
     if settings.name == "exponential":
-        return settings.gamma**t
-    return (1 + settings.gamma * t) ** -settings.power
+        return warm_up * settings.gamma**t
+    if settings.name == "inverse":
+        return warm_up * (1 + settings.gamma * t) ** -settings.power
+    if settings.name == "constant":
+        return warm_up
+    if settings.name == "cosine":
+        return warm_up * 0.5 * (1 + math.cos(math.pi * step / steps))
+    falls = settings.decay_from * steps
+    t = (step - falls) / (steps - falls) if step > falls else 0.0
+    return warm_up * 0.5 * (1 + math.cos(math.pi * t))
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
@@ -116,7 +105,7 @@ class StackedOptimizer:
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
-        groups: Sequence[Mapping[str, CompleteGroup]],
+        groups: Sequence[Mapping[str, Mapping[str, Any]]],
         settings: Sequence[OptimizerSettings],
     ) -> None:
         """`groups`: of each run by parameter. They agree in what is scheduled, `settings` in the
@@ -128,9 +117,11 @@ class StackedOptimizer:
             return torch.tensor(list(numbers), dtype=torch.float64)
 
         by_run = {name: [run[name] for run in groups] for name in parameters}
-        self._scheduled = {name: own[0].scheduled for name, own in by_run.items()}
-        self._lr = {name: per_run(each.lr for each in own) for name, own in by_run.items()}
-        self._decay = {n: per_run(each.weight_decay for each in own) for n, own in by_run.items()}
+        self._scheduled = {name: own[0]["scheduled"] for name, own in by_run.items()}
+        self._lr = {name: per_run(each["lr"] for each in own) for name, own in by_run.items()}
+        self._decay = {
+            n: per_run(each["weight_decay"] for each in own) for n, own in by_run.items()
+        }
         self._momentum = per_run(each.momentum for each in settings)
         number = 1 if self._settings.name == "sgd" else 2
         self._memory = {

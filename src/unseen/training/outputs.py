@@ -3,7 +3,7 @@ compare new images with, and for its report the most confident mistakes and feat
 
 import hashlib
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -56,9 +56,7 @@ def make_profile(
     index = images.prepared.index
     chosen = {name: evenly(rows, ANSWERED) for name, rows in images.roles.validation.items()}
     rows = np.concatenate(list(chosen.values()))
-    places = np.concatenate(
-        [np.full(len(own), number) for number, own in enumerate(chosen.values())]
-    )
+    places = np.repeat(np.arange(len(chosen)), [len(own) for own in chosen.values()])
     described = np.concatenate(
         [evenly(np.flatnonzero(places == number), DESCRIBED) for number in range(len(chosen))]
     )
@@ -140,16 +138,15 @@ def _measure(dataset: Dataset, names: list[str]) -> np.ndarray:
     positions = {name: position for position, name in enumerate(dataset.index().names)}
     found = np.full((len(names), len(STATISTICS)), np.nan, dtype=np.float32)
     for row, name in enumerate(names):
-        try:
+        with suppress(UnseenError, KeyError):  # it has gone since it was prepared
             position = positions[name]
             in_memory = isinstance(dataset, PartsDataset)
             size = None if in_memory else len(dataset.content(position))
             found[row] = image_statistics(dataset.read(position), size)
-        except (UnseenError, KeyError):  # it has gone since it was prepared
-            continue
     return found
 
 
+@torch.no_grad()
 def draw(
     method: Method, feed: Feed, images: Images, autocast: Autocast = nullcontext
 ) -> dict[str, np.ndarray]:
@@ -157,15 +154,27 @@ def draw(
     mode."""
     roles = images.roles
     domains = tuple(dict.fromkeys((*roles.training_domains, *roles.unseen_domains)))
-    arrays = {"domains": np.array(domains), **_mistakes(method, feed, images, domains, autocast)}
-    return arrays | _map(method.network, feed, images, domains)
+    mistakes = _mistakes(method, feed, images, domains, autocast)
+    held_out = {**roles.in_domain, **roles.out_of_domain}
+    chosen = {name: evenly(rows, MAPPED) for name, rows in held_out.items() if len(rows)}
+    rows = np.concatenate(list(chosen.values()))
+    values = features_of(method.network, feed.images(rows))
+    features = {}
+    if values is not None:
+        places = [np.full(len(own), domains.index(name)) for name, own in chosen.items()]
+        features = {
+            "features/values": principal_components(values, COMPONENTS),
+            "features/domain": np.concatenate(places).astype(np.int16),
+            "features/label": images.prepared.index.labels[rows].astype(np.int32),
+        }
+    return {"domains": np.array(domains), **mistakes, **features}
 
 
-@torch.no_grad()
 def _mistakes(
     method: Method, feed: Feed, images: Images, domains: tuple[str, ...], autocast: Autocast
 ) -> dict[str, np.ndarray]:
-    """Returns the mistakes by unseen domain, the most confident first."""
+    """Returns the mistakes by unseen domain, the most confident first, and where the model looked,
+    0 to 255; that not where features have no places."""
     index = images.prepared.index
     found: list[tuple[np.ndarray, ...]] = []
     for name, available in images.roles.out_of_domain.items():
@@ -180,6 +189,12 @@ def _mistakes(
     if not sum(len(rows) for rows, *_ in found):
         return {}
     rows, predicted, confidence, place = map(np.concatenate, zip(*found, strict=True))
+    heat: list[np.ndarray] = []
+    for batch in feed.images(rows):
+        with autocast():
+            looked_at = heatmaps(method, method.network, method.predict, batch)
+        if looked_at is not None:
+            heat.append((255 * looked_at).round().byte().cpu().numpy())
     return {
         "mistakes/images": _thumbnails(images.prepared.batch(rows)),
         "mistakes/domain": place.astype(np.int16),
@@ -187,40 +202,7 @@ def _mistakes(
         "mistakes/predicted": predicted.astype(np.int32),
         "mistakes/confidence": confidence.astype(np.float32),
         "mistakes/name": np.array([index.names[row][-_NAME:] for row in rows]),
-        **_heat(method, feed, rows, autocast),
-    }
-
-
-def _heat(
-    method: Method, feed: Feed, rows: np.ndarray, autocast: Autocast
-) -> dict[str, np.ndarray]:
-    """Returns where the model looked, 0 to 255; nothing where features have no places."""
-    maps: list[np.ndarray] = []
-    for images in feed.images(rows):
-        with autocast():
-            found = heatmaps(method, method.network, method.predict, images)
-        if found is None:
-            return {}
-        maps.append((255 * found).round().byte().cpu().numpy())
-    return {"mistakes/heat": np.concatenate(maps)}
-
-
-@torch.no_grad()
-def _map(
-    network: Network, feed: Feed, images: Images, domains: tuple[str, ...]
-) -> dict[str, np.ndarray]:
-    """Returns features of images that were held out; nothing where a network has none."""
-    held_out = {**images.roles.in_domain, **images.roles.out_of_domain}
-    chosen = {name: evenly(rows, MAPPED) for name, rows in held_out.items() if len(rows)}
-    rows = np.concatenate(list(chosen.values()))
-    values = features_of(network, feed.images(rows))
-    if values is None:
-        return {}
-    places = [np.full(len(own), domains.index(name)) for name, own in chosen.items()]
-    return {
-        "features/values": principal_components(values, COMPONENTS),
-        "features/domain": np.concatenate(places).astype(np.int16),
-        "features/label": images.prepared.index.labels[rows].astype(np.int32),
+        **({"mistakes/heat": np.concatenate(heat)} if heat else {}),
     }
 
 
@@ -248,18 +230,14 @@ def principal_components(values: np.ndarray, number: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _components(data: bytes, kind: str, shape: tuple[int, ...], number: int) -> np.ndarray:
-    values = np.frombuffer(data, kind).reshape(shape)
-    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
-    kept = _along_largest(centred)[:, :number]
-    return (kept / (kept.std() or 1.0)).astype(np.float16)
-
-
-def _along_largest(centred: np.ndarray) -> np.ndarray:
-    """Columns of falling variance, from the smaller of the two products of a matrix with itself."""
-    few_rows = len(centred) <= centred.shape[1]
+    centred = np.frombuffer(data, kind).reshape(shape).astype(np.float64)
+    centred -= centred.mean(axis=0)
+    few_rows = len(centred) <= centred.shape[1]  # the smaller product of the matrix with itself
     product = centred @ centred.T if few_rows else centred.T @ centred
     squares, directions = (values[..., ::-1] for values in np.linalg.eigh(product))
-    return directions * np.sqrt(squares.clip(0)) if few_rows else centred @ directions
+    columns = directions * np.sqrt(squares.clip(0)) if few_rows else centred @ directions
+    kept = columns[:, :number]  # along which the variance is largest
+    return (kept / (kept.std() or 1.0)).astype(np.float16)
 
 
 def _thumbnails(images: Tensor) -> np.ndarray:

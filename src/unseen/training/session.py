@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -41,13 +41,11 @@ from unseen.training.build import (
     remember_images,
     trains_from_features,
 )
-from unseen.training.checkpoints import save_tensors
 from unseen.training.devices import over_devices
 from unseen.training.display import Display, SilentDisplay
 from unseen.training.features import features_key, plain_version, stored_features
-from unseen.training.first_pass import first_head, run_dataset_pass
-from unseen.training.groups import in_streams, stacked_batches, streams_of
-from unseen.training.many_runs import ManyRuns
+from unseen.training.first_pass import first_heads, run_dataset_pass
+from unseen.training.many_runs import ManyRuns, in_streams, stacked_batches
 from unseen.training.one_run import OneRun
 
 Learner = OneRun | ManyRuns
@@ -55,13 +53,8 @@ Learner = OneRun | ManyRuns
 are numbered as in the session; losses, rates and scores have one entry for each."""
 
 
-class Cohort(NamedTuple):
-    """Runs that are measured on the same images, and what measures them."""
-
-    numbers: list[int]
-    roles: Roles
-    evaluator: Evaluator
-    predict: Predict
+Cohort = tuple[list[int], Roles, Evaluator, Predict]
+"""Runs that are measured on the same images, by their numbers, and what measures them."""
 
 
 @dataclass
@@ -109,7 +102,7 @@ class Session:
             return self.feed.training(sampler, experiment.augment, experiment.seed, steps)
         assert isinstance(self.feed.source, StoredFeatures)
         device = self.feed.process.device
-        return stacked_batches(self.feed.source, streams_of(self.runs), steps, device)
+        return stacked_batches(self.feed.source, self.runs, steps, device)
 
     def times(self) -> dict[str, float]:
         """Returns the share of a run in the time by the clock, and in that of processors, which
@@ -128,16 +121,12 @@ class Session:
         for number, run in self.active:
             roles = run.images.roles
             members.setdefault((roles.training_domains, roles.unseen_domains), []).append(number)
-        n_classes = len(self.runs[0].task.classes)
+        n_classes, process = len(self.runs[0].task.classes), self.feed.process
+        add_up = partial(over_devices, self.fabric, how="sum")
         for numbers in members.values():
-            evaluator = Evaluator(
-                self.feed.evaluation, n_classes, self.feed.process, self._add_up, len(numbers)
-            )
+            evaluator = Evaluator(self.feed.evaluation, n_classes, process, add_up, len(numbers))
             predict = partial(self._predict, numbers)
-            yield Cohort(numbers, self.runs[numbers[0]].images.roles, evaluator, predict)
-
-    def _add_up(self, counts: Tensor) -> Tensor:
-        return over_devices(self.fabric, counts, "sum")
+            yield numbers, self.runs[numbers[0]].images.roles, evaluator, predict
 
     def _predict(self, numbers: list[int], images: Tensor, domain: int | None) -> Tensor:
         with self.fabric.autocast():
@@ -167,18 +156,19 @@ def open_session(
     datasets: OpenDatasets | None = None,
 ) -> Session:
     """Opens runs before their first step, or a single run at its newest checkpoint. Several runs
-    have to fit together (groups.py)."""
+    have to fit together (`execute.stackable_groups`)."""
     first = members[0][0]
     dataset = (datasets or OpenDatasets()).open(first.data)
     index = dataset.index()
     tasks = [build_task(index, experiment) for experiment, _ in members]
     classes = tasks[0].classes
-    beginning = _Beginning([experiment for experiment, _ in members], len(classes))
-    beginning.method(first, tasks[0])  # one that refuses its settings does so at once
-    network = beginning.networks[first.seed]
+    alone = len(members) == 1 and not first.head_first
+    networks = _FirstNetworks([experiment for experiment, _ in members], len(classes), alone)
+    method = networks.method(first, tasks[0])  # one that refuses its settings does so at once
+    network = networks.by_seed[first.seed]
     with across_devices.first_alone(fabric.local_rank == 0):
         prepared = prepare(dataset, network.image_size, display.preparing)
-    beginning.check_shared(prepared, first)
+    networks.check_shared(prepared, first)
     prepared.index = prepared.index.with_classes(classes)
     runs = []
     for (experiment, folder), task in zip(members, tasks, strict=True):
@@ -189,19 +179,16 @@ def open_session(
     for run in runs:
         remember_images(fabric, run.folder, run.images)
     feed = open_feed(fabric, first, runs[0].images, network.to(fabric.device), display)
-    heads = _first_heads(fabric, runs, beginning, feed, display)
-    methods = [
-        beginning.method(run.experiment, run.task, head)
-        for run, head in zip(runs, heads, strict=True)
-    ]
-    if len(runs) > 1:
-        session = Session(
-            fabric, display, runs, feed, ManyRuns(runs, methods, fabric.device), steps
-        )
-        session.learner.start(steps)
-    else:
-        session = _open_one(fabric, display, runs[0], feed, methods[0].to(fabric.device), steps)
-    return session
+    if not alone:
+        heads = first_heads(fabric, runs, networks.by_seed, feed, display)
+        methods = [
+            networks.method(r.experiment, r.task, h) for r, h in zip(runs, heads, strict=True)
+        ]
+        if len(runs) > 1:
+            learner = ManyRuns(runs, methods, fabric.device, steps)
+            return Session(fabric, display, runs, feed, learner, steps)
+        [method] = methods
+    return _open_one(fabric, display, runs[0], feed, method.to(fabric.device), steps)
 
 
 def _open_one(
@@ -209,8 +196,9 @@ def _open_one(
 ) -> Session:
     """Opens a single run at the step of its newest checkpoint."""
     run_dataset_pass(fabric, run.folder, method, feed, run.images.roles, display)
-    session = Session(fabric, display, [run], feed, OneRun(fabric, run, method), steps)
-    checkpoint = session.learner.start(steps)
+    learner = OneRun(fabric, run, method)
+    session = Session(fabric, display, [run], feed, learner, steps)
+    checkpoint = learner.start(steps)
     if checkpoint is not None:
         session.step = checkpoint.step
         session.seconds_before = checkpoint.seconds
@@ -235,8 +223,7 @@ def open_trained(
     run = Run(experiment, folder or RunFolder(Path()), images, method.task)
     method = method.to(fabric.device).eval()
     feed = open_feed(fabric, experiment, images, method.network, display)
-    learner = OneRun(fabric, run, method)
-    return Session(fabric, display or SilentDisplay(), [run], feed, learner)
+    return Session(fabric, display or SilentDisplay(), [run], feed, OneRun(fabric, run, method))
 
 
 def open_feed(
@@ -264,63 +251,33 @@ def open_feed(
     return replace(pixels, source=StoredFeatures(images.prepared.index, stored))
 
 
-class _Beginning:
-    """Methods before their first step; runs that begin alike have the same one.
+class _FirstNetworks:
+    """Networks and methods before their first step. First weights depend on the seed alone: each
+    network is drawn once, and what a method draws begins where its network ended."""
 
-    First weights depend on the seed alone: each network is drawn once, and what a method draws
-    begins where its network ended.
-    """
-
-    def __init__(self, experiments: Sequence[Experiment], n_classes: int) -> None:
-        self._once = len(experiments) == 1 and not experiments[0].head_first
-        self._methods: dict[tuple[Any, ...], Method] = {}
-        self.networks: dict[int, Network] = {}
-        """By seed, as they start; whole, unless it is that of the only method."""
+    def __init__(self, experiments: Sequence[Experiment], n_classes: int, alone: bool) -> None:
+        """`alone`: the network becomes part of the only method, in place of a copy."""
+        self._alone = alone
+        self.by_seed: dict[int, Network] = {}
         self._random_states: dict[int, Tensor] = {}
         for seed in dict.fromkeys(experiment.seed for experiment in experiments):
             torch.manual_seed(seed)
-            self.networks[seed] = build_network(experiments[0].network, n_classes)
+            self.by_seed[seed] = build_network(experiments[0].network, n_classes)
             self._random_states[seed] = torch.get_rng_state()
 
     def method(
         self, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
     ) -> Method:
         """Returns the method of a run, as `build_method` has it."""
-        own = None if head is None else head["weight"].numpy().tobytes()
-        alike = (experiment.seed, experiment.method.model_dump_json(), own)
-        if alike not in self._methods:
-            network = self.networks[experiment.seed].cpu()
-            torch.set_rng_state(self._random_states[experiment.seed])
-            network = network if self._once else copy_of(network)
-            self._methods[alike] = build_method_on(network, experiment, task, head)
-        return self._methods[alike]
+        network = self.by_seed[experiment.seed].cpu()
+        torch.set_rng_state(self._random_states[experiment.seed])
+        return build_method_on(network if self._alone else copy_of(network), experiment, task, head)
 
     def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
         """Refuses several networks unless their frozen parts are the same."""
-        networks = self.networks.values()
-        if len(networks) == 1:
-            return
-        if len({features_key(prepared, each, experiment.network) for each in networks}) > 1:
+        networks, settings = self.by_seed.values(), experiment.network
+        if len(networks) > 1 and len({features_key(prepared, n, settings) for n in networks}) > 1:
             raise UnseenError(
-                f"the frozen part of '{experiment.network.name}' depends on the seed, so these "
-                "runs cannot share features; train them one by one"
+                f"the frozen part of '{settings.name}' depends on the seed, so these runs cannot "
+                "share features; train them one by one"
             )
-
-
-def _first_heads(
-    fabric: Fabric, runs: Sequence[Run], beginning: _Beginning, feed: Feed, display: Display
-) -> list[dict[str, Tensor] | None]:
-    """Returns the classifier that each run begins with, where the settings ask for a fitted one;
-    fitted once for all runs with the same network and training images."""
-    if not runs[0].experiment.head_first:
-        return [None] * len(runs)
-    found: dict[tuple[Any, ...], dict[str, Tensor]] = {}
-    heads = []
-    for run in runs:
-        alike = (run.experiment.seed, run.task.domains)
-        if alike in found and not run.folder.head.is_file():
-            save_tensors(run.folder.head, found[alike])
-        network = beginning.networks[run.experiment.seed].to(fabric.device)
-        found[alike] = first_head(fabric, run, network, feed, display)
-        heads.append(found[alike])
-    return heads

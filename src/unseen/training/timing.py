@@ -1,8 +1,7 @@
 """How long a run would take, from a step and a prediction that are timed on noise."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -30,6 +29,24 @@ class ImageTimes(NamedTuple):
     """To compute what is stored of it (see `time_storing`)."""
 
 
+def time_storing(experiment: Experiment, n_classes: int, threads: int, gpu: bool) -> float:
+    """Returns the seconds in which an augmented copy of one image is computed and passes the frozen
+    stages, timed on noise with random weights."""
+    device, number = _device(gpu), 16
+    plain = experiment.network.model_copy(update={"pretrained": False})
+    network = build_network(plain, n_classes).eval().to(device)
+    shape = (number, 3, network.image_size, network.image_size)
+    pixels = torch.randint(0, 255, shape, dtype=torch.uint8, device=device)
+    keys = image_keys(0, 0, torch.arange(number)).to(device)
+    scale = PixelScale(network.mean, network.std)
+
+    @torch.no_grad()
+    def store() -> None:
+        network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
+
+    return _quickest(store, device, threads) / number
+
+
 def time_method(
     experiment: Experiment,
     n_domains: int,
@@ -41,41 +58,7 @@ def time_method(
     """Time a step and a prediction on noise, with random weights: neither files nor pretrained
     weights are needed. Of a method in two phases it is the second one. `noise` is how many images
     there are of each domain: few take longer each."""
-    with _threads(threads):
-        return _time_on_noise(experiment, n_domains, n_classes, noise, _device(gpu))
-
-
-def time_storing(experiment: Experiment, n_classes: int, threads: int, gpu: bool) -> float:
-    """Returns the seconds in which an augmented copy of one image is computed and passes the frozen
-    stages, timed on noise with random weights."""
-    with _threads(threads), torch.no_grad():
-        device, number = _device(gpu), 16
-        plain = experiment.network.model_copy(update={"pretrained": False})
-        network = build_network(plain, n_classes).eval().to(device)
-        shape = (number, 3, network.image_size, network.image_size)
-        pixels = torch.randint(0, 255, shape, dtype=torch.uint8, device=device)
-        keys = image_keys(0, 0, torch.arange(number)).to(device)
-        scale = PixelScale(network.mean, network.std)
-
-        def store() -> None:
-            network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
-
-        return _quickest(store, device) / number
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _time_on_noise(
-    experiment: Experiment, n_domains: int, n_classes: int, noise: int, device: torch.device
-) -> ImageTimes:
+    device = _device(gpu)
     adapts = experiment.setting == "adaptation"
     classes, names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
     task = Task(classes, names, "target" if adapts else None)
@@ -110,25 +93,30 @@ def _time_on_noise(
         optimizer.zero_grad()
         losses["loss"].item()
 
-    training = _quickest(step, device)
+    @torch.no_grad()
+    def predict() -> None:
+        method.predict(images).sum().item()
+
+    training = _quickest(step, device, threads)
     method.eval()
-    with torch.no_grad():
-        evaluation = _quickest(lambda: method.predict(images).sum().item(), device)
-    return ImageTimes(training / n, evaluation / n)
+    return ImageTimes(training / n, _quickest(predict, device, threads) / n)
 
 
-def _quickest(work: Callable[[], object], device: torch.device) -> float:
+def _quickest(work: Callable[[], object], device: torch.device, threads: int) -> float:
     """Returns the seconds of the quickest of three times after a warm-up. On processors, what else
     they do does not count."""
-    on_cpu = device.type == "cpu"
+    on_cpu, before = device.type == "cpu", torch.get_num_threads()
     clock = time.process_time if on_cpu else time.monotonic
-    work()
-    times = [clock()]
-    for _ in range(3):
+    torch.set_num_threads(threads)
+    try:
         work()
-        times.append(clock())
-    shortest = min(after - before for before, after in pairwise(times))
-    return shortest / (torch.get_num_threads() if on_cpu else 1)
+        times = [clock()]
+        for _ in range(3):
+            work()
+            times.append(clock())
+    finally:
+        torch.set_num_threads(before)
+    return min(after - start for start, after in pairwise(times)) / (threads if on_cpu else 1)
 
 
 def _device(gpu: bool) -> torch.device:

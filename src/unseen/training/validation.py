@@ -1,6 +1,7 @@
-"""Validation while runs train: every candidate is measured on source validation images, and the
-weights that a selection rule prefers are kept."""
+"""What runs are measured by: while they train, every candidate on source validation images, and at
+the end what each selection rule chose, with which all files of a run are written."""
 
+from collections.abc import Hashable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -9,129 +10,104 @@ import torch
 from torch import Tensor
 
 from unseen import across_devices
-from unseen.data.feed import Process
+from unseen.atomic import write_json
+from unseen.data.roles import warnings_about_images
 from unseen.forecast.profile import project
-from unseen.methods.base import Method
+from unseen.methods.base import DomainAware, Method
 from unseen.networks.stages import Change
-from unseen.results.measure import Scores
+from unseen.reports.card import write_card
+from unseen.results.files import write_arrays
+from unseen.results.measure import Scores, measure_checkpoint
+from unseen.results.result import Merged, RuleResult, RunResult, Views
 from unseen.results.rules import Evaluation, choose
 from unseen.results.statistics import Observed, evenly, judge
-from unseen.settings.experiment import Metric
-from unseen.training.average import Average, ValleyAverage
+from unseen.settings.experiment import Metric, complete_settings, identity
+from unseen.training.average import ValleyAverage
 from unseen.training.build import rules_of
-from unseen.training.devices import over_devices
-from unseen.training.outputs import penultimate, pooled
-from unseen.training.session import Cohort, Session
+from unseen.training.outputs import draw, make_profile, penultimate, pooled
+from unseen.training.session import Session
 
 MOST_IMAGES = 1_000
 """Of the target domains, and of source validation: what rules without labels look at."""
+Measured = tuple[Views, float]
+"""Views, and the temperature of the weights."""
 
 
 def validate(session: Session) -> None:
     """Measures every run on its source validation images; weights that a rule now prefers are kept,
     unless the method is in a phase that only prepares."""
-    learner = session.learner
-    candidate = not learner.method.preparing
-    if candidate:
-        _look_for_the_valley(session)
+    learner, shared = session.learner, session.shared
+    average, candidate = learner.average, not learner.method.preparing
+    if candidate and isinstance(average, ValleyAverage) and not average.ended:
+        average.judge(evaluate(session)[0].loss)  # that of the weights themselves
     with learner.averaged():
         evaluations = evaluate(session)
         for number, run in session.active:
-            evaluation = evaluations[number]
             if candidate:
-                if run.experiment.setting == "adaptation":
-                    evaluation = evaluation._replace(without_labels=judge_without_labels(session))
-                run.evaluations.append(evaluation)
+                if shared.setting == "adaptation":
+                    judged = judge_without_labels(session)
+                    evaluations[number] = evaluations[number]._replace(without_labels=judged)
+                run.evaluations.append(evaluations[number])
             if session.writes:
-                statistics = learner.statistics(number)
-                run.record(evaluation_record(evaluation, candidate, statistics, learner.average))
+                record = evaluation_record(evaluations[number])
+                if average is not None:
+                    record["averaged_steps"] = average.steps
+                if not candidate:
+                    record["candidate"] = False
+                run.record(record | {"statistics": learner.statistics(number)})
         if not session.writes or not evaluations:
             return
-        metric = session.shared.metric
-        session.display.evaluation(fmean(each.score for each in evaluations.values()), metric)
+        mean = fmean(each.score for each in evaluations.values())
+        session.display.evaluation(mean, shared.metric)
         if candidate:
-            learner.keep({rule: _prefers(session, rule) for rule in rules_of(session.shared)})
-
-
-def _prefers(session: Session, rule: str) -> list[int]:
-    """Returns the runs of which a rule now chooses this step."""
-    active = session.active
-    return [number for number, run in active if choose(rule, run.evaluations) == session.step]
-
-
-def _look_for_the_valley(session: Session) -> None:
-    """Lets the validation loss of the weights themselves decide which steps count, under SWAD."""
-    average = session.learner.average
-    if isinstance(average, ValleyAverage) and not average.ended:
-        [evaluation] = evaluate(session).values()
-        average.judge(evaluation.loss)
+            active, step = session.active, session.step
+            chosen = {
+                rule: [n for n, run in active if choose(rule, run.evaluations) == step]
+                for rule in rules_of(shared)
+            }
+            learner.keep(chosen)
 
 
 def evaluate(session: Session) -> dict[int, Evaluation]:
-    """Evaluates every active run at this step, on its source validation images."""
+    """Evaluates every active run at this step, on its source validation images. The unseen domain
+    is looked at during training only under the selection rule that says so by its name, `oracle`.
+    """
+    metric, peeks = session.shared.metric, session.shared.selection == "oracle"
+    other = metric != "accuracy"
     found: dict[int, Evaluation] = {}
     with session.answering():
-        for cohort in session.cohorts():
-            found |= zip(cohort.numbers, _evaluate(session, cohort), strict=True)
+        for numbers, roles, evaluator, predict in session.cohorts():
+            known = evaluator.score(predict, roles.validation)
+            new = evaluator.score(predict, roles.out_of_domain) if peeks else [None] * len(numbers)
+            for number, own, unseen in zip(numbers, known, new, strict=True):
+                found[number] = Evaluation(
+                    session.step,
+                    by_domain(own, "accuracy"),
+                    by_domain(unseen, "accuracy") if unseen else None,
+                    validation_loss={domain: score.loss for domain, score in own.items()},
+                    metric=metric,
+                    validation_metric=by_domain(own, metric) if other else None,
+                    unseen_metric=by_domain(unseen, metric) if unseen and other else None,
+                )
     return found
 
 
-def _evaluate(session: Session, cohort: Cohort) -> list[Evaluation]:
-    """Evaluates a cohort. The unseen domain is looked at during training only under the selection
-    rule that says so by its name, `oracle`."""
-    metric, roles = session.shared.metric, cohort.roles
-    found = []
-    for scores in cohort.evaluator.score(cohort.predict, roles.validation):
-        losses = {domain: score.loss for domain, score in scores.items()}
-        measured = Evaluation(
-            session.step, _accuracies(scores), validation_loss=losses, metric=metric
-        )
-        found.append(measured._replace(validation_metric=_values(scores, metric)))
-    if session.shared.selection != "oracle":
-        return found
-    unseen = cohort.evaluator.score(cohort.predict, roles.out_of_domain)
-    return [
-        evaluation._replace(unseen=_accuracies(scores), unseen_metric=_values(scores, metric))
-        for evaluation, scores in zip(found, unseen, strict=True)
-    ]
-
-
-def _accuracies(scores: Scores) -> dict[str, float]:
-    return {domain: score.accuracy for domain, score in scores.items()}
-
-
-def _values(scores: Scores, metric: Metric) -> dict[str, float] | None:
-    """Returns the values of another metric than accuracy."""
-    if metric == "accuracy":
-        return None
+def by_domain(scores: Scores, metric: Metric) -> dict[str, float]:
+    """Returns the values of a metric."""
     return {domain: score.measure(metric) for domain, score in scores.items()}
 
 
-def evaluation_record(
-    evaluation: Evaluation,
-    candidate: bool,
-    statistics: dict[str, Any],
-    average: Average | None = None,
-) -> dict[str, Any]:
+def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
     """Returns a line of metrics.jsonl."""
-    record: dict[str, Any] = {
-        "step": evaluation.step,
-        "validation": evaluation.validation,
-        "validation_loss": evaluation.validation_loss,
+    kept = ("step", "validation", "validation_loss")
+    optional = {
+        f"validation_{evaluation.metric}": evaluation.validation_metric,
+        "unseen": evaluation.unseen,
+        f"unseen_{evaluation.metric}": evaluation.unseen_metric,
+        "without_labels": evaluation.without_labels,
     }
-    if evaluation.validation_metric is not None:
-        record[f"validation_{evaluation.metric}"] = evaluation.validation_metric
-    if evaluation.unseen:
-        record["unseen"] = evaluation.unseen
-    if evaluation.unseen_metric:
-        record[f"unseen_{evaluation.metric}"] = evaluation.unseen_metric
-    if evaluation.without_labels:
-        record["without_labels"] = evaluation.without_labels
-    if average is not None:
-        record["averaged_steps"] = average.steps
-    if not candidate:
-        record["candidate"] = False
-    return record | {"statistics": statistics}
+    record = {name: getattr(evaluation, name) for name in kept}
+    return record | {name: value for name, value in optional.items() if value}
 
 
 @torch.no_grad()
@@ -140,10 +116,9 @@ def judge_without_labels(session: Session) -> dict[str, float]:
     looks at, never the ones that are measured. By rule, the same on every device; one pass over
     images serves all rules."""
     images = session.runs[0].images
-    roles = images.roles
-    target = evenly(roles.target_rows, MOST_IMAGES)
-    each = max(2, MOST_IMAGES // len(roles.validation))
-    source = np.concatenate([evenly(rows, each) for rows in roles.validation.values()])
+    target = evenly(images.roles.target_rows, MOST_IMAGES)
+    each = max(2, MOST_IMAGES // len(images.roles.validation))
+    source = np.concatenate([evenly(rows, each) for rows in images.roles.validation.values()])
     with session.answering():
         seen, known = _observe(session, target), _observe(session, source)
     found = judge(seen, known, images.prepared.index.labels[source])
@@ -153,29 +128,13 @@ def judge_without_labels(session: Session) -> dict[str, float]:
 
 
 def _observe(session: Session, rows: np.ndarray) -> Observed:
-    """Answers images; each device its share of them, unless there are too few to share."""
-    share = _share(session.feed.process, len(rows))
+    """Answers images: so few that each device answers all of them."""
     parts: list[tuple[Tensor, Tensor]] = []
-    for images in session.feed.images(rows[share]):
+    for images in session.feed.images(rows):
         with session.fabric.autocast():
             parts.append(scores_and_features(session.learner.method, images))
-    found = (torch.cat(each).float() for each in zip(*parts, strict=True))
-    scores, features = (_together(session, own, share, len(rows)) for own in found)
+    scores, features = (torch.cat(each).float().cpu().numpy() for each in zip(*parts, strict=True))
     return scores, project(features)
-
-
-def _share(process: Process, number: int) -> slice:
-    shared = number >= process.world_size
-    return slice(process.rank, None, process.world_size) if shared else slice(None)
-
-
-def _together(session: Session, own: Tensor, share: slice, number: int) -> np.ndarray:
-    """Returns the rows of all devices, in order."""
-    if share == slice(None):
-        return own.cpu().numpy()
-    whole = own.new_zeros(number, *own.shape[1:])
-    whole[share] = own
-    return over_devices(session.fabric, whole, "sum").cpu().numpy()
 
 
 def scores_and_features(method: Method, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,5 +150,97 @@ def scores_and_features(method: Method, images: Tensor) -> tuple[Tensor, Tensor]
     with method.network.changed_inputs(changes):
         scores = method.predict(images)
     once = len(seen) == 1 and len(seen[0]) == len(images)
-    features = pooled(seen[0]) if once else penultimate(method.network, images)
-    return scores, features
+    return scores, pooled(seen[0]) if once else penultimate(method.network, images)
+
+
+def finish(session: Session) -> None:
+    """Measures what every rule chose, then writes the files of every run."""
+    rules = rules_of(session.shared)[::-1]
+    chosen = {
+        number: {rule: choose(rule, run.evaluations) for rule in rules}
+        for number, run in session.active
+    }
+    session.fabric.barrier()  # the first process writes the weights that all of them read
+    at_steps = {rule: tuple(steps[rule] for steps in chosen.values()) for rule in rules}
+    measured = measure_rules(session, at_steps)
+    if not session.writes:
+        return
+    times = session.times()
+    session.learner.write_weights(chosen)
+    session.learner.use(session.shared.selection)
+    for number, steps in chosen.items():
+        results = {rule: rule_result(steps[rule], measured[rule][number]) for rule in rules}
+        write_files(session, number, results, times)
+
+
+def measure_rules(
+    session: Session, made_of: Mapping[str, Hashable]
+) -> dict[str, dict[int, Measured]]:
+    """Measures the weights that each rule prefers, by rule and run; rules whose weights are made of
+    the same are measured once."""
+    uses_domain = isinstance(session.learner.method, DomainAware)
+    found: dict[Hashable, dict[int, Measured]] = {}
+    for rule, what in made_of.items():
+        if what in found:
+            continue
+        session.learner.use(rule)
+        found[what] = {}
+        with session.answering():
+            for numbers, roles, evaluator, predict in session.cohorts():
+                measured = measure_checkpoint(evaluator, predict, roles, uses_domain)
+                found[what] |= zip(numbers, measured, strict=True)
+    return {rule: found[what] for rule, what in made_of.items()}
+
+
+def rule_result(step: int, measured: Measured) -> RuleResult:
+    return RuleResult(step=step, views=measured[0], temperature=measured[1])
+
+
+def write_files(
+    session: Session,
+    number: int,
+    results: dict[str, RuleResult],
+    times: Mapping[str, float],
+    merged: Merged | None = None,
+) -> None:
+    """Writes all files of a run at its end, for the weights in use; result.json marks it as
+    finished. For a model that was averaged from others, the times are those of all of them."""
+    run, method = session.runs[number], session.learner.method_of(number)
+    folder, steps = run.folder, merged.steps if merged else session.steps
+    with session.answering():
+        about = (method, session.feed, run.images, session.fabric.autocast)
+        pictures, profile = draw(*about), make_profile(*about)
+    write_json(folder.timing, {**times, "seconds_per_step": times["seconds"] / steps})
+    write_arrays(folder.pictures, pictures)
+    profile.write(folder.profile)
+    if arrays := method.arrays():
+        write_arrays(folder.arrays, arrays)
+    experiment, roles, prepared = run.experiment, run.images.roles, run.images.prepared
+    remarks = [*method.remarks, *warnings_about_images(prepared.index, roles, experiment)]
+    if results[experiment.selection].temperature == 1:
+        remarks.append(
+            "Its probabilities are not calibrated: every validation image was predicted correctly, "
+            "so a temperature could not be fitted."
+        )
+    result = RunResult(
+        run=merged.identity if merged else identity(experiment),
+        dataset=experiment.data.name,
+        method=experiment.method.name,
+        recipe=experiment.recipe,
+        backbone=experiment.network.name,
+        setting=experiment.setting,
+        seed=merged.seeds[0] if merged else experiment.seed,
+        steps=session.steps,
+        training_domains=tuple(roles.training_domains),
+        unseen_domains=tuple(roles.unseen_domains),
+        trained_on_unseen=experiment.data.train_on_unseen,
+        classes=tuple(method.task.classes),
+        data=prepared.content,
+        selection=experiment.selection,
+        metric=experiment.metric,
+        remarks=tuple(dict.fromkeys(remarks)),  # a merged model has those of its parts already
+        merged=merged,
+        rules=results,
+    )
+    write_card(folder, complete_settings(experiment), result)
+    folder.finish(result)
