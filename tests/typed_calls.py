@@ -20,7 +20,7 @@ def right(folder: RunFolder) -> unseen.Predictor:
 def wrong() -> None:
     unseen.fit("digits/dmg", stpes=3)  # pyright: ignore[reportCallIssue]
     unseen.fit("digits/dmg", steps="3")  # pyright: ignore[reportArgumentType]
-    unseen.fit("digits/dmg", optimizer={"rate": 3})  # pyright: ignore[reportArgumentType]
+    unseen.fit("digits/dmg", optimizer=3)  # pyright: ignore[reportArgumentType]
     unseen.compare("digits", selection="best")  # pyright: ignore[reportArgumentType]
     unseen.sweep("digits", draw=2)  # pyright: ignore[reportCallIssue]
     unseen.auto("scans", minuets=5)  # pyright: ignore[reportCallIssue]

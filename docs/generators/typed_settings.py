@@ -10,36 +10,26 @@ from unseen.settings.experiment import Experiment
 from unseen.sweeps.sweep_file import Sweep
 
 FILE = Path("src/unseen/settings/typed.py")
-OPEN = ("data", "method")
-"""Sections to which datasets and methods add settings of their own."""
 LONG = 90
 INTRODUCTION = '''\
 """The types of settings in calls from Python. `make docs` writes this file from their classes."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypedDict
 '''
 
 
 def typed_settings() -> str:
-    """Return a class for each closed section of an experiment, and for the keys of a sweep."""
-    sections = {
-        name: field.annotation
-        for name, field in Experiment.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-    closed = {name: kind for name, kind in sections.items() if name not in OPEN}
-    parts = [_class(name.capitalize(), kind) for name, kind in closed.items()]
-    parts.append(_class("Overrides", Experiment, {name: name.capitalize() for name in closed}))
-    return "\n\n".join([INTRODUCTION, *parts, _class("SweepKeys", Sweep)])
+    """Return a class for the keys of an experiment, and one for those of a sweep."""
+    overrides, sweep = _class("Overrides", Experiment), _class("SweepKeys", Sweep)
+    return "\n\n".join([INTRODUCTION, overrides, sweep])
 
 
-def _class(name: str, model: type[BaseModel], known: dict[str, str] | None = None) -> str:
+def _class(name: str, model: type[BaseModel]) -> str:
     lines = [f"class {name}(TypedDict, total=False):"]
     for key, field in model.model_fields.items():
         if key != "recipe":
-            kind = (known or {}).get(key) or _type(field.annotation)
+            kind = _type(field.annotation)
             if len(kind) > LONG:
                 kind = "(\n        {}\n    )".format(kind.replace(" | ", "\n        | "))
             lines.append(f"    {key}: {kind}")

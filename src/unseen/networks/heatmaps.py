@@ -46,11 +46,10 @@ def heatmaps(
         seen.append(inputs[0].detach().requires_grad_())
         return (seen[-1],)
 
-    parts = [m.stages if isinstance(m, Network) else m for m in model.modules() if _staged(m)]
-    stages = [
-        stage for part in parts for key, stage in part.named_children() if key == module_key(site)
-    ]
-    hooks = [stage.register_forward_pre_hook(watch) for stage in stages]
+    parts = [part for part in model.modules() if isinstance(part, Network | Tail)]
+    stages = [m.stages if isinstance(m, Network) else m for m in parts]
+    named = [child for stage in stages for child in stage.named_children()]
+    hooks = [m.register_forward_pre_hook(watch) for key, m in named if key == module_key(site)]
     try:
         with torch.no_grad():
             scores = predict(images).float()
@@ -66,10 +65,6 @@ def heatmaps(
     assert isinstance(maps, Tensor)
     maps = maps.clamp(min=0)
     return maps / maps.amax(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(maps.dtype).tiny)
-
-
-def _staged(module: nn.Module) -> bool:
-    return isinstance(module, Network | Tail)
 
 
 def _by_place(features: Tensor, gradients: Tensor, n_images: int) -> Tensor:

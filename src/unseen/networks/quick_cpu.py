@@ -7,6 +7,7 @@ only without neighbours (1 x 1). Others were slower or not measured and are left
 are the same, so nothing else need know: weights, names and the exported file stay what they were.
 """
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -23,10 +24,29 @@ def quicken(network: nn.Module) -> None:
     the parameters. Plain ones alone: other kinds do something else to their weights."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
-            if _is_wide_depthwise(module):
-                setattr(parent, name, WideDepthwise(module))
-            elif _may_meet_small_maps(module):
-                setattr(parent, name, SmallMaps(module))
+            if (kind := _replacement(module)) is not None:
+                setattr(parent, name, kind(module))
+
+
+def _replacement(module: nn.Module) -> "type[_Replacement] | None":
+    if not isinstance(module, nn.Conv2d) or isinstance(module.padding, str):
+        return None
+    if module.padding_mode != "zeros" or module.dilation != (1, 1):
+        return None
+    plain, width = type(module) is nn.Conv2d, pair(module.kernel_size)
+    depthwise = module.groups == module.in_channels == module.out_channels
+    if depthwise and min(width) > PART and (plain or _pads_itself(module)):
+        return WideDepthwise
+    same_size = module.padding == _PADDING.get(width) and module.stride == (1, 1)
+    enough = module.in_channels * module.out_channels >= _FEWEST_PRODUCTS
+    return SmallMaps if plain and module.groups == 1 and same_size and enough else None
+
+
+def _pads_itself(module: nn.Module) -> bool:
+    """Whether it pads as TensorFlow does, so that every pixel of the stride's grid is a centre."""
+    from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
+
+    return type(module) is Conv2dSame
 
 
 def pair(values: Any) -> tuple[int, int]:
@@ -54,12 +74,15 @@ class WideDepthwise(_Replacement):
     """A depthwise convolution wider than 3 x 3: gradients in bfloat16 part by part."""
 
     def forward(self, input: Tensor) -> Tensor:
+        stride, padding = pair(self.stride), pair(self.padding)
         if self.pads_itself:
-            input = _padded(input, pair(self.kernel_size), pair(self.stride))
+            from timm.layers import padding as timm_padding
+
+            pad: Any = timm_padding.pad_same  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            input = pad(input, pair(self.kernel_size), stride)
         if not self._learns_in_bfloat16(input):
             return super().forward(input)
         weight = self.weight.to(torch.bfloat16)
-        stride, padding = pair(self.stride), pair(self.padding)
         output: Tensor = _Wide.apply(input.to(torch.bfloat16), weight, stride, padding)  # pyright: ignore[reportAssignmentType]
         return output if self.bias is None else output + self.bias.to(output.dtype)[:, None, None]
 
@@ -70,31 +93,6 @@ class WideDepthwise(_Replacement):
             return False
         mixed = torch.is_autocast_enabled("cpu")
         return (torch.get_autocast_dtype("cpu") if mixed else input.dtype) == torch.bfloat16
-
-
-def _pads_itself(module: nn.Module) -> bool:
-    from timm.layers.conv2d_same import Conv2dSame  # pyright: ignore[reportUnknownVariableType]
-
-    return type(module) is Conv2dSame
-
-
-def _is_wide_depthwise(module: nn.Module) -> bool:
-    if not isinstance(module, nn.Conv2d):
-        return False
-    if type(module) is not nn.Conv2d and not _pads_itself(module):
-        return False
-    depthwise = module.groups == module.in_channels == module.out_channels
-    plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
-    known = not isinstance(module.padding, str)
-    return depthwise and plain and known and min(module.kernel_size) > PART
-
-
-def _padded(x: Tensor, widths: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """Pad as TensorFlow does, so that every pixel of the stride's grid is a centre."""
-    from timm.layers import padding
-
-    pad: Any = padding.pad_same  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return pad(x, widths, stride)
 
 
 class _Wide(Function):
@@ -110,16 +108,14 @@ class _Wide(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         (gradient,), (x, weight), stride = gradients, ctx.saved_tensors, ctx.stride
         of_x, of_weight = ctx.needs_input_grad[:2]
+        tensors = (gradient, x, weight)
         if torch.is_grad_enabled():  # gradients of gradients are wanted: the kernel that has them
-            tensors = (gradient, x, weight)
             return *_gradients(*tensors, stride, ctx.padding, (of_x, of_weight)), None, None
-        x_gradient = None
+        x_gradient = weight_gradient = None
         if of_x:
-            tensors = (gradient, x, weight)
             if stride != (1, 1):
                 tensors = (gradient.float(), x.float(), weight.float())
             x_gradient = _gradients(*tensors, stride, ctx.padding, (True, False))[0].to(x.dtype)
-        weight_gradient = None
         if of_weight:
             weight_gradient = _of_weight(gradient, x, weight, stride, ctx.padding)
         return x_gradient, weight_gradient, None, None
@@ -146,13 +142,11 @@ def _of_weight(
     part = weight[:, :, :PART, :PART]
     padded = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
     high, wide = ((n - 1) * s + PART for n, s in zip(gradient.shape[2:], stride, strict=True))
-    for top in _starts(weight.shape[2]):
-        for left in _starts(weight.shape[3]):
-            window = padded[:, :, top : top + high, left : left + wide]
-            window = window.contiguous(memory_format=torch.channels_last)
-            found[:, :, top : top + PART, left : left + PART] = _gradients(
-                gradient, window, part, stride, (0, 0), (False, True)
-            )[1]
+    for top, left in product(*map(_starts, weight.shape[2:])):
+        window = padded[:, :, top : top + high, left : left + wide]
+        window = window.contiguous(memory_format=torch.channels_last)
+        own = _gradients(gradient, window, part, stride, (0, 0), (False, True))[1]
+        found[:, :, top : top + PART, left : left + PART] = own
     return found
 
 
@@ -208,11 +202,3 @@ def neighbourhoods(pixels: Tensor) -> Tensor:
     other, with zeros beyond the border."""
     padded = functional.pad(pixels, (0, 0, 1, 1, 1, 1))
     return padded.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3).flatten(3)
-
-
-def _may_meet_small_maps(module: nn.Module) -> bool:
-    if type(module) is not nn.Conv2d or module.padding_mode != "zeros":
-        return False
-    same_size = module.padding == _PADDING.get(pair(module.kernel_size))
-    plain = module.groups == 1 and module.stride == module.dilation == (1, 1)
-    return same_size and plain and module.in_channels * module.out_channels >= _FEWEST_PRODUCTS

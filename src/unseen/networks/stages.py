@@ -1,6 +1,7 @@
 """A network as named stages, which runs in parts, is cut, copied and frozen at their names."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Self
@@ -18,9 +19,7 @@ class Tail(nn.Sequential):
     def __init__(
         self, stages: dict[str, nn.Module], new: Iterable[str], batch_norm_frozen: bool
     ) -> None:
-        super().__init__()
-        for key, stage in stages.items():
-            self.add_module(key, stage)
+        super().__init__(OrderedDict(stages))
         self._new = tuple(new)
         self.batch_norm_frozen = batch_norm_frozen
 
@@ -54,23 +53,7 @@ def divided(stages: Mapping[str, nn.Module], name: str) -> dict[str, nn.Module]:
     return found | dict([head])
 
 
-def without_in_place_start(stage: nn.Module) -> nn.Module:
-    """Return the stage without a first layer in place, which would overwrite what enters it."""
-    first = stage[0] if type(stage) is nn.Sequential and len(stage) else stage
-    if getattr(first, "inplace", False):
-        setattr(first, "inplace", False)  # noqa: B010
-    return stage
-
-
-DROPOUTS = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
-
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 Change = Callable[[Tensor, Tensor | None], Tensor]
 """Activations, and which rows of the batch they belong to (None: all), to other ones."""
 
@@ -99,17 +82,15 @@ class Network(nn.Module):
     ) -> None:
         """`original`: the tensors under their library's names, as `state_dict(keep_vars=True)`."""
         super().__init__()
-        self._lay_out(stages)
         self.image_size, self.mean, self.std = expects
-        self.head = self.names[-1]
         self.new_stages: tuple[str, ...] = ()
-        self.mask_sites = tuple(self._known(site) for site in mask_sites)
-        self.original_names = self._names_in(original or {})
         self.batch_norm_frozen = False
         self._changes: Mapping[str, Change] = {}
         self._rows: Tensor | None = None
         self.frozen_until: str | None = None
-        self.input_shapes = self._dry_run()
+        self._lay_out(stages, original or {})
+        self.head = self.names[-1]
+        self.mask_sites = tuple(self._known(site) for site in mask_sites)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.run(images)
@@ -168,11 +149,9 @@ class Network(nn.Module):
         stages = divided({stage: self.stage(stage) for stage in self.names}, name)
         if tuple(stages) != self.names:
             tensors, names = self.state_dict(keep_vars=True), self.original_names
-            self._lay_out(stages)
-            self.original_names = self._names_in(  # without those of stages that were cut off
-                {there: tensors[here] for there, here in names.items() if here in tensors}
-            )
-            self.input_shapes = self._dry_run()
+            # without those of stages that were cut off
+            original = {there: tensors[here] for there, here in names.items() if here in tensors}
+            self._lay_out(stages, original)
 
     def freeze(self, until: str) -> None:
         """Freeze the stages before `until`: they never learn again and run as in prediction."""
@@ -200,10 +179,6 @@ class Network(nn.Module):
         twin.frozen_until = None
         return twin
 
-    def tail(self, since: str) -> list[str]:
-        """Return the names of the stages from `since` to the last."""
-        return list(self._between(since, None))
-
     def stage(self, name: str) -> nn.Module:
         return self.stages[module_key(self._known(name))]
 
@@ -223,7 +198,7 @@ class Network(nn.Module):
         """Return an independent copy of the stages from `since` on, which knows which of them are
         new; with another classifier, if one is given."""
         self._learning(since)
-        names = self.tail(since)
+        names = self._between(since, None)
         stages = {module_key(n): copy.deepcopy(self.stages[module_key(n)]) for n in names}
         if head is not None:
             stages[module_key(names[-1])] = head
@@ -238,7 +213,7 @@ class Network(nn.Module):
         """Drop the stages from `since` on; `forward` then gives the activation at that site."""
         if since == self.names[0]:
             raise SettingsError(f"'{since}' is the network's first stage: without it none is left")
-        for name in self.tail(since):
+        for name in self._between(since, None):
             del self.stages[module_key(name)]
         self.names = self._between(None, since)
         self.head = self.names[-1]
@@ -285,13 +260,20 @@ class Network(nn.Module):
         for stage in self.stages.values():
             stage.compile(backend=backend)  # pyright: ignore[reportUnknownMemberType]
 
-    def _lay_out(self, stages: Mapping[str, nn.Module]) -> None:
+    def _lay_out(self, stages: Mapping[str, nn.Module], original: Mapping[str, Tensor]) -> None:
+        """Take these stages; `original` are the same tensors by their library's names."""
         self.names = tuple(stages)
-        self.stages = nn.ModuleDict(
-            {module_key(n): without_in_place_start(stage) for n, stage in stages.items()}
-        )
+        self.stages = nn.ModuleDict({module_key(n): stage for n, stage in stages.items()})
+        for stage in stages.values():
+            # a first layer in place would overwrite what enters the stage
+            first = stage[0] if type(stage) is nn.Sequential and len(stage) else stage
+            if getattr(first, "inplace", False):
+                setattr(first, "inplace", False)  # noqa: B010
         if len(self.stages) != len(self.names):
             raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
+        here = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
+        self.original_names = {name: here[id(tensor)] for name, tensor in original.items()}
+        self.input_shapes = self._dry_run()
 
     def _known(self, name: str) -> str:
         if name not in self.names:
@@ -322,11 +304,6 @@ class Network(nn.Module):
                 f"stage '{since}' comes after '{until}' (in order: {', '.join(self.names)})"
             )
         return self.names[first:last]
-
-    def _names_in(self, original: Mapping[str, Tensor]) -> dict[str, str]:
-        """Map names in the original to names here; the tensors are the same ones."""
-        here = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
-        return {name: here[id(tensor)] for name, tensor in original.items()}
 
     def _dry_run(self) -> dict[str, tuple[int, ...]]:
         """Return the shape at each site without the batch axis, seen on two empty images."""
@@ -393,13 +370,10 @@ def classifier_inputs(network: Network, features: Tensor) -> Tensor:
         lambda _, arguments: seen.append(arguments[0])
     )
     training = head.training
-    try:
-        head.eval()(features)
-    finally:
-        head.train(training)
-        watched.remove()
-    (inputs,) = seen
-    return inputs.flatten(1)
+    head.eval()(features)
+    head.train(training)
+    watched.remove()
+    return seen[0].flatten(1)
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ import importlib
 import sys
 from functools import cache
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -65,6 +64,7 @@ METHODS = _in_files(
 ALIASES = {"erm": "aggregate"}
 """Other names of methods. They are understood wherever a method is named, and are not recorded."""
 
+_FOLDERS = "published_folders:PublishedFolders"
 DATASETS = _in_files(
     "unseen.data.datasets",
     {
@@ -76,22 +76,10 @@ DATASETS = _in_files(
         "digits_5": ("Digits5", "MNIST, MNIST-M, USPS, SVHN, synthetic digits (Peng et al. 2019)"),
         "pacs": ("official_lists:PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
         "domainnet": ("official_lists:DomainNet", "586,575 images, 6 domains, 345 classes (2019)"),
-        "vlcs": (
-            "published_folders:PublishedFolders",
-            "10,729 photographs of 4 collections, 5 classes (2013)",
-        ),
-        "office_home": (
-            "published_folders:PublishedFolders",
-            "15,588 images, 4 domains, 65 classes",
-        ),
-        "terra_incognita": (
-            "published_folders:PublishedFolders",
-            "24,788 images of 4 camera traps, 10 animals (Beery et al. 2018, as in DomainBed)",
-        ),
-        "office_31": (
-            "published_folders:PublishedFolders",
-            "4,110 images, 3 domains, 31 classes (2010)",
-        ),
+        "vlcs": (_FOLDERS, "10,729 photographs of 4 collections, 5 classes (2013)"),
+        "office_home": (_FOLDERS, "15,588 images, 4 domains, 65 classes"),
+        "terra_incognita": (_FOLDERS, "24,788 images of 4 camera traps, 10 animals (2018)"),
+        "office_31": (_FOLDERS, "4,110 images, 3 domains, 31 classes (2010)"),
         "camelyon17": ("wilds:Wilds", "455,954 patches of tissue, 5 hospitals (WILDS 2021)"),
         "iwildcam": ("wilds:Wilds", "203,029 images of 323 camera traps, 182 animals (WILDS)"),
         "fmow": ("wilds:Wilds", "land use from satellites, 6 regions, 62 classes (WILDS 2021)"),
@@ -195,8 +183,8 @@ def load(kind: Kind, name: str) -> Any:
     name = method_name(name) if kind == "method" else name
     if not is_known(kind, name):
         raise SettingsError(unknown(kind, name))
-    entry = _CATALOGS[kind].get(name) or entries(kind).get(name)
-    module, _, attribute = (entry.target if entry else name).partition(":")
+    entry = _CATALOGS[kind].get(name) or entries(kind).get(name) or Entry(name, "")
+    module, _, attribute = entry.target.partition(":")
     if not module or not attribute or module.startswith("."):
         raise SettingsError(f"{kind} '{name}' should be a name or an import string module:Name")
     try:
@@ -220,17 +208,14 @@ def _config_alone(target: str) -> Any:
     from unseen.settings.experiment import MethodSettings
 
     module, _, name = target.partition(":")
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
-    light = [i for i in imports if str(i.module).startswith(("typing", "pydantic", "unseen.set"))]
+    file = Path(__file__).parents[2] / f"{module.replace('.', '/')}.py"
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    light = ("from typing", "from pydantic", "from unseen.settings")
+    imports = [node for node in body if ast.unparse(node).startswith(light)]
     (method,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
-    configs = [
-        node for node in method.body if ast.unparse(node).startswith(("class Config", "Config ="))
-    ]
+    wanted = ("class Config", "Config =")
+    configs = [node for node in method.body if ast.unparse(node).startswith(wanted)]
     contract = SimpleNamespace(Config=MethodSettings)  # of all classes that a method may extend
     values = {ast.unparse(base): contract for base in method.bases} | {"__name__": module}
-    exec(compile(ast.Module([*light, *configs], []), spec.origin, "exec"), values)
+    exec(compile(ast.Module([*imports, *configs], []), str(file), "exec"), values)
     return values.get("Config", MethodSettings)

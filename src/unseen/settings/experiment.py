@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -312,13 +311,9 @@ class Experiment(Settings):
     """Decides initial weights, sampling, augmentation and masks."""
 
     @model_validator(mode="after")
-    def _check_length(self) -> "Experiment":
+    def _check(self) -> "Experiment":
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either steps or epochs")
-        return self
-
-    @model_validator(mode="after")
-    def _check_setting(self) -> "Experiment":
         if self.setting == "adaptation" and not self.data.unseen_domain:
             raise ValueError(
                 "setting=adaptation needs a target domain: set data.unseen_domain to its name"
@@ -391,24 +386,15 @@ def deciding(settings: BaseModel) -> dict[str, Any]:
     """Returns the settings that decide the result; a path as the place that it leads to, however it
     is spelled."""
     plain = settings.model_dump(mode="json", serialize_as_any=True)
-    _only_deciding(settings, plain)
-    return plain
-
-
-def _only_deciding(settings: BaseModel, plain: dict[str, Any]) -> None:
-    for name in _without_effect(type(settings)):
-        del plain[name]
-    for name, value in vars(settings).items():
-        if isinstance(value, Path) and name in plain:
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if NO_EFFECT_ON_RESULT in field.metadata:
+            del plain[name]
+        elif isinstance(value, BaseModel):
+            plain[name] = deciding(value)
+        elif isinstance(value, Path):
             plain[name] = str(value.expanduser().resolve())
-        elif isinstance(plain.get(name), dict) and isinstance(value, BaseModel):
-            _only_deciding(value, plain[name])
-
-
-@cache
-def _without_effect(kind: type[BaseModel]) -> list[str]:
-    fields = kind.model_fields.items()
-    return [name for name, field in fields if NO_EFFECT_ON_RESULT in field.metadata]
+    return plain
 
 
 def identity(experiment: Experiment) -> str:

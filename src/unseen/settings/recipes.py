@@ -172,15 +172,15 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         if not (isinstance(value, Mapping) and isinstance(below, Mapping)):
             merged[key] = value
-        elif key in {"method", "data"} and _renames(below, value):
+        elif (
+            key in {"method", "data"}
+            and {"name"} <= below.keys() & value.keys()
+            and (below["name"] != value["name"])
+        ):
             merged[key] = dict(value)
         else:
             merged[key] = merge(below, value)
     return merged
-
-
-def _renames(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    return "name" in lower and upper.get("name", lower["name"]) != lower["name"]
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NAMED: dict[str, catalog.Kind] = {"data": "dataset", "method": "method", "network": "backbone"}
-"""Sections whose name may be an import string."""
+"""Sections whose name may be an import string; all but the last bring settings of their own."""
 
 
 def build_experiment(settings: Mapping[str, Any], source: str = "these settings") -> Experiment:
@@ -248,10 +248,16 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
     catalog.trust_imports(*(module for _, _, module in _named_modules(settings)))
     classes: dict[str, type[Settings]] = {}
     problems: list[str] = []
-    kinds: dict[str, catalog.Kind] = {"data": "dataset", "method": "method"}
-    for section, kind in kinds.items():
+    sections = ("data", "method")
+    for section in sections:
+        kind, name = _NAMED[section], _section_name(settings, section)
         try:
-            classes[section] = _settings_class(kind, _section_name(settings, section))
+            if name is None:
+                raise SettingsError(f"is missing; 'unseen list {kind}s' shows what is available")
+            found = catalog.settings_class(kind, name)
+            if not (isinstance(found, type) and issubclass(found, Settings)):
+                raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
+            classes[section] = found
         except SettingsError as error:
             problems.append(f"{section}.name: {error}")
     model = _experiment_class(**classes)
@@ -259,7 +265,7 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
         experiment = model.model_validate(dict(settings))
     except ValidationError as error:
         # what a section without a valid name may hold is not known
-        problems += explain(model, error, kinds.keys() - classes.keys())
+        problems += explain(model, error, {*sections} - classes.keys())
     else:
         if not problems:
             return experiment, []
@@ -271,15 +277,6 @@ def _experiment_class(**sections: type[Settings]) -> type[Experiment]:
     """Returns the class of experiments with this dataset and method, as far as they are known."""
     fields: dict[str, Any] = {name: (kind, ...) for name, kind in sections.items()}
     return create_model("Experiment", __base__=Experiment, **fields)
-
-
-def _settings_class(kind: catalog.Kind, name: str | None) -> type[Settings]:
-    if name is None:
-        raise SettingsError(f"is missing; 'unseen list {kind}s' shows what is available")
-    found = catalog.settings_class(kind, name)
-    if not (isinstance(found, type) and issubclass(found, Settings)):
-        raise SettingsError(f"'{name}' is not a {kind}: it has no settings class 'Config'")
-    return found
 
 
 def _section_name(settings: Mapping[str, Any], section: str) -> str | None:
@@ -296,36 +293,31 @@ def load_experiment(recipe: str | Path, overrides: Mapping[str, Any] | None = No
     settings = read_recipe(recipe)
     changed = merge(settings, nested(overrides or {}))
     if _section_name(changed, "method") == _section_name(settings, "method"):
-        changed = {"recipe": _last_part(recipe), **changed}
+        name = Path(recipe)  # `dmg_views` of `pacs/dmg_views` and of a file `mine/dmg_views.yaml`
+        last = name.stem if name.suffix in _YAML else name.name
+        changed = {"recipe": catalog.method_name(last), **changed}
     return build_experiment(changed, str(recipe))
-
-
-def _last_part(recipe: str | Path) -> str:
-    """Returns `dmg_views` for `pacs/dmg_views` and for a file `mine/dmg_views.yaml`."""
-    name = Path(recipe)
-    return catalog.method_name(name.stem if name.suffix in _YAML else name.name)
 
 
 def explain(
     model: type[BaseModel], error: ValidationError, unclear: Collection[str] = ()
 ) -> list[str]:
-    """Names every mistake in a line of its own; those in an `unclear` section are left out."""
-    found = [each for each in error.errors() if not {*each["loc"][:1]} & {*unclear}]
-    return list(dict.fromkeys(_explain(model, problem) for problem in found))
-
-
-def _explain(model: type[BaseModel], problem: Any) -> str:
-    """Says of one mistake where it is, what was expected, and what was found."""
-    keys, known = _place(model, problem["loc"])
-    where = ".".join(keys)
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown key{nearest(keys[-1], known)}"
-    if problem["type"] == "missing":
-        return f"{where}: is missing"
-    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if problem["type"] == "value_error":
-        return f"{where}: {message}" if where else message
-    return f"{where}: {message}, got {problem['input']!r}"
+    """Names every mistake in a line of its own (where it is, what was expected, what was found);
+    those in an `unclear` section are left out."""
+    lines: list[str] = []
+    for problem in error.errors():
+        keys, known = _place(model, problem["loc"])
+        where, kind = ".".join(keys), problem["type"]
+        message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        if kind == "extra_forbidden":
+            message = f"unknown key{nearest(keys[-1], known)}"
+        elif kind == "missing":
+            message = "is missing"
+        elif kind != "value_error":
+            message = f"{message}, got {problem['input']!r}"
+        if not {*problem["loc"][:1]} & {*unclear}:
+            lines.append(f"{where}: {message}" if where else message)
+    return list(dict.fromkeys(lines))
 
 
 def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
@@ -335,20 +327,16 @@ def _place(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str
     known: list[str] = []
     section: Any = model
     for part in loc:
+        members = get_args(section)
+        if type(None) in members and len(members) == 2:  # `X | None`
+            (section,) = (member for member in members if member is not type(None))
         if get_origin(section) is dict:
             known, section = [], get_args(section)[1]
         elif isinstance(section, type) and issubclass(section, BaseModel):
             known = list(section.model_fields)
             field = section.model_fields.get(str(part))
-            section = _without_none(field.annotation) if field else None
+            section = field.annotation if field else None
         else:
             break
         keys.append(str(part))
     return keys, known
-
-
-def _without_none(annotation: Any) -> Any:
-    """Returns `X` for `X | None`."""
-    members = [member for member in get_args(annotation) if member is not type(None)]
-    optional = type(None) in get_args(annotation)
-    return members[0] if optional and len(members) == 1 else annotation

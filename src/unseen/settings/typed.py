@@ -1,81 +1,18 @@
 """The types of settings in calls from Python. `make docs` writes this file from their classes."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypedDict
-
-
-class Network(TypedDict, total=False):
-    name: str
-    pretrained: bool | str | Path
-    image_size: int | None
-    freeze_batch_norm: bool
-    freeze_until: str | None
-    store_features: bool
-    views: int
-    view_seed: int
-
-
-class Optimizer(TypedDict, total=False):
-    name: Literal["adam", "adamw", "sgd"]
-    lr: float
-    weight_decay: float
-    momentum: float
-    nesterov: bool
-    new_layers_lr_factor: float
-    layer_decay: float
-
-
-class Schedule(TypedDict, total=False):
-    name: Literal["constant", "exponential", "inverse", "cosine", "flat"]
-    gamma: float
-    power: float
-    unit: Literal["step", "epoch", "run"]
-    warmup: float
-    decay_from: float
-
-
-class Averaging(TypedDict, total=False):
-    name: Literal["none", "mean", "ema", "swad"]
-    start: float
-    decay: float
-    valley_start: int
-    valley_end: int
-    valley_rise: float
-
-
-class Augment(TypedDict, total=False):
-    crop_scale: float
-    flip: float
-    jitter: float
-    grayscale: float
-    randaugment: float
-    randaugment_operations: int
-    random_convolution: float
-    amplitude_mix: float
-    erasing: float
-    mixstyle: float
-    mixstyle_stages: str | Sequence[str]
-    mixstyle_alpha: float
-
-
-class Devices(TypedDict, total=False):
-    accelerator: Literal["auto", "cpu", "cuda", "mps"]
-    number: int
-    accumulate: int
-    readers: int
-    evaluation_batch: int
 
 
 class Overrides(TypedDict, total=False):
     data: Mapping[str, Any]
-    network: Network
+    network: Mapping[str, Any]
     method: Mapping[str, Any]
-    optimizer: Optimizer
-    schedule: Schedule
-    averaging: Averaging
-    augment: Augment
-    devices: Devices
+    optimizer: Mapping[str, Any]
+    schedule: Mapping[str, Any]
+    averaging: Mapping[str, Any]
+    augment: Mapping[str, Any]
+    devices: Mapping[str, Any]
     setting: Literal["generalization", "adaptation"]
     steps: int | None
     epochs: float | None
