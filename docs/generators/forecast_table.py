@@ -101,8 +101,7 @@ def to_markdown(cases: Sequence[Case]) -> str:
         "accuracy on validation images": [[abs(c.own.drop) for c in p] for p in parts.values()]
     }
     for name, text in NAMES.items():
-        for kind, how in (("plain", "as it is"), ("accuracy", "calibrated")):
-            errors[f"{text}, {how}"] = [_single_errors(p, name, kind) for p in parts.values()]
+        errors[text] = [_single_errors(p, name) for p in parts.values()]
     errors["**combined forecast**"] = [[each.error for each in part] for part in parts.values()]
     lines += [_row(name, *map(_mean, found)) for name, found in errors.items() if any(found)]
     inside = (f"{_mean([each.is_covered for each in part])} %" for part in parts.values())
@@ -114,12 +113,13 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _single_errors(cases: Sequence[Case], name: str, kind: str) -> list[float]:
+def _single_errors(cases: Sequence[Case], name: str) -> list[float]:
+    """Of an estimate as it is; those that are calibrated on references are in forecast.csv."""
     pairs = ((case, each) for case in cases for each in case.combined.estimates)
     return [
         abs(value - case.own.accuracy)
         for case, each in pairs
-        if each.name == name and (value := getattr(each, kind)) is not None
+        if each.name == name and (value := each.plain) is not None
     ]
 
 
