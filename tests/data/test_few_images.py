@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
+from unseen.data.datasets.digits import Digits
 from unseen.data.index import Index, LabelledImage, Split
 from unseen.data.roles import choose_roles, warnings_about_images
 from unseen.settings.experiment import Experiment
@@ -22,7 +22,8 @@ def make_index(counts: dict[str, dict[str, dict[Split, int]]]) -> Index:
                 for place in range(number):
                     images.append(LabelledImage(f"{domain}/{name}/{split}{place}", name, domain))
                     splits.append(split)
-    return Index.of(images, np.array(splits))
+    given = [i._replace(split=s) for i, s in zip(images, splits, strict=True)]
+    return Digits(Digits.Config(name="digits"), None).index_of(given, published=[])
 
 
 def said(counts: dict[str, dict[str, dict[Split, int]]], **changes: Any) -> list[str]:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.data import contents, decoding
+from unseen.data import decoding
 from unseen.data import prepare as preparing
 from unseen.data.dataset import open_dataset, remember_root
 from unseen.data.datasets.digits import Digits
 from unseen.data.datasets.folder import Folder, Manifest
-from unseen.data.datasets.official_lists import PACS
+from unseen.data.datasets.published import PACS
 from unseen.data.images import to_square
 from unseen.data.index import Index
 from unseen.data.prepare import prepare
@@ -276,7 +276,7 @@ def settled(tree: Path) -> Path:
 def test_of_many_images_only_folders_are_looked_at(
     settled: Path, write_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "FEW", 11)
+    monkeypatch.setattr(preparing, "FEW", 11)
     first = prepare(folder(settled), 8)
 
     def never(*_: object) -> None:

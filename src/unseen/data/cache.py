@@ -1,17 +1,20 @@
 """The cache on disk: its folders are complete or absent, and checked whenever they are opened."""
 
+import hashlib
 import os
 import re
 import shutil
 import socket
 import time
 import uuid
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from unseen.atomic import read_json, write_json
+import numpy as np
+
+from unseen.atomic import atomic_file, read_json, write_json
 from unseen.errors import DataError, UnseenError
 
 PREPARATION_VERSION = 3
@@ -25,6 +28,21 @@ def cache_folder() -> Path:
     """Return $UNSEEN_CACHE, or ~/.cache/unseen."""
     chosen = os.environ.get("UNSEEN_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "unseen"
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Return the sha256 of a list of texts, each kept apart from the next."""
+    total = hashlib.sha256()
+    for text in texts:
+        data = text.encode(errors="surrogateescape")
+        total.update(len(data).to_bytes(8, "big") + data)
+    return total.hexdigest()
+
+
+def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays to a file that appears when it is complete."""
+    with atomic_file(file) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def read_if_whole(file: Path) -> dict[str, Any]:
@@ -82,8 +100,18 @@ def remove_leftovers(parent: Path) -> None:
     """Delete what interrupted builders left behind, but nothing that is still being built."""
     for folder in parent.glob(f"{BUILDING}*"):
         builder = re.fullmatch(r"(.+)-(\d+)-[0-9a-f]{8}(-damaged)?", folder.name[len(BUILDING) :])
-        dead = builder and builder[1] == socket.gethostname() and not _is_running(int(builder[2]))
-        if dead or _idle(folder) > GIVEN_UP_AFTER:
+        dead = False
+        with suppress(PermissionError):  # it runs, for somebody else
+            try:
+                if builder and builder[1] == socket.gethostname():
+                    os.kill(int(builder[2]), 0)
+                written = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+                dead = time.time() - written > GIVEN_UP_AFTER
+            except ProcessLookupError:
+                dead = True
+            except FileNotFoundError:  # it has just been finished
+                continue
+        if dead:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -107,19 +135,3 @@ def writing_to(
         yield
     except OSError as error:
         raise DataError(f"{folder} cannot be written ({error}); {otherwise}") from error
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
-
-
-def _idle(folder: Path) -> float:
-    """Return the seconds since anything in it was written."""
-    try:
-        return time.time() - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    except OSError:
-        return 0.0

@@ -7,7 +7,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from PIL import Image
 
+from unseen.data.cache import digest, write_arrays
 from unseen.data.dataset import Dataset, open_dataset
 from unseen.data.images import to_square
-from unseen.data.known import digest, write_arrays
 from unseen.errors import DataError
 from unseen.settings.experiment import DataSettings
 
@@ -32,6 +32,7 @@ TOGETHER = 16
 SHARD_BYTES = 2**28
 """Pixels in a shard: what a process on another machine has in memory."""
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -45,47 +46,50 @@ def read(dataset: Dataset, position: int) -> Made:
 
 
 def make(dataset: Dataset, position: int, size: int, form: Form) -> Made:
-    """Read, decode and resize an image."""
+    """Read, decode and resize an image. What is stored of it are its pixels, or JPEG of hardly
+    visible loss (benchmarks/)."""
     found, data = read(dataset, position)
     if isinstance(data, str):
         return found, data
     try:
-        return found, encode(to_square(dataset.decode(data, position, size), size), form)
+        pixels = to_square(dataset.decode(data, position, size), size)
     except DataError as error:
         return found, str(error)
-
-
-def encode(pixels: np.ndarray, form: Form) -> bytes:
-    """Turn one image into what is stored: raw, or JPEG of hardly visible loss (benchmarks/)."""
     if form == "decoded":
-        return pixels.tobytes()
+        return found, pixels.tobytes()
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=95, subsampling=0)
-    return buffer.getvalue()
+    return found, buffer.getvalue()
+
+
+def ahead(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int, number: int
+) -> Iterator[Result]:
+    """Yield the work of each item in order, done by threads for some items ahead: no more than
+    this number of results waits in memory."""
+    with ThreadPoolExecutor(threads) as pool:
+        following = iter(items)
+        waiting = deque(pool.submit(work, item) for item in islice(following, number))
+        while waiting:
+            waiting.extend(pool.submit(work, item) for item in islice(following, 1))
+            yield waiting.popleft().result()
 
 
 def in_threads(
     work: Callable[[int], Result], positions: np.ndarray, doing: str, report: ProgressCallback
 ) -> Iterator[Result]:
-    """Yield the work of each position in order; a bounded number of results waits in memory."""
-    number, cores = len(positions), os.cpu_count() or 1
+    """Yield the work of each position in order."""
+    number, cores, done = len(positions), os.cpu_count() or 1, 0
 
     def do(start: int) -> list[Result]:
         return [work(int(position)) for position in positions[start : start + TOGETHER]]
 
-    waiting: deque[Future[list[Result]]] = deque()
     if number:
         report(doing, 0, number)
-    with ThreadPoolExecutor(cores) as pool:
-        starts = iter(range(0, number, TOGETHER))
-        waiting.extend(pool.submit(do, start) for start in islice(starts, 4 * cores))
-        done = 0
-        while waiting:
-            finished = waiting.popleft().result()
-            waiting.extend(pool.submit(do, start) for start in islice(starts, 1))
-            yield from finished
-            done += len(finished)
-            report(doing, done, number)
+    for finished in ahead(do, range(0, number, TOGETHER), cores, 4 * cores):
+        yield from finished
+        done += len(finished)
+        report(doing, done, number)
 
 
 class Shard(NamedTuple):
@@ -107,24 +111,19 @@ Workers = Callable[[Callable[[Shard], None], Iterable[Shard]], Iterator[None]]
 def make_shard(shard: Shard) -> None:
     """Make the images of a shard, one after the other, into a file that appears when all are."""
     dataset = open_dataset(shard.config)
-    if _outline(dataset, shard.rows) != shard.outline:
+    if digest(dataset.index().names[shard.rows.start : shard.rows.stop]) != shard.outline:
         raise DataError(
             f"{dataset.root} has other files here than where the command was given, or has changed"
         )
-    made = [make(dataset, position, shard.size, shard.form) for position in shard.rows]
-    stored = [image if isinstance(image, bytes) else b"" for _, image in made]
-    problems = [image if isinstance(image, str) else "" for _, image in made]
-    arrays = {
-        "digests": np.frombuffer(b"".join(found for found, _ in made), np.uint8),
-        "images": np.frombuffer(b"".join(stored), np.uint8),
-        "sizes": np.array([len(image) for image in stored]),
-        "problems": np.frombuffer(json.dumps(problems).encode(), np.uint8),
-    }
-    write_arrays(shard.file, arrays)
-
-
-def _outline(dataset: Dataset, rows: range) -> str:
-    return digest(dataset.index().names[rows.start : rows.stop])
+    digests, made = zip(
+        *(make(dataset, n, shard.size, shard.form) for n in shard.rows), strict=True
+    )
+    stored = [image if isinstance(image, bytes) else b"" for image in made]
+    problems = [image if isinstance(image, str) else "" for image in made]
+    texts = {"digests": b"".join(digests), "images": b"".join(stored)}
+    texts["problems"] = json.dumps(problems).encode()
+    arrays = {name: np.frombuffer(text, np.uint8) for name, text in texts.items()}
+    write_arrays(shard.file, arrays | {"sizes": np.array([len(image) for image in stored])})
 
 
 def in_shards(
@@ -137,38 +136,34 @@ def in_shards(
 ) -> Iterator[Made]:
     """Yield what `make` returns for each image, in order. Shards that are in the folder, because
     an earlier call was killed, are not made again."""
-    number, step = len(dataset.index()), max(1, SHARD_BYTES // (size * size * 3))
+    names, step = dataset.index().names, max(1, SHARD_BYTES // (size * size * 3))
     root = dataset.root and str(dataset.root.absolute() if dataset.root.exists() else dataset.root)
     config = dataset.config.model_copy(update={"root": root})
-    starts = range(0, number, step)
-    shards = [
-        Shard(config, size, form, rows, _outline(dataset, rows), folder / f"{rows.start:09d}.npz")
-        for rows in (range(start, min(start + step, number)) for start in starts)
-    ]
+    shards: list[Shard] = []
+    for start in range(0, len(names), step):
+        rows, file = range(start, min(start + step, len(names))), folder / f"{start:09d}.npz"
+        outline = digest(names[rows.start : rows.stop])
+        shards.append(Shard(config, size, form, rows, outline, file))
     missing = [shard for shard in shards if not shard.file.is_file()]
     waiting, doing = workers(make_shard, missing), f"decoding in {len(shards)} shards"
-    report(doing, 0, number)
-    made_now = {shard.rows.start for shard in missing}
+    report(doing, 0, len(names))
+    made_now = {shard.file for shard in missing}
     for shard in shards:
-        if shard.rows.start in made_now:
+        if shard.file in made_now:
             next(waiting)
-        yield from _read_shard(shard)
-        report(doing, shard.rows.stop, number)
+        try:
+            with np.load(shard.file, allow_pickle=False) as arrays:
+                digests, images, sizes = (arrays[name] for name in ("digests", "images", "sizes"))
+                problems: list[str] = json.loads(arrays["problems"].tobytes())
+        except OSError as error:
+            raise DataError(
+                f"{shard.file} is not here, though it was made ({error}): all machines need one "
+                "cache; set UNSEEN_CACHE to a folder that they share"
+            ) from error
+        ends = np.cumsum(sizes)
+        for row, problem in enumerate(problems):
+            image = images[ends[row] - sizes[row] : ends[row]].tobytes()
+            yield digests[32 * row : 32 * row + 32].tobytes(), problem or image
+        report(doing, shard.rows.stop, len(names))
     for _ in waiting:  # there is none; whatever they work on comes to its end
         pass
-
-
-def _read_shard(shard: Shard) -> Iterator[Made]:
-    try:
-        with np.load(shard.file, allow_pickle=False) as arrays:
-            digests, images, sizes = (arrays[name] for name in ("digests", "images", "sizes"))
-            problems: list[str] = json.loads(arrays["problems"].tobytes())
-    except OSError as error:
-        raise DataError(
-            f"{shard.file} is not here, though it was made ({error}): all machines need one cache; "
-            "set UNSEEN_CACHE to a folder that they share"
-        ) from error
-    starts = np.cumsum(sizes) - sizes
-    for row, problem in enumerate(problems):
-        image = images[starts[row] : starts[row] + sizes[row]].tobytes()
-        yield digests[32 * row : 32 * row + 32].tobytes(), problem or image

@@ -1,10 +1,7 @@
 """From prepared images (or stored features) to batches on the device, ahead of the step."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from unseen.data.augment import PixelScale, augment, to_input
 from unseen.data.batch import DomainBatch
+from unseen.data.decoding import ahead
 from unseen.data.features import StoredFeatures
 from unseen.data.prepare import PreparedImages
 from unseen.data.randomness import image_keys, step_key
@@ -121,9 +119,5 @@ class Feed:
             tensors = read(item)
             return tuple(t.pin_memory() for t in tensors) if pin else tensors
 
-        with ThreadPoolExecutor(self.readers) as pool:
-            following = iter(items)
-            waiting = deque(pool.submit(fetch, item) for item in islice(following, self.readers))
-            while waiting:
-                waiting.extend(pool.submit(fetch, item) for item in islice(following, 1))
-                yield tuple(t.to(device, non_blocking=pin) for t in waiting.popleft().result())
+        for tensors in ahead(fetch, items, self.readers, self.readers):
+            yield tuple(t.to(device, non_blocking=pin) for t in tensors)

@@ -1,9 +1,10 @@
-"""Files and folders of images: finding them, and reading any kind as upright 8-bit RGB."""
+"""Files, folders and lists of images: finding them, and reading any kind as upright 8-bit RGB."""
 
+import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,19 +32,17 @@ _READERS = {
 }
 """The module that reads a file, and how such files begin."""
 _BEGINNINGS = {module: re.compile(start, re.DOTALL) for module, start in _READERS.items()}
-_HEAD = 256
 PACKAGES = {"pillow_heif": "pillow-heif", "pydicom": "pydicom"}
 """What to install for modules that not everybody has."""
-_DEEP_MODES = ("I", "F")  # more than 8 bits: "I", "I;16", "I;16B", "F", ...
 _NARROW = 64
 _MOST_PIXELS = 25_000_000
 """The most pixels of an image that was narrowed and not yet lowered."""
 _ALPHA_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
-def reader_of(head: bytes) -> str | None:
+def reader_of(data: bytes) -> str | None:
     """Return the module that reads a file that begins like this; None where it is no image."""
-    return next((name for name, start in _BEGINNINGS.items() if start.match(head)), None)
+    return next((name for name, start in _BEGINNINGS.items() if start.match(data)), None)
 
 
 @cache
@@ -75,11 +74,11 @@ def open_image(
 
 
 def _decoded(
-    source: Path | bytes, formats: tuple[str, ...] | None, side: int | None = None
+    source: Path | bytes, formats: tuple[str, ...] | None = None, side: int | None = None
 ) -> Image.Image:
     """Return the image as its file has it, but upright."""
     data = source if isinstance(source, bytes) else source.read_bytes()
-    reader = reader_of(data[:_HEAD]) if formats is None else "PIL"
+    reader = reader_of(data) if formats is None else "PIL"
     if reader == "numpy":
         return _from_array(np.load(io.BytesIO(data), allow_pickle=False))
     if reader == "pydicom":
@@ -131,12 +130,12 @@ def _from_dicom(file: io.BytesIO) -> Image.Image:
     if values.ndim == 3:
         return Image.fromarray(values.astype(np.uint8))
     values = np.asarray(pixels.apply_modality_lut(values, found), dtype=np.float32)
-    image = Image.fromarray(values)
-    centre, width = found.get("WindowCenter"), found.get("WindowWidth")
     low, high = float(values.min()), float(values.max())
-    if centre is not None and width is not None:
-        middle, half = (float(np.atleast_1d(each)[0]) for each in (centre, width))
-        low, high = middle - half / 2, middle + half / 2
+    shown = (found.get("WindowCenter"), found.get("WindowWidth"))
+    if all(each is not None for each in shown):
+        centre, width = (float(np.atleast_1d(each)[0]) for each in shown)
+        low, high = centre - width / 2, centre + width / 2
+    image = Image.fromarray(values)
     image.info["window"] = low, high
     image.info["inverted"] = found.PhotometricInterpretation == "MONOCHROME1"
     return image
@@ -170,7 +169,7 @@ def reader_of_file(folder: str | Path, name: str) -> str | None:
     """Return the module that reads a file, as `reader_of`; None where it cannot be opened."""
     try:
         with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
-            return reader_of(file.read(_HEAD))
+            return reader_of(file.read(256))
     except OSError:
         return None
 
@@ -182,11 +181,15 @@ def is_hidden(folder: str) -> bool:
 
 def to_rgb(image: Image.Image, window: Window | None = None) -> Image.Image:
     """Return 8 bits and three channels, from any mode."""
-    if image.mode.split(";")[0] in _DEEP_MODES:
+    if _is_deep(image):
         return _from_deep(image, window)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
         return _by_strips(image, _on_white)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.split(";")[0] in ("I", "F")  # more than 8 bits: "I;16", "I;16B", "F", ...
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -196,9 +199,13 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 def _from_deep(image: Image.Image, window: Window | None) -> Image.Image:
     """Scale 16-bit or float to 8-bit gray: a window if there is one, else the full range of the
-    type. Pillow itself would clip everything above 255."""
+    type, or of the image where it has more. Pillow itself would clip everything above 255."""
     window = window or image.info.get("window")
-    low, high = window or (0.0, _full(image, max(_values(s).max() for s, _ in _strips(image))))
+    if window is None:
+        highest = max(_values(strip).max() for strip, _ in _strips(image))
+        full = (1.0, 255.0) if image.mode == "F" else (65535.0,)
+        window = 0.0, next((limit for limit in full if highest <= limit), highest)
+    low, high = window
 
     def scaled(strip: Image.Image) -> Image.Image:
         shares = (_values(strip) - low).clip(0, high - low) * (255 / ((high - low) or 1.0))
@@ -227,19 +234,13 @@ def _by_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]
     return whole
 
 
-def _full(image: Image.Image, highest: float) -> float:
-    """Return the value that is white: the largest of the type, or of the image if it has more."""
-    expected = (1.0, 255.0) if image.mode == "F" else (65535.0,)
-    return next((limit for limit in expected if highest <= limit), highest)
-
-
 def deep_range(source: Path | bytes) -> Window | None:
     """Return the lowest and highest value of an image of more than 8 bits; None for others."""
     try:
-        image = _decoded(source, None)
+        image = _decoded(source)
     except Exception:  # as in `open_image`, which says what is wrong
         return None
-    if image.mode.split(";")[0] not in _DEEP_MODES:
+    if not _is_deep(image):
         return None
     low, high = image.getextrema()
     return float(low), float(high)  # pyright: ignore[reportArgumentType]
@@ -299,19 +300,15 @@ def find_images(words: Iterable[str]) -> Iterator[Path]:
     They come in order of name, and are looked up as they are used: there may be any number.
     """
     for word in words:
-        images = (
-            file
-            for path in _matching(word)
-            for file in (map(path.joinpath, names_below(path)) if path.is_dir() else (path,))
-        )
-        first = next(images, None)
-        if first is None:
+        found = None
+        for path in _matching(word):
+            for found in map(path.joinpath, names_below(path)) if path.is_dir() else (path,):
+                yield found
+        if found is None:
             raise DataError(
                 f"{word} holds no images; expected files that end in {', '.join(EXTENSIONS)}, or "
                 "that begin like an image"
             )
-        yield first
-        yield from images
 
 
 def _matching(word: str) -> Iterator[Path]:
@@ -327,3 +324,30 @@ def _matching(word: str) -> Iterator[Path]:
         hidden = any(part.startswith(".") and part not in pattern.parts for part in path.parts)
         if not hidden and (path.is_dir() or is_image(path.parent, path.name)):
             yield path
+
+
+def read_text(file: Path, expected: str) -> str:
+    """Return what a text file holds. Raises DataError where it is missing or no UTF-8."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"{file} cannot be read as UTF-8 text ({error})"
+        raise DataError(f"{problem}; expected {expected}") from error
+
+
+def csv_rows(
+    file: Path, columns: Collection[str], expected: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line number and the fields of each row of a CSV file that has these columns."""
+    reader = csv.DictReader(io.StringIO(read_text(file, expected), ""), skipinitialspace=True)
+    try:
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        absent = [name for name in columns if name not in reader.fieldnames]
+        if absent:
+            header = ",".join(reader.fieldnames)
+            problem = f"has no column {', '.join(absent)} in its header '{header}'"
+            raise DataError(f"{file} {problem}; expected {expected}")
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as error:
+        raise DataError(f"{file} is no CSV file ({error}); expected {expected}") from error

@@ -67,31 +67,6 @@ class Index:
     """What each image belongs to, such as a patient: those with the same text are kept together.
     Empty: every image stands for itself."""
 
-    @staticmethod
-    def of(
-        images: Sequence[LabelledImage],
-        splits: np.ndarray,
-        classes: Iterable[str] | None = None,
-        domains: Iterable[str] | None = None,
-        official_test: bool = False,
-        remarks: Iterable[str] = (),
-    ) -> "Index":
-        """Index images in a fixed order; classes and domains are sorted by name, unless given."""
-        classes = tuple(classes or sorted({image.class_name for image in images} - {""}))
-        domains = tuple(domains or sorted({image.domain for image in images}))
-        labels = {"": UNLABELLED} | {name: label for label, name in enumerate(classes)}
-        positions = {name: position for position, name in enumerate(domains)}
-        return Index(
-            classes,
-            domains,
-            tuple(image.name for image in images),
-            np.array([labels[image.class_name] for image in images], dtype=np.int64),
-            np.array([positions[image.domain] for image in images], dtype=np.int64),
-            splits.astype(np.uint8),
-            official_test,
-            tuple(remarks),
-        )
-
     def __len__(self) -> int:
         return len(self.names)
 

@@ -1,10 +1,12 @@
 """Images are decoded and resized once; training then reads prepared pixels."""
 
+import hashlib
 import io
 import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +15,28 @@ import torch
 from PIL import Image
 
 from unseen import across_devices
-from unseen.atomic import atomic_file
-from unseen.data.cache import (
-    BUILDING,
-    MANIFEST,
-    PREPARATION_VERSION,
-    building,
-    cache_folder,
-    complete,
-    install,
-    read_if_whole,
-    read_manifest,
-    remove_leftovers,
-    writing_to,
-)
-from unseen.data.contents import Contents
+from unseen.atomic import atomic_file, write_json
+from unseen.data import cache
+from unseen.data.cache import digest, read_if_whole, read_manifest
 from unseen.data.dataset import Dataset
-from unseen.data.decoding import Made, ProgressCallback, Workers, in_shards, in_threads, make
+from unseen.data.decoding import (
+    UNREADABLE,
+    Made,
+    ProgressCallback,
+    Workers,
+    in_shards,
+    in_threads,
+    make,
+    read,
+)
 from unseen.data.index import Index
-from unseen.data.known import digest
 from unseen.errors import DataError
 
 IMAGES = "images.bin"
 OFFSETS = "offsets.npy"
 DIGESTS = "digests.npy"
+FEW = 50_000
+"""Images up to which every file is looked at whenever a run starts."""
 
 
 class PreparedImages:
@@ -73,6 +73,75 @@ class PreparedImages:
         return pixels
 
 
+class _Contents:
+    """A digest of every image of a dataset, as they were last time, and as they are now; unchanged
+    files are known without being read."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset, self.names = dataset, dataset.index().names
+        kind, root = type(dataset), dataset.root.resolve() if dataset.root else ""
+        origin = digest([f"{kind.__module__}:{kind.__qualname__} {root}"])[:32]
+        self._file = cache.cache_folder() / "contents" / f"{origin}.npz"
+        self._note_file = self._file.with_suffix(".json")
+        self._note = read_if_whole(self._note_file)
+        self.last = str(self._note.get("last"))
+        """The digest of the whole dataset when it was last prepared."""
+        since = dataset.unchanged_since
+        trusted = since is not None and len(self.names) > FEW
+        self.trusted: str | None = self._note.get(str(since)) if trusted else None
+        """The digest of a large dataset in which no folder has changed."""
+
+    def look_at_files(self) -> None:
+        """Look at the size and time of every file; the digests of unchanged ones are known."""
+        self.marks = np.array([self._mark(n) for n in range(len(self.names))], dtype=np.uint64)
+        self.digests = np.zeros((len(self.names), 32), dtype=np.uint8)
+        """Those that are known; zeros for others."""
+        try:
+            with np.load(self._file, allow_pickle=False) as arrays:
+                marks, digests = arrays["marks"], arrays["digests"]
+        except (OSError, ValueError, KeyError):
+            marks, digests = np.zeros(1, dtype=np.uint64), self.digests[:1]
+        places = np.searchsorted(marks, self.marks).clip(max=len(marks) - 1)
+        known = marks[places] == self.marks
+        self.digests[known] = digests[places[known]]
+        self._new = not known.all()
+
+    def _mark(self, position: int) -> int:
+        try:
+            state = self.dataset.signature(position)
+        except DataError as error:
+            state = str(error)
+        text = f"{self.names[position]}\0{state}".encode(errors="surrogateescape")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+    def unknown(self) -> np.ndarray:
+        """Return the positions of images whose digest is not known."""
+        return np.flatnonzero(~self.digests.any(axis=1))
+
+    def digest_one(self, position: int) -> None:
+        """Read an image for its digest alone."""
+        self.digests[position] = np.frombuffer(read(self.dataset, position)[0], np.uint8)
+
+    def digest(self) -> str:
+        """Return the digest of all names and images, and of how they are read."""
+        texts = ["unreadable" if d == UNREADABLE else d.hex() for d in map(bytes, self.digests)]
+        whole = digest(chain(*zip(self.names, texts, strict=True)))
+        window = self.dataset.window
+        return whole if window is None else digest([whole, f"window {window}"])
+
+    def remember(self, content: str) -> None:
+        """Keep what is known now, for the next time."""
+        if len(self.unknown()):
+            return
+        if self._new:
+            order = np.argsort(self.marks, kind="stable")
+            arrays = {"marks": self.marks[order], "digests": self.digests[order]}
+            cache.write_arrays(self._file, arrays)
+        note = {"last": content, str(self.dataset.unchanged_since): content}
+        if note != self._note:
+            write_json(self._note_file, note)
+
+
 def prepare(
     dataset: Dataset,
     size: int,
@@ -86,47 +155,40 @@ def prepare(
     Of a large dataset whose folders have not changed no file is looked at, but with `every_file`.
     """
     report = progress or _report_nothing
-    index = dataset.index()
+    index, form = dataset.index(), dataset.config.cache
     if len(index) == 0:
         raise DataError(f"the dataset '{dataset.config.name}' has no images")
-    form = dataset.config.cache
     if form == "auto":
         form = "decoded" if len(index) * size * size * 3 <= _memory() / 2 else "encoded"
-    parent = cache_folder() / "images"
-    if parent.is_dir():
-        remove_leftovers(parent)
-    window = str(dataset.window)
-    about = {"form": form, "size": size, "window": window}
-    contents = Contents(dataset)
-    content = None if every_file else contents.trusted()
-    if content is None:
+    parent = cache.cache_folder() / "images"
+    cache.remove_leftovers(parent)
+    about = {"form": form, "size": size, "window": str(dataset.window)}
+    contents = _Contents(dataset)
+    content = None if every_file else contents.trusted
+    if content is None or not read_manifest(_folder(parent, content, about)):
         contents.look_at_files()
-        missing = contents.unknown()
-        if len(missing) < len(index) or _seen_before(parent, about | {"outline": contents.outline}):
+        about["outline"] = digest(index.names)
+        missing, content = contents.unknown(), None
+        # images of these names that were prepared like this before may be the same ones
+        kept = (read_if_whole(folder / cache.MANIFEST) for folder in parent.glob("*"))
+        if len(missing) < len(index) or any(about.items() <= each.items() for each in kept):
             for _ in in_threads(contents.digest_one, missing, "checking", report):
                 pass
             content = contents.digest()
+        if content is None or not read_manifest(_folder(parent, content, about)):
+            content = _build(contents, parent, about, report, workers)
+        contents.remember(content)
     folder = _folder(parent, content, about)
-    if content is None or not read_manifest(folder):
-        content = _build(contents, parent, about, report, workers)
-        folder = _folder(parent, content, about)
     whole = read_manifest(folder)
     if not whole:
         raise DataError(f"the cache {folder} changed while it was read; try again")
-    contents.remember(content)
     _check_left_out(dataset, whole["left_out"])
     return PreparedImages(index, content, folder, whole)
 
 
-def _folder(parent: Path, content: str | None, about: dict[str, Any]) -> Path:
-    form, size = about["form"], about["size"]
-    return parent / digest([str(content), str(size), form, str(PREPARATION_VERSION)])[:32]
-
-
-def _seen_before(parent: Path, about: dict[str, Any]) -> bool:
-    """Say whether images of these names were prepared like this: they may be the same ones."""
-    found = parent.iterdir() if parent.is_dir() else ()
-    return any(about.items() <= read_if_whole(each / MANIFEST).items() for each in found)
+def _folder(parent: Path, content: str, about: dict[str, Any]) -> Path:
+    texts = [content, str(about["size"]), about["form"], str(cache.PREPARATION_VERSION)]
+    return parent / digest(texts)[:32]
 
 
 def _report_nothing(doing: str, done: int, number: int) -> None:
@@ -142,7 +204,7 @@ def _memory() -> int:
 
 
 def _build(
-    contents: Contents,
+    contents: _Contents,
     parent: Path,
     about: dict[str, Any],
     report: ProgressCallback,
@@ -150,24 +212,28 @@ def _build(
 ) -> str:
     """Read, digest, decode, resize and store every image, and return the digest of all of them; bad
     ones are left out, or stop it if so set. What an older cache has is taken from there."""
-    dataset, index = contents.dataset, contents.index
+    dataset, names = contents.dataset, contents.names
     form, size = about["form"], about["size"]
-    shards = parent / f"{BUILDING}{digest([str(about), contents.outline, contents.state()])[:32]}"
+    state = hashlib.sha256(contents.marks.tobytes()).hexdigest()
+    shards = parent / f"{cache.BUILDING}{digest([str(about), state])[:32]}"
     if workers is None:
-        stored = _stored(_folder(parent, contents.last(), about), about)
+        stored = _stored(_folder(parent, contents.last, about), about)
 
         def make_or_take(position: int) -> Made:
             known = contents.digests[position].tobytes()
             image = stored(known)
             return (known, image) if image else make(dataset, position, size, form)
 
-        made = in_threads(make_or_take, np.arange(len(index)), "decoding", report)
+        made = in_threads(make_or_take, np.arange(len(names)), "decoding", report)
     else:
         made = in_shards(dataset, size, form, shards, workers, report)
     bytes_each = size**2 * 3 if form == "decoded" else size**2 // 4
     left_out: dict[str, str] = {}
     ends = [0]
-    with writing_to(parent, len(index) * bytes_each), building(parent) as temporary:
+    with (
+        cache.writing_to(parent, len(names) * bytes_each),
+        cache.building(parent) as temporary,
+    ):
         with (temporary / IMAGES).open("wb") as stream:
             for position, (found, image) in enumerate(made):
                 contents.digests[position] = np.frombuffer(found, np.uint8)
@@ -175,23 +241,23 @@ def _build(
                     stream.write(image)
                     ends.append(ends[-1] + len(image))
                 else:
-                    left_out[index.names[position]] = image
+                    left_out[names[position]] = image
             _check_left_out(dataset, left_out)
-            if len(left_out) == len(index):
+            if len(left_out) == len(names):
                 first = next(iter(left_out.values()))
-                raise DataError(f"not one of {len(index)} images is readable; the first: {first}")
+                raise DataError(f"not one of {len(names)} images is readable; the first: {first}")
             stream.flush()
             os.fsync(stream.fileno())
-        kept = [name not in left_out for name in index.names]
+        kept = [name not in left_out for name in names]
         arrays: dict[str, np.ndarray] = {DIGESTS: contents.digests[kept]}
         if form == "encoded":
             arrays[OFFSETS] = np.array(ends, dtype=np.int64)
         for name, array in arrays.items():
             with atomic_file(temporary / name) as file, file.open("wb") as stream:
                 np.save(stream, array)
-        complete(temporary, about | {"outline": contents.outline, "left_out": left_out})
+        cache.complete(temporary, about | {"left_out": left_out})
         content = contents.digest()
-        install(temporary, _folder(parent, content, about))
+        cache.install(temporary, _folder(parent, content, about))
     shutil.rmtree(shards, ignore_errors=True)
     return content
 

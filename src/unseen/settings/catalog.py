@@ -64,25 +64,27 @@ METHODS = _in_files(
 ALIASES = {"erm": "aggregate"}
 """Other names of methods. They are understood wherever a method is named, and are not recorded."""
 
-_FOLDERS = "published_folders:PublishedFolders"
 DATASETS = _in_files(
     "unseen.data.datasets",
     {
         "digits": ("Digits", "embedded handwritten digits in four styles; needs no download"),
         "mnist": ("MNIST", "70,000 handwritten digits, one domain (LeCun et al. 1998)"),
-        "mnist_m": ("digits_5:MNISTM", "MNIST, plain and on photographs (Ganin et al. 2016)"),
+        "mnist_m": ("mnist:MNISTM", "MNIST, plain and on photographs (Ganin et al. 2016)"),
         "rotated_mnist": ("mnist:RotatedMNIST", "MNIST turned by six angles, the domains"),
         "colored_mnist": ("mnist:ColoredMNIST", "MNIST in colours that mislead in the last domain"),
-        "digits_5": ("Digits5", "MNIST, MNIST-M, USPS, SVHN, synthetic digits (Peng et al. 2019)"),
-        "pacs": ("official_lists:PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
-        "domainnet": ("official_lists:DomainNet", "586,575 images, 6 domains, 345 classes (2019)"),
-        "vlcs": (_FOLDERS, "10,729 photographs of 4 collections, 5 classes (2013)"),
-        "office_home": (_FOLDERS, "15,588 images, 4 domains, 65 classes"),
-        "terra_incognita": (_FOLDERS, "24,788 images of 4 camera traps, 10 animals (2018)"),
-        "office_31": (_FOLDERS, "4,110 images, 3 domains, 31 classes (2010)"),
-        "camelyon17": ("wilds:Wilds", "455,954 patches of tissue, 5 hospitals (WILDS 2021)"),
-        "iwildcam": ("wilds:Wilds", "203,029 images of 323 camera traps, 182 animals (WILDS)"),
-        "fmow": ("wilds:Wilds", "land use from satellites, 6 regions, 62 classes (WILDS 2021)"),
+        "digits_5": ("mnist:Digits5", "MNIST, MNIST-M, USPS, SVHN, synthetic digits (2019)"),
+        "pacs": ("published:PACS", "9,991 images, 4 domains, 7 classes (Li et al. 2017)"),
+        "domainnet": ("published:DomainNet", "586,575 images, 6 domains, 345 classes (2019)"),
+        "vlcs": ("published:Folders", "10,729 photographs of 4 collections, 5 classes (2013)"),
+        "office_home": ("published:Folders", "15,588 images, 4 domains, 65 classes"),
+        "terra_incognita": (
+            "published:Folders",
+            "24,788 images, 4 camera traps, 10 animals (2018)",
+        ),
+        "office_31": ("published:Folders", "4,110 images, 3 domains, 31 classes (2010)"),
+        "camelyon17": ("published:Wilds", "455,954 patches of tissue, 5 hospitals (WILDS 2021)"),
+        "iwildcam": ("published:Wilds", "203,029 images of 323 camera traps, 182 animals (WILDS)"),
+        "fmow": ("published:Wilds", "land use from satellites, 6 regions, 62 classes (WILDS 2021)"),
         "folder": ("Folder", "your own images as root/domain/class/*"),
         "manifest": ("folder:Manifest", "your own images, listed in a CSV or JSON-lines file"),
         "hub": ("Hub", "a dataset of the Hugging Face Hub, or your own Parquet files"),

@@ -12,7 +12,7 @@ from scipy.io import savemat
 from tests.data.conftest import real_data
 from tests.data.datasets.idx_files import idx
 
-from unseen.data.datasets.digits_5 import Digits5
+from unseen.data.datasets.mnist import Digits5
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError, SettingsError

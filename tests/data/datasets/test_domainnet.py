@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.work import counted
 
-from unseen.data.datasets.official_lists import DomainNet
+from unseen.data.datasets.published import DomainNet
 from unseen.data.index import Split
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError

@@ -91,7 +91,7 @@ def test_missing_and_empty_classes_are_remarked(tree: Path) -> None:
     index = folder(tree).index()
     assert index.classes == ("cat", "dog")
     assert index.remarks == (
-        "class folders without images in any domain: bird",
+        "classes without images in any domain: bird",
         "photo has no images of: cat",
     )
 
@@ -177,7 +177,7 @@ def test_groups_may_be_listed_in_a_file(tree: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        ("(?P<patient>p[0-9]+", "is not a regular expression"),
+        ("(?P<patient>p[0-9]+", "is no regular expression"),
         ("(?P<patient>case[0-9]+)", r"gives no image a group; .*paint/cat/0.png"),
         ("patient", "gives no image a group"),
         ("nowhere.csv", "nowhere.csv cannot be read .*; expected a CSV file path,group"),

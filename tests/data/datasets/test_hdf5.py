@@ -95,7 +95,7 @@ def test_wrong_files(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="3 labels for 2 images"):
         hdf5(root).index()
     write(broken, [])
-    with pytest.raises(DataError, match="holds no images"):
+    with pytest.raises(DataError, match="0 labels for 0 images"):
         hdf5(root).index()
     broken.write_bytes(b"no hdf5")
     with pytest.raises(DataError, match=r"photo_train\.hdf5 cannot be used"):

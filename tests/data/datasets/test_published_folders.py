@@ -8,7 +8,7 @@ import pytest
 from tests.data.conftest import Writer
 
 from unseen.data.dataset import PUBLISHED, Dataset, open_dataset
-from unseen.data.datasets.published_folders import LAYOUTS
+from unseen.data.datasets.published import LAYOUTS
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
@@ -22,7 +22,7 @@ def opened(name: str, root: Path) -> Dataset:
 def class_folders(name: str, root: Path) -> Iterator[Path]:
     layout = LAYOUTS[name]
     for _, folders in layout.domains.values():
-        for class_name in layout.classes:
+        for class_name in layout.classes.split():
             yield root / folders[0] / layout.below / class_name
 
 
@@ -57,7 +57,7 @@ def test_the_official_layout(name: str, root: Path) -> None:
 def test_the_published_numbers_add_up_and_others_are_remarked(name: str, root: Path) -> None:
     dataset, layout = opened(name, root), LAYOUTS[name]
     counts = {domain: count for domain, (count, _) in layout.domains.items()}
-    total, there = PUBLISHED[name].images, len(layout.classes)
+    total, there = PUBLISHED[name].images, len(layout.classes.split())
     if name == "terra_incognita":
         assert dataset.index().remarks == (f"40 images in all; {total:,} are published",)
         return

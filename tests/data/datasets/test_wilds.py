@@ -7,7 +7,7 @@ import pytest
 from tests.data.conftest import Writer
 
 from unseen.data.dataset import open_dataset
-from unseen.data.datasets.wilds import TABLES, Wilds
+from unseen.data.datasets.published import TABLES, Wilds
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
@@ -162,7 +162,7 @@ def test_fmow(tmp_path: Path, write_image: Writer) -> None:
 def test_a_missing_folder(name: str, folder: Path) -> None:
     images = next(path for path in sorted(folder.iterdir()) if path.is_dir())
     images.rename(folder / "elsewhere")
-    with pytest.raises(DataError, match=r"of \d+ images in .*metadata\.csv are not in"):
+    with pytest.raises(DataError, match=r"the lists name \d+ of \d+ files that are not in"):
         opened(name, folder).index()
 
 

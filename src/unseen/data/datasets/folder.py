@@ -7,7 +7,7 @@ Pictures in root/domain/*, and domains whose images all have an empty class, hav
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +15,15 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from unseen.data.dataset import Dataset, FileDataset
-from unseen.data.images import existing_folder, folders_in, images_in, names_below
+from unseen.data.images import (
+    csv_rows,
+    existing_folder,
+    folders_in,
+    images_in,
+    names_below,
+    read_text,
+)
 from unseen.data.index import SPLITS, Index, LabelledImage
-from unseen.data.tables import csv_rows, read_text
 from unseen.errors import DataError, first_few, nearest
 from unseen.settings.experiment import DataSettings, as_list
 
@@ -51,33 +57,51 @@ class Folder(FileDataset):
         super().__init__(config, root)
         self.window = self.config.window
 
-    def new_names(self, sources: Iterable[str], where: Path) -> dict[str, str]:
-        """Return the class of each source, without those left out; no label stays no label."""
-        known = sorted(set(sources) - {""})
-        mapping = self.config.classes or {}
-        unknown = [f"'{name}'{nearest(name, known)}" for name in mapping if name not in known]
-        if unknown:
+    def labelled(
+        self,
+        images: Sequence[LabelledImage],
+        sources: set[str],
+        column: Mapping[str, str],
+        expected: str,
+    ) -> Index:
+        """Index images under the classes that the settings give to their `sources`, in groups.
+        `column` is what a manifest says by name."""
+        mapping, known = self.config.classes or {}, sorted(sources - {""})
+        if unknown := [f"'{name}'{nearest(name, known)}" for name in mapping if name not in known]:
             raise DataError(
-                f"data.classes maps names that are not in {where}: {', '.join(unknown)} "
+                f"data.classes maps names that are not in {self.root}: {', '.join(unknown)} "
                 f"(found: {', '.join(known)})"
             )
-        wanted = {source: mapping.get(source, source) for source in known}
-        return {"": ""} | {source: name for source, name in wanted.items() if name}
+        new = {"": ""} | {name: mapping.get(name, name) or "" for name in known}
+        if mapping:
+            images = [
+                image._replace(class_name=new[image.class_name])
+                for image in images
+                if new[image.class_name] or not image.class_name
+            ]
+        if not images:
+            raise DataError(f"{self.root} lists no images; expected {expected}")
+        groups = self._groups([image.name for image in images], column)
+        index = replace(self.index_of(images, drawn_by=groups), groups=groups)
+        unused = sorted({*new.values()}.difference(index.classes, [""]))
+        remarks = [f"classes without images in any domain: {first_few(unused)}"] if unused else []
+        return replace(index, remarks=(*remarks, *index.missing_classes()))
 
-    def groups(self, names: Sequence[str], column: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the group of each image; one without a group is alone in one of its own name.
-        `column` is what a manifest says by name."""
-        wanted = self.config.group
+    def _groups(self, names: Sequence[str], column: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the group of each image; one without a group is alone in one of its own name."""
+        wanted, found = self.config.group, dict(column)
         if wanted is None:
             return ()
         if "(?P<" in wanted:
-            found = _matched(wanted, names)
+            try:
+                matches = {name: re.search(wanted, name) for name in names}
+            except re.error as error:
+                raise DataError(f"data.group={wanted} is no regular expression: {error}") from error
+            found = {n: "/".join(map(str, m.groupdict().values())) for n, m in matches.items() if m}
         elif wanted.endswith(".csv"):
             rows = csv_rows(Path(wanted).expanduser(), ("path", "group"), "a CSV file path,group")
             found = {row["path"]: row["group"] for _, row in rows}
-        else:
-            found = column
-        if not found.keys() & set(names):
+        if found.keys().isdisjoint(names):
             raise DataError(
                 f"data.group={wanted} gives no image a group; expected a column of the manifest, a "
                 "pattern with a named group that fits paths such as "
@@ -87,64 +111,36 @@ class Folder(FileDataset):
 
     def find(self) -> tuple[Index, Path]:
         root = existing_folder(self.root, LAYOUT)
-        folders = _class_folders(root)
-        sources = {source for names in folders.values() for source in names}
-        new_names = self.new_names(sources, root)
-        labelled = [
-            LabelledImage(f"{domain}/{source}/{file}", new_names[source], domain)
-            for domain, names in folders.items()
-            for source in names
-            if source in new_names
-            for file in names_below(root / domain / source)
+        folders = {domain: folders_in(root / domain) for domain in folders_in(root)}
+        if not any(folders.values()):
+            direct = [domain for domain in folders if images_in(root / domain)]
+            problem = (
+                f"images lie directly in {first_few(direct)}" if direct else "no class folders"
+            )
+            problem = f"has no domain level ({problem}): it looks like root/class/*"
+            raise DataError(
+                f"{root} {problem if folders else 'holds no folders'}; expected {LAYOUT}. With a "
+                "single domain, put these folders into one: root/DOMAIN/class/*"
+            )
+        images = [
+            LabelledImage(f"{domain}/{place}{file}", source, domain)
+            for domain, sources in folders.items()
+            for source, place in [(name, f"{name}/") for name in sources] or [("", "")]
+            for file in (
+                names_below(root / domain / source) if source else images_in(root / domain)
+            )
         ]
-        unlabelled = [
-            LabelledImage(f"{domain}/{file}", "", domain)
-            for domain, names in folders.items()
-            if not names
-            for file in images_in(root / domain)
-        ]
-        images = labelled + unlabelled
-        empty = sorted(folders.keys() - {image.domain for image in images})
-        if empty:
+        index = self.labelled(
+            images, {source for s in folders.values() for source in s}, {}, LAYOUT
+        )
+        if empty := sorted(folders.keys() - {*index.domains}):
             raise DataError(
                 f"domains without images of any class in {root}: {', '.join(empty)}; "
                 f"expected {LAYOUT}. Fill or remove these folders"
             )
-        groups = self.groups([image.name for image in images], {})
-        index = replace(self.index_of(images, drawn_by=groups), groups=groups)
-        remarks = index.missing_classes()
-        unused = sorted(set(new_names.values()) - {"", *index.classes})
-        if unused:
-            remarks.insert(0, f"class folders without images in any domain: {first_few(unused)}")
         strays = [f"{d}/{file}" for d in index.labelled_domains for file in images_in(root / d)]
-        if strays:
-            remarks.insert(0, f"in no class folder, and not used: {first_few(strays)}")
-        return replace(index, remarks=tuple(remarks)), root
-
-
-def _matched(pattern: str, names: Iterable[str]) -> dict[str, str]:
-    """Return what the named groups of a pattern match in each name, where it does."""
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise DataError(f"data.group={pattern} is not a regular expression: {error}") from error
-    matches = {name: match for name in names if (match := search(name))}
-    return {name: "/".join(map(str, m.groupdict().values())) for name, m in matches.items()}
-
-
-def _class_folders(root: Path) -> dict[str, list[str]]:
-    """List the class folders of each domain; a root without the domain level is recognised here."""
-    folders = {domain: folders_in(root / domain) for domain in folders_in(root)}
-    if not folders:
-        raise DataError(f"{root} holds no folders; expected {LAYOUT}")
-    if not any(folders.values()):
-        direct = [domain for domain in folders if images_in(root / domain)]
-        problem = f"images lie directly in {first_few(direct)}" if direct else "no class folders"
-        raise DataError(
-            f"{root} has no domain level ({problem}): it looks like root/class/*; expected "
-            f"{LAYOUT}. With a single domain, put these folders into one: root/DOMAIN/class/*"
-        )
-    return folders
+        remarks = [f"in no class folder, and not used: {first_few(strays)}"] if strays else []
+        return replace(index, remarks=(*remarks, *index.remarks)), root
 
 
 class Manifest(Folder):
@@ -158,19 +154,9 @@ class Manifest(Folder):
         if file is None or not file.is_file():
             problem = "is a folder" if file is not None and file.is_dir() else "does not exist"
             raise DataError(f"the manifest {file} {problem}; expected {LISTED}")
-        listed, column = _checked_images(file, self.config.group or "")
-        new_names = self.new_names({image.class_name for image in listed}, file)
-        images = [
-            image._replace(class_name=new_names[image.class_name])
-            for image in listed
-            if image.class_name in new_names
-        ]
-        if not images:
-            raise DataError(f"{file} lists no images; expected {LISTED}")
-        groups = self.groups([image.name for image in images], column)
-        index = self.index_of(images, drawn_by=groups)
-        remarks = tuple(index.missing_classes())
-        return replace(index, groups=groups, remarks=remarks), file.parent
+        images, column = _checked_images(file, self.config.group or "")
+        sources = {image.class_name for image in images}
+        return self.labelled(images, sources, column, LISTED), file.parent
 
 
 def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[str, str]]:
@@ -186,25 +172,22 @@ def _checked_images(file: Path, group: str) -> tuple[list[LabelledImage], dict[s
         path = posixpath.normpath(fields.get("path", "").replace("\\", "/"))
         absent = [column for column in ("path", "domain") if not fields.get(column)]
         split = fields.get("split", "").lower()
-        problem = ""
         if fields.keys() == {"problem"}:
-            problem = fields["problem"]
+            problems.append(f"line {number}: {fields['problem']}")
         elif absent:
-            problem = f"no {', '.join(absent)}"
+            problems.append(f"line {number}: no {', '.join(absent)}")
         elif split and split not in SPLITS:
             hint = nearest(split, SPLITS) or "; expected train, val or test"
-            problem = f"unknown split '{split}'{hint}"
+            problems.append(f"line {number}: unknown split '{split}'{hint}")
         elif path in first_line:
-            problem = f"{path} is on line {first_line[path]} already"
+            problems.append(f"line {number}: {path} is on line {first_line[path]} already")
         elif not (file.parent / path).is_file():
-            problem = f"no file {file.parent / path}"
+            problems.append(f"line {number}: no file {file.parent / path}")
         else:
             first_line[path] = number
             class_name, domain = fields.get("class", ""), fields["domain"]
             images.append(LabelledImage(path, class_name, domain, SPLITS.get(split)))
             groups |= {path: fields[group]} if fields.get(group) else {}
-        if problem:
-            problems.append(f"line {number}: {problem}")
     labelled = {image.domain for image in images if image.class_name}
     problems += [
         f"line {first_line[image.name]}: no class, unlike other images of {image.domain}"

@@ -1,108 +1,187 @@
-"""MNIST and what is made of its digits alone: RotatedMNIST and ColoredMNIST."""
+"""MNIST, what is made of its digits, and Digits-Five (Peng et al. 2019): digits of several origins.
 
+Digits-Five is read from the published folder of MATLAB files, or domain by domain from the original
+files. MNIST-M (Ganin et al. 2016) is made here as its authors describe it, out of every MNIST digit
+and a random patch of a BSDS500 photograph. The patches are other ones than in the published file,
+so the task is the same and the pixels are not.
+"""
+
+import bz2
 import gzip
-import math
+import hashlib
 import threading
 import zlib
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from PIL import Image
+from pydantic import field_validator
 
-from unseen.data.dataset import Part, PartsDataset
-from unseen.data.images import existing_folder, file_state
+from unseen.data.dataset import Dataset, Part, PartsDataset
+from unseen.data.images import existing_folder, file_state, open_image
 from unseen.data.index import Index, Split, draw
-from unseen.errors import DataError
+from unseen.errors import DataError, unknown_name
+from unseen.settings.experiment import Names
 
 CLASSES = tuple(str(digit) for digit in range(10))
-FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
 LAYOUT = (
     "the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz, "
     "in it or in its folder raw/"
 )
+BLENDED_LAYOUT = (
+    "a folder with MNIST/ (the four IDX files) and BSDS500/ (the training photographs as "
+    "*.jpg, in it or in its data/images/train/)"
+)
 CUT_SHORT = "it is damaged or was cut short; download it again"
 
 
-def digit_part(
-    name: str, file: Path, labels: np.ndarray, read: Callable[[], np.ndarray], labels_file: Path
-) -> Part:
-    """Check the digits of a file. Their pictures, uint8 [N, height, width] or [N, height, width,
-    3], are read when the first one is asked for. `name` ends in train or test."""
-    if len(labels) == 0:
-        raise DataError(f"{labels_file} holds no digits: {CUT_SHORT}")
-    if labels.min() < 0 or labels.max() > 9:
-        raise DataError(
-            f"{labels_file} holds the labels {labels.min()}..{labels.max()}; expected 0..9"
-        )
-    lock = threading.Lock()
-    kept: list[np.ndarray] = []
+def digit_part(name: str, file: Path, labels: np.ndarray, read: Callable[[], np.ndarray]) -> Part:
+    """Check the labels of `domain/train` or `domain/test`. The pictures, uint8 [N, height, width]
+    or [N, height, width, 3], are read when the first one is asked for."""
+    labels = labels.astype(np.int64)
+    if len(labels) == 0 or labels.min() < 0 or labels.max() > 9:
+        holds = f"the labels {labels.min()}..{labels.max()}" if len(labels) else "no digits"
+        raise DataError(f"{file} holds {holds}; expected 0..9: {CUT_SHORT}")
+    lock, pictures = threading.Lock(), cache(read)
 
     def pixels(row: int) -> np.ndarray:
         with lock:
-            if not kept:
-                kept.append(read())
-                if len(kept[0]) != len(labels):
-                    raise DataError(
-                        f"{file} holds {len(kept.pop())} images for {len(labels)} labels: "
-                        f"{CUT_SHORT}"
-                    )
-        return kept[0][row]
+            found = pictures()
+        if len(found) != len(labels):
+            raise DataError(
+                f"{file} holds {len(found)} images for {len(labels)} labels: {CUT_SHORT}"
+            )
+        return found[row]
 
     split = Split.TEST if name.endswith("test") else None
     classes = [str(label) for label in labels]
-    return Part(name, name.rpartition("/")[0], split, classes, file_state(file), pixels)
+    return Part(name, name.partition("/")[0], split, classes, file_state(file), pixels)
 
 
-def read_mnist(folder: Path) -> list[Part]:
-    """Read the four files in a folder. Raises DataError naming the one that cannot be used."""
-    parts: list[Part] = []
-    for part, names in FILES.items():
-        images_file, labels_file = (_find(folder, name) for name in names)
-        pixels, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
-        if len(pixels) != len(labels):
-            raise DataError(
-                f"{images_file} holds {len(pixels)} images but {labels_file} {len(labels)} labels; "
-                "take both from the same download"
-            )
-        read = lambda pixels=pixels: pixels  # noqa: E731
-        parts.append(digit_part(f"mnist/{part}", images_file, labels, read, labels_file))
-    return parts
+def idx_files(name: str, folder: Path) -> Part:
+    """Read the images and the labels of MNIST's training or test digits."""
+    start = "t10k" if name.endswith("test") else "train"
+    found: list[Path] = []
+    for file in (f"{start}-images-idx3-ubyte", f"{start}-labels-idx1-ubyte"):
+        places = (f"{below}{file}{end}" for below in ("", "raw/") for end in ("", ".gz"))
+        there = next((folder / place for place in places if (folder / place).is_file()), None)
+        if there is None:
+            raise DataError(f"{file} (or {file}.gz) is not in {folder}; expected {LAYOUT}")
+        found.append(there)
+    pixels, labels = (read_idx(file, axes) for file, axes in zip(found, (3, 1), strict=True))
+    if len(pixels) != len(labels):
+        counts = f"{len(pixels)} images but {found[1]} {len(labels)} labels"
+        raise DataError(f"{found[0]} holds {counts}; take both from the same download")
+    part = digit_part(name, found[1], labels, lambda: pixels)
+    return part._replace(state=file_state(found[0]))
 
 
 def read_idx(file: Path, n_axes: int) -> np.ndarray:
     """Read an IDX file of bytes (magic number, length of each axis, values), maybe gzipped."""
+    expected = bytes([0, 0, 8, n_axes])  # zeros, the kind (unsigned bytes), and the axes
     try:
         data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read ({error}): {CUT_SHORT}") from error
-    expected = bytes([0, 0, 8, n_axes])  # zeros, the kind (unsigned bytes), and the axes
-    if data[:4] != expected:
-        raise DataError(
-            f"{file} begins with the bytes {data[:4].hex() or 'of an empty file'}; an IDX file of "
-            f"this kind begins with {expected.hex()}: {CUT_SHORT}"
-        )
-    start = 4 + 4 * n_axes
-    lengths = [int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4)]
-    if len(data) - start != math.prod(lengths):
-        raise DataError(
-            f"{file} announces {' x '.join(map(str, lengths))} values and holds "
-            f"{max(len(data) - start, 0)}: {CUT_SHORT}"
-        )
-    return np.frombuffer(data, np.uint8, offset=start).reshape(lengths)
+        if data[:4] != expected:
+            raise ValueError(f"it begins with {data[:4].hex()}, not with {expected.hex()}")
+        lengths = np.frombuffer(data, ">u4", n_axes, offset=4).tolist()
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * n_axes).reshape(lengths)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{file} cannot be read as an IDX file ({error}): {CUT_SHORT}") from error
 
 
-def _find(folder: Path, name: str) -> Path:
-    for place in (folder, folder / "raw"):
-        for file in (place / name, place / f"{name}.gz"):
-            if file.is_file():
-                return file
-    raise DataError(f"{name} (or {name}.gz) is not in {folder}; expected {LAYOUT}")
+def blended(name: str, folder: Path) -> Part:
+    """Make MNIST-M of the MNIST beside a folder of photographs: |patch - digit| for each channel,
+    with a random patch of a photograph. Which one it is depends on the digit's name alone."""
+    root = next((place for place in folder.parents if (place / "MNIST").is_dir()), folder.parent)
+    part = idx_files(name, existing_folder(root / "MNIST", BLENDED_LAYOUT))
+    photographs, part_name = photographs_in(folder), name.rpartition("/")[2]
+    states = "\n".join(f"{file.name} {file_state(file)}" for file in photographs)
+    state = f"{part.state} {hashlib.blake2b(states.encode(), digest_size=8).hexdigest()}"
+
+    @cache  # two threads may do the same work
+    def photograph(file: Path) -> np.ndarray:
+        return np.asarray(open_image(file, str(file)))
+
+    def pixels(row: int) -> np.ndarray:
+        digit = np.repeat(part.read(row)[..., None], 3, axis=2)
+        draws = hashlib.blake2b(f"{part_name}/{row:05d}".encode(), digest_size=24).digest()
+        which, down, right = (int(number) for number in np.frombuffer(draws, ">u8"))
+        file = photographs[which % len(photographs)]
+        (height, width, _), outer = digit.shape, photograph(file)
+        if outer.shape[0] < height or outer.shape[1] < width:
+            raise DataError(f"{file} is smaller than a digit; remove it")
+        top, left = down % (outer.shape[0] - height + 1), right % (outer.shape[1] - width + 1)
+        patch = outer[top : top + height, left : left + width]
+        return np.maximum(patch, digit) - np.minimum(patch, digit)
+
+    return part._replace(state=state, read=pixels)
+
+
+def photographs_in(folder: Path) -> list[Path]:
+    """Find the photographs in a folder, or in BSDS500 as its archive unpacks."""
+    photographs = sorted(folder.glob("*.jpg")) or sorted(folder.glob("data/images/train/*.jpg"))
+    if not photographs:
+        raise DataError(f"no photographs *.jpg in {folder}; expected {BLENDED_LAYOUT}")
+    return photographs
+
+
+def house_numbers(name: str, file: Path) -> Part:
+    """Read SVHN, and synthetic digits in its form: X [32, 32, 3, N], y with 10 for the digit 0."""
+    labels = _array(file, "y").ravel()
+    pictures = lambda: _array(file, "X").transpose(3, 0, 1, 2)  # noqa: E731
+    return digit_part(name, file, np.where(labels == 10, 0, labels), pictures)
+
+
+def arrays(name: str, file: Path, images: str, labels: str) -> Part:
+    """Read arrays [N, height, width, channels] by their names in the file; labels are numbers, or
+    a row of ten with a single one."""
+    part = name.rpartition("/")[2]
+    values = _array(file, labels.format(part))
+    numbers = values.argmax(axis=1) if values.shape[-1] == 10 else values.ravel()
+
+    def read() -> np.ndarray:
+        pixels = _array(file, images.format(part)).astype(np.uint8)
+        return pixels[..., 0] if pixels.ndim == 4 and pixels.shape[-1] == 1 else pixels
+
+    return digit_part(name, file, numbers, read)
+
+
+def usps_cells(name: str, file: Path) -> Part:
+    """Read USPS at 28 px: a cell array with a row for each part, images of 0..1 and labels."""
+    cells = _array(file, "dataset")[int(name.endswith("test"))]
+    images, labels = (np.asarray(cell) for cell in cells)
+    pixels = (images * 255).astype(np.uint8).reshape(-1, *images.shape[-2:])
+    return digit_part(name, file, labels.ravel(), lambda: pixels)
+
+
+def usps_lines(name: str, file: Path) -> Part:
+    """Read USPS at 16 px, a line for each digit: label and 256 values of -1..1. In files of LIBSVM
+    (.bz2) labels count from 1, and each value is `number:value`."""
+    opener, first = (bz2.open, 1) if file.suffix == ".bz2" else (gzip.open, 0)
+    try:
+        with opener(file, "rt", encoding="ascii") as lines:
+            rows = [[word.rpartition(":")[2] for word in line.split()] for line in lines]
+        values = np.array([row for row in rows if row], dtype=np.float64)
+        pixels = values[:, 1:].reshape(-1, 16, 16)
+    except (OSError, EOFError, ValueError, IndexError) as error:
+        raise DataError(f"{file} cannot be read as lines of 257 numbers: {CUT_SHORT}") from error
+    images = np.rint((pixels.clip(-1, 1) + 1) * 127.5).astype(np.uint8)
+    return digit_part(name, file, values[:, 0] - first, lambda: images)
+
+
+def _array(file: Path, key: str) -> np.ndarray:
+    from scipy.io import loadmat  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    try:
+        content = cast(dict[str, Any], loadmat(file, variable_names=[key]))
+    except Exception as error:  # the reader raises nearly anything when bytes are damaged
+        raise DataError(f"{file} is not a readable MATLAB file ({error}): {CUT_SHORT}") from error
+    if key not in content:
+        raise DataError(f"{file} has no array '{key}'; it is another file than the published one")
+    return np.asarray(content[key])
 
 
 class MNIST(PartsDataset):
@@ -111,11 +190,11 @@ class MNIST(PartsDataset):
     row_digits = 5
 
     def parts(self) -> list[Part]:
-        digits = read_mnist(existing_folder(self.root, LAYOUT))
-        return [part._replace(name=part.name.removeprefix("mnist/")) for part in digits]
+        root = existing_folder(self.root, LAYOUT)
+        return [idx_files(f"mnist/{name}", root)._replace(name=name) for name in ("train", "test")]
 
     def build_index(self) -> Index:
-        return self.index_of(self.listed(), CLASSES, published=[Split.TEST])
+        return self.index_of(self.listed, CLASSES, published=[Split.TEST])
 
 
 class _Environments(MNIST):
@@ -125,32 +204,26 @@ class _Environments(MNIST):
     domains: ClassVar[tuple[str, ...]]
 
     def build_index(self) -> Index:
-        domains = [self.domains[int(number)] for number in self.dealt]
-        names = tuple(
-            f"{domain}/{name}" for domain, name in zip(domains, self._digits, strict=True)
-        )
+        dealt = zip(self.dealt.tolist(), self.listed, strict=True)
+        names = tuple(f"{self.domains[domain]}/{image.name}" for domain, image in dealt)
         splits = self.draw_splits(names)
         return Index(self.classes, self.domains, names, self.labels, self.dealt, splits)
 
     @cached_property
-    def _digits(self) -> list[str]:
-        return [image.name for image in self.listed()]
-
-    @cached_property
     def labels(self) -> np.ndarray:
         """The labels of all digits, in the order of the files."""
-        return np.array([int(image.class_name) for image in self.listed()])
+        return np.array([int(image.class_name) for image in self.listed])
 
     @cached_property
     def dealt(self) -> np.ndarray:
         """The domain of each digit: every n-th one of the shuffled digits."""
-        dealt = np.empty(len(self._digits), dtype=np.int64)
+        dealt = np.empty(len(self.listed), dtype=np.int64)
         dealt[np.argsort(self.draws("shuffle"), kind="stable")] = np.arange(len(dealt))
         return dealt % len(self.domains)
 
     def draws(self, purpose: str) -> np.ndarray:
         """Draw a number in [0, 1) for each digit, another one for each purpose."""
-        return np.array([draw(name, purpose) for name in self._digits])
+        return np.array([draw(image.name, purpose) for image in self.listed])
 
 
 class RotatedMNIST(_Environments):
@@ -175,7 +248,7 @@ class ColoredMNIST(_Environments):
 
     @cached_property
     def labels(self) -> np.ndarray:
-        small = np.array([int(image.class_name) < 5 for image in self.listed()])
+        small = np.array([int(image.class_name) < 5 for image in self.listed])
         return (small ^ (self.draws("label") < self.flipped_labels)).astype(np.int64)
 
     def pixels(self, position: int) -> np.ndarray:
@@ -189,3 +262,116 @@ class ColoredMNIST(_Environments):
     def _colours(self) -> np.ndarray:
         flips = self.draws("colour") < np.array(self.flipped_colours)[self.dealt]
         return self.labels ^ flips
+
+
+PUBLISHED = {  # training and test images: in the folder Digit-Five, and in the original files
+    "mnist": ((55_000, 10_000), (60_000, 10_000)),
+    "mnist_m": ((55_000, 10_000), (60_000, 10_000)),
+    "usps": ((7_438, 1_860), (7_291, 2_007)),
+    "svhn": ((73_257, 26_032),),
+    "syn": ((25_000, 9_000), (479_400, 9_553)),
+}
+FILES: dict[str, dict[str, Callable[[str, Path], Part]]] = {
+    "mnist": {
+        "mnist_data.mat": partial(arrays, images="{}_28", labels="label_{}"),
+        "MNIST": idx_files,
+    },
+    "mnist_m": {
+        "mnistm_with_label.mat": partial(arrays, images="{}", labels="label_{}"),
+        "BSR/BSDS500": blended,  # where its archive unpacks itself
+        "BSDS500": blended,
+    },
+    "usps": {
+        "usps_28x28.mat": usps_cells,
+        "USPS/zip.{part}.gz": usps_lines,
+        "USPS/usps{t}.bz2": usps_lines,
+    },
+    "svhn": {"svhn_{part}_32x32.mat": house_numbers, "SVHN/{part}_32x32.mat": house_numbers},
+    "syn": {
+        "syn_number.mat": partial(arrays, images="{}_data", labels="{}_label"),
+        "synth_{part}_32x32.mat": house_numbers,
+        "SYN/synth_{part}_32x32.mat": house_numbers,
+    },
+}
+"""The files or folders in which each domain is looked for in turn, and what reads them."""
+
+
+class Digits5(PartsDataset):
+    """Five domains, each from whichever files are there."""
+
+    row_digits = 5
+
+    class Config(Dataset.Config):
+        domains: Names = tuple(PUBLISHED)
+        """Domains to use, if files of others are missing."""
+
+        @field_validator("domains")
+        @classmethod
+        def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+            for name in names:
+                if name not in PUBLISHED:
+                    raise ValueError(unknown_name("domain", name, PUBLISHED))
+            return tuple(name for name in PUBLISHED if name in names)
+
+    config: Config
+
+    def parts(self) -> list[Part]:
+        root = existing_folder(self.root, "a folder with the files of Digits-Five")
+        parts: list[Part] = []
+        missing: list[str] = []
+        for domain in self.config.domains:
+            for pattern, reader in FILES[domain].items():
+                files = (pattern.format(part="train", t=""), pattern.format(part="test", t=".t"))
+                if all((root / file).exists() for file in files):
+                    names = (f"{domain}/train", f"{domain}/test")
+                    parts += [reader(n, root / f) for n, f in zip(names, files, strict=True)]
+                    break
+            else:
+                patterns = " or ".join(FILES[domain]).format(part="{train,test}", t="{,.t}")
+                missing.append(f"{domain}: {patterns}")
+        if missing:
+            there = ",".join(dict.fromkeys(part.domain for part in parts))
+            hint = f"\nTo do without them: data.domains={there}" if there else ""
+            raise DataError(f"files are missing in {root}:\n  " + "\n  ".join(missing) + hint)
+        return parts
+
+    def build_index(self) -> Index:
+        remarks: list[str] = []
+        for train, test in zip(self.all_parts[::2], self.all_parts[1::2], strict=True):
+            sizes = len(train.classes), len(test.classes)
+            if sizes not in PUBLISHED[train.domain]:
+                published = " or ".join(f"{a:,} + {b:,}" for a, b in PUBLISHED[train.domain])
+                found = f"{train.domain} has {sizes[0]:,} + {sizes[1]:,} images"
+                remarks.append(f"{found}; {published} are published")
+        domains = self.config.domains
+        return self.index_of(self.listed, CLASSES, domains, remarks, [Split.TEST])
+
+
+class MNISTM(PartsDataset):
+    """Every digit, plain and blended with a photograph."""
+
+    row_digits = 5
+
+    def parts(self) -> list[Part]:
+        root = existing_folder(self.root, BLENDED_LAYOUT)
+        digits = existing_folder(root / "MNIST", BLENDED_LAYOUT)
+        return [
+            *(idx_files(f"mnist/{part}", digits) for part in ("train", "test")),
+            *(blended(f"mnist_m/{part}", self._photographs) for part in ("train", "test")),
+        ]
+
+    @property
+    def _photographs(self) -> Path:
+        """BSDS500 below the root, or where its archive unpacks itself."""
+        root = existing_folder(self.root, BLENDED_LAYOUT)
+        unpacked = root / "BSR/BSDS500"
+        found = unpacked if unpacked.is_dir() else root / "BSDS500"
+        return existing_folder(found, BLENDED_LAYOUT)
+
+    def build_index(self) -> Index:
+        """A digit that is held out in one domain is held out in both: its name without the domain
+        decides."""
+        digits = [image.name.partition("/")[2] for image in self.listed]
+        number = len(photographs_in(self._photographs))
+        remarks = () if number == 200 else (f"mnist_m is made of {number} photographs, not 200",)
+        return self.index_of(self.listed, CLASSES, None, remarks, [Split.TEST], digits)
