@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from unseen.forecast.estimate import NAMES, Combined, Reference, combine
-from unseen.reports.formats import MISSING
+from unseen.reports.text import MISSING
 from unseen.results.folder import RunFolder, find_runs
 from unseen.results.result import RunResult
 from unseen.serve.evaluate import read_reference

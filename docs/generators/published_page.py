@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unseen.reports.page.published import FILE, PublishedNumber, by_source
+from unseen.reports.page.results import FILE, PublishedNumber, by_source
 from unseen.reports.text import aligned_table, escaped
 
 _INTRODUCTION = """# Published numbers

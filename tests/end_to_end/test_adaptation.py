@@ -168,6 +168,6 @@ def test_targets_one_after_the_other_or_together(tmp_path: Path) -> None:
         console=Console(quiet=True),
         **TINY | {"data.unseen_domain": "plain"},
     )
-    assert [column.name for column in found.shown[0].columns][:2] == ["outlines+plain", "overall"]
+    assert found.shown[0].columns[:2] == ("outlines+plain", "overall")
     with pytest.raises(SettingsError, match=r"unseen: unknown domain 'plain\+plain'"):
         comparison_plan("digits", "dann", unseen="plain+plain", overrides=words)

@@ -113,7 +113,7 @@ def test_finished_runs_are_not_trained_again(comparison: Comparison, runs: Path)
     part = compare(runs, unseen=("plain", "outlines"), seeds=(1,))
     assert len(part.folders) == 2 * 2
     assert set(part.folders) < set(comparison.folders)
-    shown = {column.name for column in part.shown[0].columns}
+    shown = set(part.shown[0].columns)
     assert {"plain", "outlines"} <= shown
     assert not {"blended", "coloured"} & shown
     one = compare(runs, methods="aggregate", unseen="plain")  # text, not letter by letter

@@ -9,7 +9,7 @@ from tests.sweeps.made_records import comparison_plan
 import unseen
 from unseen.cli.main import parse
 from unseen.errors import SettingsError
-from unseen.reports.page.conclusion import conclude, ranking
+from unseen.reports.page.results import conclude, ranking
 from unseen.reports.page.studies import load_runs, make_studies
 from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables

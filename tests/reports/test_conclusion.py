@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.made_results import counted
 
-from unseen.reports.page.conclusion import Conclusion, conclude, ranking
+from unseen.reports.page.results import Conclusion, conclude, ranking
 from unseen.results.result import RuleResult
 
 

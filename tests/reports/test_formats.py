@@ -10,8 +10,15 @@ from rich.console import Console
 from tests.made_results import made_result
 
 from unseen.errors import UnseenError
-from unseen.reports import predictions
-from unseen.reports.formats import to_csv, to_latex, to_markdown, write_tables
+from unseen.reports.formats import (
+    PREDICTIONS,
+    PredictedColumns,
+    PredictedImage,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_tables,
+)
 from unseen.reports.tables import Expected, Table, build_tables
 from unseen.reports.terminal import show_run, show_tables, to_rich
 from unseen.reports.text import words
@@ -161,9 +168,9 @@ def test_no_spreadsheet_takes_a_name_for_a_formula(first: str) -> None:
     assert safe in texts
     assert not [text for text in texts if text.lstrip().startswith(tuple("=+-@"))]
     assert any(row["mean"].startswith("-") for row in rows), "numbers are left alone"
-    shown = [predictions.Row(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
-    columns = predictions.Columns(1, [name], 20, 20)
-    header, line = csv.reader(io.StringIO("".join(predictions.to_csv(shown, columns)), newline=""))
+    shown = [PredictedImage(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
+    columns = PredictedColumns(1, [name], 20, 20)
+    header, line = csv.reader(io.StringIO("".join(PREDICTIONS["csv"](shown, columns)), newline=""))
     assert header[3:5] == [f"{safe}_class", f"{safe}_probability"]
     assert line == [safe, safe, "0.750000", safe, "0.750000", "0.100000"]
 
@@ -176,8 +183,8 @@ def test_names_do_not_steer_a_terminal() -> None:
     for terminal in (True, False):
         show_run(run, Console(file=file, force_terminal=terminal, color_system=None))
         show_tables(build_tables([run], "source"), Console(file=file, force_terminal=terminal))
-    shown = [predictions.Row(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
-    table = "".join(predictions.to_table(shown, predictions.Columns(1, [name], 20, 20)))
+    shown = [PredictedImage(name, [(name, 0.75)], {name: [(name, 0.75)]}, 0.1)]
+    table = "".join(PREDICTIONS["table"](shown, PredictedColumns(1, [name], 20, 20)))
     assert "\x07" not in file.getvalue() + table
     assert "\x1b[2J" not in file.getvalue() + table
 
@@ -205,7 +212,7 @@ def test_a_row_for_each_method_has_overall_and_difference(
     words = [line.split() or [""] for line in lines]
     headers = [place for place, line in enumerate(words) if line[0] == "method"]
     assert {"overall", "difference"} < set(words[headers[0]])
-    assert len(headers) == (2 if (domains, width) == (DOMAINNET, 80) else 1)
+    assert len(headers) == (2 if domains == DOMAINNET or width == 80 else 1)
     names = [line[0] for line in words[headers[0] : (*headers, None)[1]]]
     assert all(names.count(method) == 1 for method in methods)
 

@@ -103,7 +103,7 @@ def test_rules_have_numbers_of_their_own(make_run, make_result, read_tables) -> 
 
 
 def test_confusions_add_up_over_seeds_and_calibration_is_the_records(
-    make_run, studies, read_tables
+    make_run, studies, read_tables, report
 ) -> None:
     first = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(2, 5))
     second = Calibration(images=(4, 6), confidence=(1.6, 5.4), correct=(4, 6))
@@ -116,12 +116,10 @@ def test_confusions_add_up_over_seeds_and_calibration_is_the_records(
     ((_, _, _, confusion),) = pool(study, "source")
     assert confusion.tolist() == [[9, 1], [2, 8]]
     assert shares(confusion).tolist() == [[0.9, 0.1], [0.2, 0.8]]
-    (found,) = reliabilities(study, "source", scaled=False)
-    assert found.ece == pytest.approx((0.08 + 0.3) / 2)
-    assert not list(reliabilities(study, "source", scaled=True))
-    line = found.line(study)
-    assert list(line.points) == [pytest.approx((0.4, 6 / 8)), pytest.approx((0.9, 11 / 12))]
-    assert line.images == (8, 12)
+    (found,) = reliabilities(study, "source")
+    assert (found.error, found.after) == (pytest.approx((0.08 + 0.3) / 2), None)
+    values = 'data-values="[[0.4,0.75,8],[0.9,0.9167,12]]"'
+    assert f'{values} data-label="aggregate, ECE 19.0 %"' in report()
     tables = read_tables()
     assert tables["Expected calibration error", "source"][1] == ["aggregate", "19.0"]
     weakest = ["aggregate", "sketch", "house", "80%", "10", "dog (20%)"]

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unseen.reports.page.methods import end_of_phase_1
 from unseen.reports.page.pictures import feature_map
 from unseen.results.files import write_arrays
 
@@ -35,16 +34,6 @@ def test_strips_tell_the_counts_of_the_methods_arrays(masked, report) -> None:
     assert "1 units in photo only" in page
 
 
-def test_a_sweep_shows_overlap_weight_against_iou_and_accuracy(masked, report) -> None:
-    masked(0.0, 0.8, 0.60)
-    masked(0.5, 0.4, 0.62)
-    page = report()
-    assert "Overlap weight, IoU and accuracy" in page
-    assert 'data-label="soft IoU" data-values="[[0.0,0.8],[0.5,0.4]]"' in page
-    assert 'data-label="hard IoU" data-values="[[0.0,0.4],[0.5,0.2]]"' in page
-    assert 'data-label="accuracy" data-values="[[0.0,60.0],[0.5,62.0]]"' in page
-
-
 def test_importance_runs_have_grids_and_a_summary(make_run, report, tmp_path: Path) -> None:
     path = make_run("importance", {"sketch": 0.6}, settings={"phase_share": 0.5})
     layer = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
@@ -70,23 +59,6 @@ def test_without_importance_runs_there_is_no_summary(make_run, report, tmp_path:
     make_run("dmg", {"sketch": 0.6})
     report()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
-
-
-@pytest.mark.parametrize("step", [None, 7])
-def test_phases_end_where_the_method_says(make_run, studies, step) -> None:
-    """Half of 20 steps would be 10; the method may have ended its first phase elsewhere."""
-    evaluations = [
-        {"step": step, "validation": {"photo": 1.0}, "statistics": {"phase": 1 + (step > 8)}}
-        for step in (4, 8, 12)
-    ]
-    unfinished = {} if step else {"finished": False}
-    path = make_run(
-        "importance", {"sketch": 0.6}, metrics=evaluations, steps=20, settings=unfinished
-    )
-    if step:
-        write_arrays(path / "arrays.npz", {"phase_steps": np.array([0, step, 20])})
-    ((run,),) = (study.runs for study in studies())
-    assert end_of_phase_1(run) == (step or 8)
 
 
 def test_weights_of_reweighting_runs_are_shown(make_run, report) -> None:

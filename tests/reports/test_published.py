@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.reports.page.published import PublishedNumber, by_source, published_numbers
+from unseen.reports.page.results import PublishedNumber, by_source, published_numbers
 from unseen.results.rules import DRAW_RULES
 from unseen.settings import catalog
 

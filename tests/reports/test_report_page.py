@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.work import counted
 
 from unseen.audit.findings import AuditReport, Example, Finding
 from unseen.errors import SettingsError, UnseenError
-from unseen.reports.page.write import watch
 
 HOSTILE = "<script>alert('domain')</script>"
 LOG = [{"step": s, "loss": 2 / s, "accuracy": 0.5, "lr": 0.1} for s in range(1, 200)]
@@ -97,7 +95,6 @@ def test_mistakes_of_the_user_are_explained(make_run, report, tmp_path) -> None:
     (tmp_path / "runs").mkdir()
     with pytest.raises(UnseenError, match="there are no runs below"):
         report()
-    assert "No runs yet" in report(refresh=7)  # a folder that is watched may still be empty
     make_run("dmg", {"sketch": 0.6})
     with pytest.raises(SettingsError, match="did you mean 'last'"):
         report(rule="lost")
@@ -175,32 +172,8 @@ def test_figures_are_written_for_a_paper(make_run, report, tmp_path) -> None:
         make_run(method, {"sketch": 0.6}, rules=("source",), metrics=LOG)
     report(figures=True)
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    for stem in ("accuracy_source", "differences_source", "gap_source", "curve_loss"):
+    for stem in ("accuracy_source", "differences_source", "curve_loss"):
         assert {f"{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names
-
-
-def test_a_watched_page_is_written_when_a_run_moves_on(make_run, report, tmp_path) -> None:
-    path = make_run("dmg", {"sketch": 0.6}, settings={"finished": False})
-    written: list[str] = []
-    naps = iter(range(4))
-
-    def write() -> Path:
-        written.append(report(refresh=7))
-        return tmp_path
-
-    def sleep(seconds: float) -> None:
-        nap = next(naps)
-        if nap == 1:
-            with (path / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps({"step": 8, "loss": 1.0}) + "\n")
-        if nap == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        watch(tmp_path / "runs", write, 1, sleep)
-    assert len(written) == 2
-    assert 'data-refresh="7"' in written[0]
-    assert "step 8 of 300" in written[1]
 
 
 def test_a_hundred_runs_take_seconds(make_run, report) -> None:

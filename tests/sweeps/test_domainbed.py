@@ -101,7 +101,7 @@ def test_the_summary_has_datasets_as_columns_and_the_average_last(done: Comparis
     assert not done.missing
     assert set(done.summaries) == {"source", "last", "leave-one-domain-out", "oracle"}
     table = done.summaries["source"]
-    assert [column.name for column in table.columns] == ["digits", "folder", "average"]
+    assert table.columns == ("digits", "folder", "average")
     assert [row.name for row in table.rows] == ["aggregate", "irm"]
     chosen = [each for each in done.chosen if each.rule == "source"]
     for row in table.rows:

@@ -155,7 +155,7 @@ def test_a_condition_without_any_finished_draw_is_shown_as_missing(tmp_path: Pat
     pretender.broken = {run_name(run.experiment) for run in lost}
     results = swept(plan, pretender)
     table = results.tables["source"][0]
-    assert [column.name for column in table.columns][:2] == ["plain", "blended"]
+    assert table.columns[:2] == ("plain", "blended")
     assert any("aggregate: 1 of 2 results is missing (blended" in note for note in table.notes)
     other = small_plan(tmp_path / "other", unseen="plain,blended")
     pretender.broken |= {run_name(run.experiment) for run in plan.singles}
@@ -233,8 +233,8 @@ def test_datasets_have_tables_of_their_own(tmp_path: Path) -> None:
         "runs.json",
         *(f"summary{suffix}" for suffix in (".csv", ".md", ".tex")),
     }
-    columns = [column.name for column in results.summaries["source"].columns]
-    assert columns == ["digits", "digits_2", "average"]  # not twice the dataset's own name
+    columns = results.summaries["source"].columns
+    assert columns == ("digits", "digits_2", "average")  # not twice the dataset's own name
     assert len(results.tables["source"]) == 6
 
 
@@ -248,7 +248,7 @@ def test_variants_keep_their_names_in_tables_and_report(tmp_path: Path) -> None:
         run.folder.create(run.experiment)
     table = results.tables["source"][0]
     assert [row.name for row in table.rows] == ["aggregate", "faster"]
-    assert all(cell.complete for row in table.rows for cell in row.cells if cell)
+    assert all(cell.complete for row in table.rows for cell in row.cells if cell.planned)
     page = write_report(results.home / "source", tmp_path / "report")
     assert "faster" in page.read_text(encoding="utf-8")
     runs, _ = load_runs(results.home / "source")

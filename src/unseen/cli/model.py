@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import Progress
 
-from unseen.cli.shared import (
-    add_model,
-    add_output,
-    loading,
-    next_step,
-    say,
-    say_json,
-    whole,
-)
+from unseen.cli.shared import add_model, add_output, loading, next_step, say, say_json, whole
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
-    from unseen.reports.predictions import Columns, Guess, Row
+    from unseen.reports.formats import Guess, PredictedColumns, PredictedImage
     from unseen.serve.predictor import ImageLike, Prediction, Predictor
 
 _WIDEST_NAME = 60
@@ -95,7 +87,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
       unseen predict runs/pacs-... photos/ --heatmaps looked_at
     """
     from unseen.data.images import find_images
-    from unseen.reports.predictions import FORMATS
+    from unseen.reports.formats import PREDICTIONS
 
     number, width = 0, 0
     for path in find_images(chosen.images):
@@ -111,7 +103,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
     bad = 0
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
 
-    def rows() -> "Iterator[Row]":
+    def rows() -> "Iterator[PredictedImage]":
         nonlocal bad
         for prediction in bar.track(predictions, total=number, description="images"):
             if prediction.problem is None:
@@ -122,7 +114,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
                 say(prediction.problem, console)
 
     with _output(chosen.output) as file, bar:
-        for text in FORMATS[chosen.format](rows(), columns):
+        for text in PREDICTIONS[chosen.format](rows(), columns):
             file.write(text)
         file.flush()
     if bad:
@@ -156,10 +148,10 @@ def _heatmaps(
     return write
 
 
-def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "Columns":
-    from unseen.reports.predictions import Columns
+def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "PredictedColumns":
+    from unseen.reports.formats import PredictedColumns
 
-    return Columns(
+    return PredictedColumns(
         min(chosen.top, len(model.classes)),
         model.domains if model.has_opinions and chosen.domain is None else (),
         min(width, _WIDEST_NAME),
@@ -167,8 +159,8 @@ def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "Col
     )
 
 
-def _row(model: "Predictor", prediction: "Prediction", top: int) -> "Row":
-    from unseen.reports.predictions import Row
+def _row(model: "Predictor", prediction: "Prediction", top: int) -> "PredictedImage":
+    from unseen.reports.formats import PredictedImage
 
     def best(probabilities) -> "list[Guess]":
         order = (-probabilities).argsort(kind="stable")[:top]
@@ -179,7 +171,7 @@ def _row(model: "Predictor", prediction: "Prediction", top: int) -> "Row":
         opinions = dict(zip(model.domains, map(best, prediction.opinions), strict=True))
     # a file's name may hold bytes that are no text
     name = str(prediction.image).encode(errors="surrogateescape").decode(errors="replace")
-    return Row(name, best(prediction.probabilities), opinions, prediction.disagreement)
+    return PredictedImage(name, best(prediction.probabilities), opinions, prediction.disagreement)
 
 
 @contextlib.contextmanager

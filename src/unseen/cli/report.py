@@ -1,14 +1,10 @@
 """The command `report`: a web page from a folder of runs."""
 
 import argparse
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from unseen.cli.shared import add_output, say
 from unseen.settings.experiment import METRICS
-
-_SECONDS = 10
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +21,6 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figures", action="store_true", help="also write each figure as SVG, PDF and PNG"
     )
-    parser.add_argument(
-        "--watch", action="store_true", help="keep the page up to date until Ctrl-C"
-    )
 
 
 def run_report(chosen: argparse.Namespace) -> None:
@@ -36,19 +29,9 @@ def run_report(chosen: argparse.Namespace) -> None:
     unseen report runs
     unseen report runs -o paper --rule last --figures
     unseen report runs --metric balanced             (every class counts the same)
-    unseen report runs --watch
     unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
     """
-    from unseen.reports.page.write import watch, write_report
+    from unseen.reports.page.write import write_report
 
     folder = chosen.output or chosen.runs / "report"
-    metric = chosen.metric
-    write = partial(write_report, chosen.runs, folder, chosen.rule, chosen.figures, metric=metric)
-    if chosen.watch:
-        say(
-            f"The page is written again when a run has moved on, every {_SECONDS} seconds at "
-            "most; Ctrl-C ends this."
-        )
-        with suppress(KeyboardInterrupt):
-            watch(chosen.runs, partial(write, refresh=_SECONDS), _SECONDS, written=say)
-    say(write())
+    say(write_report(chosen.runs, folder, chosen.rule, chosen.figures, chosen.metric))

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import log_softmax, stdtrit
 
 from unseen.forecast.profile import STATISTICS, ModelOutputs, Profile
-from unseen.reports.formats import MISSING
+from unseen.reports.text import MISSING
 from unseen.results.statistics import COLDEST, evenly, fit_temperature, nuclear_norm
 
 NEIGHBOURS = 5

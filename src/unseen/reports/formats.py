@@ -1,23 +1,22 @@
-"""Numbers as text, and tables as CSV, Markdown and LaTeX, with names escaped as each needs it."""
+"""Numbers as text: tables as CSV, Markdown and LaTeX, what was measured of one model, and
+predictions, row by row, in little memory. Names are escaped as each format needs it. No torch."""
 
 import csv
 import io
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
 
 from unseen.atomic import atomic_file
 from unseen.errors import UnseenError
-from unseen.reports.tables import Cell, Column, Table
-from unseen.reports.text import aligned_table, csv_cell, escaped, one_line
+from unseen.reports.tables import Table
+from unseen.reports.text import MISSING, aligned_table, csv_cell, escaped, one_line
 from unseen.results.result import VIEWS, View, Views, ViewTexts
-from unseen.results.statistics import Estimate
 from unseen.settings.experiment import METRICS, Metric
-
-MISSING = "–"
-
-_CSV_PLACE = ("dataset", "view", "rule", "method", "backbone", "quantity", "column")
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -28,29 +27,10 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     # A row that begins with one of these would be read as an argument of the \\ before it
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
+    **{character: f"{{{character}}}" for character in "[]*"},
     "±": r"$\pm$",
     MISSING: r"\textendash{}",
 }
-
-
-def cell_text(cell: Cell | None, column: Column) -> str:
-    """Returns a text such as `65.2 ± 1.3`, with a sign for differences and * where seeds are
-    missing."""
-    if cell is None:
-        return ""
-    if cell.estimate is None:
-        return MISSING
-    text = estimate_text(cell.estimate, signed=column.quantity == "difference")
-    return text if cell.complete else text + "*"
-
-
-def estimate_text(value: Estimate, signed: bool = False) -> str:
-    mean = round(value.mean, 1) + 0.0  # -0.0 becomes 0.0
-    text = f"{mean:+.1f}" if signed else f"{mean:.1f}"
-    return text if value.half_width is None else f"{text} ± {value.half_width:.1f}"
 
 
 def result_table(
@@ -62,70 +42,69 @@ def result_table(
     scaled = any(each.calibrated for domains in views.values() for each in domains.values())
     header = ["domain", "view", *(METRICS[metric] for metric in metrics)]
     header += ["largest class", "images", "calibration error", *(["after scaling"] * scaled)]
-    rows = [
-        [
-            domain,
-            texts[view].title,
-            *(f"{each.measures[metric]:.1%}" for metric in metrics),
-            f"{each.always_largest['accuracy']:.1%}",
-            str(each.images),
-            f"{each.calibration_error:.1%}",
-            *([f"{each.calibrated_error:.1%}"] if each.calibrated_error is not None else []),
-        ]
-        for view, domains in views.items()
-        for domain, each in domains.items()
-    ]
+    rows = []
+    for view, domains in views.items():
+        for domain, each in domains.items():
+            shares = [each.measures[metric] for metric in metrics]
+            shares.append(each.always_largest["accuracy"])
+            row = [domain, texts[view].title, *(f"{share:.1%}" for share in shares)]
+            row += [str(each.images), f"{each.calibration_error:.1%}"]
+            after = each.calibrated_error
+            rows.append([*row, *([] if after is None else [f"{after:.1%}"])])
     return header, rows
-
-
-def records(table: Table) -> Iterator[dict[str, Any]]:
-    """Yields each number with its place, in percent at full precision; None where there is none."""
-    for row in table.lines:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell is None:
-                continue
-            place = (table.dataset, table.view, table.rule, row.method, row.backbone)
-            numbers = cell.estimate or (None, None, 0)
-            values = (*place, column.quantity, column.name, *numbers, cell.planned, table.metric)
-            yield dict(zip(_columns(table), values, strict=True))
-
-
-def _columns(table: Table) -> tuple[str, ...]:
-    return (*_CSV_PLACE, "mean", table.spread, "n", "planned", "metric")
 
 
 def result_records(views: Views) -> Iterator[dict[str, Any]]:
     """Yields what was measured of one model, for each domain in each view."""
     for view, domains in views.items():
         for domain, each in domains.items():
-            counts = {"images": each.images, "correct": each.correct}
+            about = {"view": view, "domain": domain, "images": each.images, "correct": each.correct}
             errors = each.calibration_error, each.calibrated_error
             calibration = dict(zip(("calibration_error", "calibrated_error"), errors, strict=True))
-            yield {"view": view, "domain": domain} | counts | each.measures | calibration
+            yield about | each.measures | calibration
+
+
+def records(table: Table) -> Iterator[dict[str, Any]]:
+    """Yields each number with its place, in percent at full precision; None where there is none."""
+    kinds = [*[table.metric] * table.domains, "overall", "difference"]
+    for row in table.lines:
+        for column, kind, cell in zip(table.columns, kinds, row.cells, strict=False):
+            if cell.planned:
+                mean, spread, n = cell.estimate or (None, None, 0)
+                yield {
+                    **{"dataset": table.dataset, "view": table.view, "rule": table.rule},
+                    **{"method": row.method, "backbone": row.backbone},
+                    **{"quantity": kind, "column": column, "mean": mean, table.spread: spread},
+                    **{"n": n, "planned": cell.planned, "metric": table.metric},
+                }
 
 
 def to_csv(table: Table) -> str:
     """Returns a line for each number; empty where there is none."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _columns(table), lineterminator="\n")
-    writer.writeheader()
-    for record in records(table):
-        writer.writerow({name: csv_cell(value) for name, value in record.items()})
-    return out.getvalue()
+    found = [list(record.items()) for record in records(table)]
+    header = [name for name, _ in found[0]] if found else []
+    return "".join(
+        _csv_line(*cells) for cells in (header, *([value for _, value in each] for each in found))
+    )
+
+
+def _csv_line(*cells: object) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(map(csv_cell, cells))
+    return line.getvalue()
 
 
 def to_markdown(table: Table) -> str:
     """Returns a heading, a pipe table and the notes."""
-    header, *rows = _texts(table, escaped, escaped, "**{}**")
+    header, *rows = _written(table, escaped, escaped, "**{}**")
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     return f"### {escaped(table.title)}\n\n{aligned_table(header, rows)}\n\n{notes}\n"
 
 
 def to_latex(table: Table) -> str:
     """Returns a floating table; the document needs the booktabs package."""
-    header, *rows = (
-        " & ".join(row) + r" \\" for row in _texts(table, _latex, _latex_number, r"\textbf{{{}}}")
-    )
+    written = _written(table, _latex, _latex_number, r"\textbf{{{}}}")
+    header, *rows = (" & ".join(row) + r" \\" for row in written)
     body = "\n".join(rows)
     return rf"""% needs \usepackage{{booktabs}}
 \begin{{table}}
@@ -142,18 +121,19 @@ def to_latex(table: Table) -> str:
 """
 
 
-def _texts(
+def _written(
     table: Table, name: Callable[[str], str], number: Callable[[str], str], bold: str
 ) -> list[list[str]]:
     """Returns the header and all rows of a table; `name` and `number` escape what a cell holds."""
-    lines = [[name(text) for text in ("method", *(column.name for column in table.columns))]]
-    for row in table.lines:
-        texts = [name(row.name)]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            text = number(cell_text(cell, column))
-            texts.append(bold.format(text) if cell and cell.best else text)
-        lines.append(texts)
-    return lines
+    header, *_ = table.texts
+    rows = [
+        [
+            name(row.name),
+            *((bold if cell.best else "{}").format(number(cell.text)) for cell in row.cells),
+        ]
+        for row in table.lines
+    ]
+    return [[*map(name, header)], *rows]
 
 
 def _latex_number(text: str) -> str:
@@ -188,10 +168,96 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
 
 def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
     """Writes one table in all formats, under a name."""
-    paths = []
-    for suffix, (_, _, render) in FILES.items():
-        path = folder / f"{stem}{suffix}"
+    paths = [folder / f"{stem}{suffix}" for suffix in FILES]
+    for path in paths:
         with atomic_file(path) as part:
+            render = FILES[path.suffix][2]
             part.write_text(render(table), encoding="utf-8", newline="")
-        paths.append(path)
     return paths
+
+
+Guess = tuple[str, float]
+"""A class and its probability."""
+
+
+class PredictedImage(NamedTuple):
+    image: str
+    top: Sequence[Guess]
+    opinions: Mapping[str, Sequence[Guess]]
+    """By training domain; empty where the model has none, or the domain was known."""
+    disagreement: float | None
+
+    @property
+    def guesses(self) -> list[Guess]:
+        """The classes that come first, and the first class in each domain's opinion."""
+        return [*self.top, *(opinion[0] for opinion in self.opinions.values())]
+
+
+class PredictedColumns(NamedTuple):
+    """What all rows have in common."""
+
+    top: int
+    domains: Sequence[str]
+    """Those with opinions."""
+    image_width: int
+    class_width: int
+    """Of the longest name, as those of the images."""
+
+
+def predictions_to_csv(rows: Iterable[PredictedImage], columns: PredictedColumns) -> Iterator[str]:
+    """Yields a line for each image."""
+    places = [*range(1, columns.top + 1)], ("class", "probability")
+    top = [f"{what}_{rank}" for rank in places[0] for what in places[1]]
+    own = [f"{domain}_{what}" for domain in columns.domains for what in places[1]]
+    yield _csv_line("image", *top, *own, *(["disagreement"] if columns.domains else []))
+    for row in rows:
+        cells = [cell for name, share in row.guesses for cell in (name, f"{share:.6f}")]
+        last = [] if row.disagreement is None else [f"{row.disagreement:.6f}"]
+        yield _csv_line(row.image, *cells, *last)
+
+
+def predictions_to_json(rows: Iterable[PredictedImage], columns: PredictedColumns) -> Iterator[str]:
+    """Yields one array, an object on each line."""
+
+    def objects(guesses: Sequence[Guess]) -> list[dict[str, object]]:
+        return [{"class": name, "probability": round(share, 6)} for name, share in guesses]
+
+    separator = "[\n"
+    for row in rows:
+        content: dict[str, object] = {"image": row.image, "top": objects(row.top)}
+        if row.disagreement is not None:
+            content["opinions"] = {name: objects(top) for name, top in row.opinions.items()}
+            content["disagreement"] = round(row.disagreement, 6)
+        yield separator + json.dumps(content, ensure_ascii=False)
+        separator = ",\n"
+    yield "[\n]\n" if separator == "[\n" else "\n]\n"
+
+
+def predictions_to_table(
+    rows: Iterable[PredictedImage], columns: PredictedColumns
+) -> Iterator[str]:
+    """Yields aligned columns, for people."""
+    first = ["most likely", *(f"then {rank}" for rank in range(2, columns.top + 1))]
+    widest = (columns.class_width + len(" 100.0%"), len("most likely"))
+    width = max(*widest, *map(cell_len, columns.domains))
+
+    def line(image: str, cells: Sequence[str], last: str) -> str:
+        image = one_line(image)
+        if cell_len(image) > columns.image_width:
+            image = "…" + image[1 - columns.image_width :]
+        texts = [set_cell_size(image, columns.image_width)]
+        texts += [set_cell_size(one_line(cell), width) for cell in cells]
+        return "  ".join([*texts, last]).rstrip() + "\n"
+
+    yield line("image", [*first, *columns.domains], "disagreement" if columns.domains else "")
+    for row in rows:
+        last = "" if row.disagreement is None else f"{row.disagreement:.3f}"
+        yield line(row.image, [f"{name} {share:.1%}" for name, share in row.guesses], last)
+
+
+PREDICTIONS: dict[str, Callable[[Iterable[PredictedImage], PredictedColumns], Iterator[str]]] = {
+    "table": predictions_to_table,
+    "csv": predictions_to_csv,
+    "json": predictions_to_json,
+}
+"""Each gives the text piece by piece, as rows arrive."""

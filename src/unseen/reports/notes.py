@@ -15,8 +15,12 @@ BOLD = (
     f"Bold: ahead of every other row beyond noise (the paired {100 * CONFIDENCE:.0f} % interval is "
     "above zero)."
 )
-PARTIAL = "* over fewer seeds than the table has (one, where there is no ±), so never in bold."
-
+DIFFERENCE = "Difference to {}: of the overall, in percentage points, paired by seed."
+NO_AVERAGE = "Without all their seeds, numbers have a * and no average is made of them."
+PARTIAL = (
+    "* over fewer seeds than the table has (one, where there is no ±), so never in bold; the "
+    "overall is over those that have all columns."
+)
 MOST_NAMED = 12
 """Rows that notes have room to name."""
 
@@ -26,14 +30,12 @@ def selection_notes(results: Iterable[RunResult], rule: str, metric: Metric) -> 
     by_metric: dict[Metric, dict[str, None]] = {}
     for result in results:
         by_metric.setdefault(result.metric, {})[result.method] = None
-    if len(by_metric) > 1:
+    chosen_by, *others = by_metric
+    yield rule_note(rule, None if others else chosen_by)
+    if others:
         chosen = "; ".join(f"{METRICS[each]}: {', '.join(by_metric[each])}" for each in by_metric)
-        yield rule_note(rule, None)
         yield f"Checkpoints were chosen by different metrics ({chosen})."
-        return
-    (chosen_by,) = by_metric
-    yield rule_note(rule, chosen_by)
-    if chosen_by != metric:
+    elif chosen_by != metric:
         yield f"Checkpoints were chosen by {METRICS[chosen_by]}, not by {METRICS[metric]}."
 
 
@@ -56,70 +58,68 @@ def spread_note(numbers: Sequence[int]) -> str:
     )
 
 
-def difference_note(reference: str) -> str:
-    return f"Difference to {reference}: of the overall, in percentage points, paired by seed."
-
-
 def missing_note(
     name: str, by_column: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Says how many results a row lacks, which ones, and which seeds its overall is over."""
+    """Says how many results a row lacks, and which ones."""
     missing = {
         column: gone
         for column, values in by_column.items()
         if (gone := [seed for seed in seeds if seed not in values])
     }
     number, planned = sum(map(len, missing.values())), len(by_column) * len(seeds)
-    if number == planned:
-        yield f"{name}: all {planned} results are missing."
-    elif number:
-        which = "; ".join(f"{column}: {_seeds(gone)}" for column, gone in missing.items())
-        whole = [seed for seed in seeds if all(seed in values for values in by_column.values())]
-        none = "no seed has them all, so there is no overall"
-        overall = f"overall is over {_seeds(whole)}" if whole else none
+    which = "; ".join(f"{column}: {_seeds(gone)}" for column, gone in missing.items())
+    if number:
+        about = "" if number == planned else f" ({which})"
         verb = "is" if number == 1 else "are"
-        yield f"{name}: {number} of {planned} results {verb} missing ({which}); {overall}."
+        yield f"{name}: {number} of {planned} results {verb} missing{about}."
 
 
 def worst_note(means: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """Names the column in which each row is lowest, since an average hides it."""
-    if len(means) > MOST_NAMED:
-        return
     worst = {name: worst_domain(by_column) for name, by_column in means.items()}
     parts = (f"{name} {value:.1f} ({column})" for name, (column, value) in worst.items())
-    yield f"Worst unseen domain: {', '.join(parts)}."
+    if len(means) <= MOST_NAMED:
+        yield f"Worst unseen domain: {', '.join(parts)}."
 
 
 def notes_on_runs(results: Sequence[RunResult], rule: str) -> Iterator[str]:
     """Yields what all tables of these runs say of them."""
     yield from upper_bound_note(results, rule)
     yield from adaptation_note(results)
-    yield from _unlike_note(results)
+    first: dict[tuple[str, ...], RunResult] = {}
+    differing: dict[str, None] = {}
+    for result in (each for each in results if not each.trained_on_unseen):
+        other = first.setdefault((result.backbone, *sorted(result.unseen_domains)), result)
+        for field in ("steps", "training_domains", "classes", "data"):
+            if getattr(result, field) != getattr(other, field):
+                differing[field.replace("_", " ")] = None
+    if differing:
+        yield f"Not comparable: runs in one column differ in {', '.join(differing)}."
     yield from _merged_notes(results)
 
 
 def upper_bound_note(results: Sequence[RunResult], rule: str) -> Iterator[str]:
     """Names the rows that were trained on labels of the domain on which they are measured, and says
     on how many of its images that is."""
-    bounds = [each for each in results if each.trained_on_unseen and rule in each.rules]
-    if not bounds:
-        return
+    bounds: dict[str, int] = {}
     everyone: dict[str, int] = {}
     for each in results:
-        if not each.trained_on_unseen and rule in each.rules:
+        if rule in each.rules:
+            images = bounds if each.trained_on_unseen else everyone
             for domain, measured in each.view(rule, "out_of_domain").items():
-                everyone[domain] = max(everyone.get(domain, 0), measured.images)
-    images = {
-        domain: f"{domain} {measured.images:,}"
-        + (f" of {everyone[domain]:,}" if domain in everyone else "")
-        for each in bounds
-        for domain, measured in each.view(rule, "out_of_domain").items()
-    }
-    yield (
-        f"{'; '.join(dict.fromkeys(each.method for each in bounds))}: labelled training images of "
-        "the domain in the column trained, too, and it is measured on the test images of that "
-        f"domain only ({', '.join(images.values())}): never in bold, never chosen."
-    )
+                images[domain] = max(images.get(domain, 0), measured.images)
+    if bounds:
+        parts = (
+            f"{domain} {number:,}" + (f" of {everyone[domain]:,}" if domain in everyone else "")
+            for domain, number in bounds.items()
+        )
+        names = dict.fromkeys(each.method for each in results if each.trained_on_unseen)
+        yield (
+            f"{'; '.join(names)}: labelled training images of the domain in the column trained, "
+            "too, and it is measured on the test images of that domain only "
+            f"({', '.join(parts)}): never in bold, never chosen."
+        )
 
 
 def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
@@ -133,38 +133,22 @@ def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
         )
 
 
-def _unlike_note(results: Iterable[RunResult]) -> Iterator[str]:
-    """Says so where runs of one column and backbone were not trained or tested alike."""
-    first: dict[tuple[str, ...], RunResult] = {}
-    differing: dict[str, None] = {}
-    for result in results:
-        if result.trained_on_unseen:  # it has a note of its own
-            continue
-        other = first.setdefault((result.backbone, *sorted(result.unseen_domains)), result)
-        for field in ("steps", "training_domains", "classes", "data"):
-            if getattr(result, field) != getattr(other, field):
-                differing[field.replace("_", " ")] = None
-    if differing:
-        yield f"Not comparable: runs in one column differ in {', '.join(differing)}."
-
-
 def _merged_notes(results: Sequence[RunResult]) -> Iterator[str]:
     """Says what the rows of merged models are, and what they cost."""
-    for name in dict.fromkeys(each.method for each in results if each.merged):
-        merged = next(each.merged for each in results if each.method == name and each.merged)
-        chosen = "those of its runs that validation images chose"
-        text = (
-            f"{name}: the average of the weights of "
-            f"{chosen if merged.choose == 'greedy' else 'all its runs'}, measured as one "
-            f"model; it cost the training of {len(merged.runs)} runs in each column"
-        )
+    for name, merged in {each.method: each.merged for each in results if each.merged}.items():
+        which = "those of its runs that validation images chose"
+        if merged.choose == "all":
+            which = "all its runs"
+        seeds = " and for each seed."
         if len(merged.seeds) > 1:
-            yield (
-                f"{text}. It is one model for all seeds, so it has no interval, and its difference "
-                "is to the mean over seeds."
+            seeds = (
+                ". It is one model for all seeds, so it has no interval, and its difference is to "
+                "the mean over seeds."
             )
-        else:
-            yield f"{text} and for each seed."
+        yield (
+            f"{name}: the average of the weights of {which}, measured as one model; it cost the "
+            f"training of {len(merged.runs)} runs in each column{seeds}"
+        )
 
 
 def _seeds(seeds: Sequence[int]) -> str:

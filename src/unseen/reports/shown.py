@@ -11,8 +11,7 @@ from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import confusion_map
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.formats import cell_text
-from unseen.reports.tables import Column, Row, Table
+from unseen.reports.tables import OVERALL, Row, Table
 from unseen.results.result import VIEWS, RunResult
 
 if TYPE_CHECKING:
@@ -40,48 +39,43 @@ class Shown(ABC):
 
 def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose first column are names."""
-
-    def line(texts: Sequence[str], tag: str) -> str:
-        sides = ("left", *["right"] * (len(texts) - 1))
+    lines = ""
+    for tag, texts in (("th", header), *(("td", row) for row in rows)):
         cells = (
-            f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
-            for side, text in zip(sides, texts, strict=True)
+            f'<{tag} style="text-align: {"right" if place else "left"}">{escape(text)}</{tag}>'
+            for place, text in enumerate(texts)
         )
-        return f"<tr>{''.join(cells)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><caption>{escape(title)}</caption>{line(header, 'th')}{body}</table>"
+        lines += f"<tr>{''.join(cells)}</tr>"
+    return f"<table><caption>{escape(title)}</caption>{lines}</table>"
 
 
 def result_html(table: Table) -> str:
     """Return a table of results, with its notes."""
-    header = ("method", *(column.name for column in table.columns))
-    rows = [(r.name, *map(cell_text, r.cells, table.columns)) for r in table.lines]
+    header, *rows = table.texts
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     return f"{html_table(table.title, header, rows)}<ul>{notes}</ul>"
 
 
-DrawRow = Callable[[Row, Column, Sequence[Mark], str], ChartRow]
-
-
-def bar_panels(table: Table, draw: DrawRow, axis: Axis) -> Iterator[Drawing]:
+def bar_panels(
+    table: Table, draw: Callable[[Row, str, tuple[Mark, ...], str], ChartRow], axis: Axis
+) -> Iterator[Drawing]:
     """Draw a bar for each method, in a panel for the overall and one for each domain."""
-    columns = [each for each in enumerate(table.columns) if each[1].quantity != "difference"]
-    for place, column in (*columns[-1:], *columns[:-1]):
+    for place in (table.domains, *range(table.domains)):
+        column = OVERALL if place == table.domains else table.columns[place]
         rows = []
         for row in table.rows:
             cell = row.cells[place]
-            value = cell.estimate if cell else None
-            marks = () if value is None else (Mark("", value.mean, value.half_width, "bar"),)
-            rows.append(draw(row, column, marks, cell_text(cell, column) if marks else ""))
-        yield row_chart(column.name, rows, axis)
+            value = cell.estimate
+            marks = (Mark("", value.mean, value.half_width, "bar"),) if value else ()
+            rows.append(draw(row, column, marks, cell.text if marks else ""))
+        yield row_chart(table.columns[place], rows, axis)
 
 
 def bars(table: Table) -> Figure:
     """Draw a bar for each method in a panel for each domain."""
 
-    def draw(row: Row, column: Column, marks: Sequence[Mark], text: str) -> ChartRow:
-        return ChartRow(row.name, table.rows.index(row), tuple(marks), text)
+    def draw(row: Row, column: str, marks: tuple[Mark, ...], text: str) -> ChartRow:
+        return ChartRow(row.name, table.rows.index(row), marks, text)
 
     panels = bar_panels(table, draw, Axis(0, 100, "%"))
     return Figure(table.view, table.title, "", tuple(panels))

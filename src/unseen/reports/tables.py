@@ -9,15 +9,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 from unseen.errors import UnseenError
 from unseen.reports import notes
+from unseen.reports.text import MISSING
 from unseen.results.result import VIEWS, DomainResult, RunResult, View
 from unseen.results.rules import check_rule
-from unseen.results.statistics import (
-    Estimate,
-    above_zero,
-    estimate,
-    macro_mean,
-    paired_difference,
-)
+from unseen.results.statistics import Estimate, above_zero, estimate, macro_mean, paired_difference
 from unseen.settings.experiment import Metric
 
 MethodKey = tuple[str, str]
@@ -29,7 +24,6 @@ OVERALL = ""
 """The column with the mean over all columns, for the seeds that have them all: no domain is called
 so."""
 LARGEST_CLASS = "largest class"
-Quantity = Metric | Literal["overall", "difference"]
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", str, MethodKey)
 
@@ -50,7 +44,7 @@ class Layout(NamedTuple):
     rows: tuple[MethodKey, ...]
     columns: tuple[str, ...]
     seeds: tuple[int, ...]
-    over_seeds: frozenset[MethodKey] = frozenset()
+    over_seeds: frozenset[MethodKey]
     """Rows of models that were merged over seeds: one number in a column, kept under the first
     seed."""
 
@@ -85,37 +79,36 @@ def check_results(results: Sequence[RunResult], rule: str) -> None:
             f"no run recorded the selection rule '{rule}' (recorded: {', '.join(recorded)}); "
             f"choose one of these, or train with selection={rule}"
         )
-    seen: dict[tuple[str, str, str, int | str], str] = {}
-    for result in results:
-        key = (*_place(result), "several" if _is_over_seeds(result) else result.seed)
-        if key in seen:
+    seen: dict[tuple[str, ...], str] = {}
+    for each in results:
+        seed = "several" if _is_over_seeds(each) else str(each.seed)
+        place = each.method, each.backbone, f"unseen {column_name(each.unseen_domains)}", seed
+        if place in seen:
             raise UnseenError(
-                f"runs {seen[key]} and {result.run} are both {key[0]}, {key[1]}, "
-                f"unseen {key[2]}, seed {key[3]}; a table holds one of them, leave the other out"
+                f"runs {seen[place]} and {each.run} are both {', '.join(place[:3])}, seed {seed}; "
+                "a table holds one of them, leave the other out"
             )
-        seen[key] = result.run
+        seen[place] = each.run
 
 
 def lay_out(results: Sequence[RunResult], expected: Expected) -> Layout:
     """Orders rows and columns: first what was planned, then what else the results hold."""
     methods = _distinct((*expected.methods, *(each.method for each in results)))
     backbones = _distinct(each.backbone for each in results)
-    planned = (column_name(domains) for domains in expected.unseen_domains)
     present = {(each.method, each.backbone) for each in results}
+    columns = [*expected.unseen_domains, *(each.unseen_domains for each in results)]
     return Layout(
-        methods=methods,
-        backbones=backbones,
-        rows=tuple(
+        methods,
+        backbones,
+        tuple(
             (method, backbone)
             for backbone in backbones
             for method in methods
             if (method, backbone) in present or method in expected.methods
         ),
-        columns=_distinct((*planned, *(column_name(each.unseen_domains) for each in results))),
-        seeds=tuple(sorted({*expected.seeds, *(each.seed for each in results)})),
-        over_seeds=frozenset(
-            (each.method, each.backbone) for each in results if _is_over_seeds(each)
-        ),
+        _distinct(map(column_name, columns)),
+        tuple(sorted({*expected.seeds, *(each.seed for each in results)})),
+        frozenset((each.method, each.backbone) for each in results if _is_over_seeds(each)),
     )
 
 
@@ -139,9 +132,9 @@ def gather(
     for result in results:
         value = _mean(result, rule, view, lambda each: each.measures[metric])
         if value is not None:
-            method, backbone, column = _place(result)
             seed = layout.seeds[0] if _is_over_seeds(result) else result.seed
-            numbers[method, backbone][column][seed] = 100 * value
+            by_column = numbers[result.method, result.backbone]
+            by_column[column_name(result.unseen_domains)][seed] = 100 * value
     for by_column in numbers.values():
         seeds = [s for s in layout.seeds if all(s in values for values in by_column.values())]
         by_column[OVERALL] = {
@@ -157,11 +150,9 @@ def always_largest(
     as it is known. It depends on the images alone: the first run of a column has it."""
     found: dict[str, float] = {}
     for result in results:
-        column = column_name(result.unseen_domains)
-        if column not in found:
-            value = _mean(result, rule, view, lambda each: each.always_largest[metric])
-            if value is not None:
-                found[column] = 100 * value
+        value = _mean(result, rule, view, lambda each: each.always_largest[metric])
+        if value is not None:
+            found.setdefault(column_name(result.unseen_domains), 100 * value)
     if set(found) == set(layout.columns):
         found[OVERALL] = fmean(found.values())
     return found
@@ -171,18 +162,13 @@ def _mean(
     result: RunResult, rule: str, view: View, measure: Callable[[DomainResult], float]
 ) -> float | None:
     measured = result.view(rule, view) if rule in result.rules else {}
-    outside = view == "out_of_domain"
-    domains = result.unseen_domains if outside else result.source_domains
+    domains = result.unseen_domains if view == "out_of_domain" else result.source_domains
     return macro_mean({name: measure(each) for name, each in measured.items()}, domains)
 
 
 def column_name(unseen_domains: Iterable[str]) -> str:
     """Returns `sketch`, or `photo+sketch` where several domains are unseen at once."""
     return "+".join(sorted(unseen_domains)) or "none unseen"
-
-
-def _place(result: RunResult) -> tuple[str, str, str]:
-    return result.method, result.backbone, column_name(result.unseen_domains)
 
 
 def _is_over_seeds(result: RunResult) -> bool:
@@ -193,30 +179,41 @@ def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:
     return tuple(dict.fromkeys(items))
 
 
-class Column(NamedTuple):
-    name: str
-    quantity: Quantity
+def estimate_text(value: Estimate, signed: bool = False) -> str:
+    """Returns a text such as `65.2 ± 1.3`."""
+    mean = round(value.mean, 1) + 0.0  # -0.0 becomes 0.0
+    text = f"{mean:+.1f}" if signed else f"{mean:.1f}"
+    return text if value.half_width is None else f"{text} ± {value.half_width:.1f}"
 
 
 class Cell(NamedTuple):
-    """Percent (or percentage points) over the seeds that there are, out of `planned` ones."""
+    """Percent (or percentage points) over the seeds that there are, out of `planned` ones; none are
+    planned where a method would be compared to itself."""
 
-    estimate: Estimate | None
-    planned: int
+    estimate: Estimate | None = None
+    planned: int = 0
     best: bool = False
+    signed: bool = False
 
     @property
     def complete(self) -> bool:
         return self.estimate is not None and self.estimate.n == self.planned
 
+    @property
+    def text(self) -> str:
+        """The number with its interval, a sign for differences, and * where seeds are missing."""
+        if self.estimate is None:
+            return MISSING if self.planned else ""
+        return estimate_text(self.estimate, self.signed) + "*" * (not self.complete)
+
 
 class Row(NamedTuple):
-    """A method, and its backbone; a cell is None where the method would be compared to itself."""
+    """A method, and its backbone."""
 
     name: str
     method: str
     backbone: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[Cell, ...]
 
     @property
     def key(self) -> MethodKey:
@@ -230,7 +227,10 @@ class Table:
 
     title: str
     rule: str
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
+    """Domains (or datasets), the overall and, where methods are compared, the difference."""
+    domains: int
+    """How many of the columns are not the overall or the difference."""
     rows: tuple[Row, ...]
     dataset: str
     view: View
@@ -245,6 +245,12 @@ class Table:
     def lines(self) -> tuple[Row, ...]:
         """All that is printed: the methods, and what each of them has to beat."""
         return (*self.rows, self.always_largest) if self.always_largest else self.rows
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The header and all lines as they are printed."""
+        lines = [[row.name, *(cell.text for cell in row.cells)] for row in self.lines]
+        return [["method", *self.columns], *lines]
 
 
 def build_tables(
@@ -263,29 +269,34 @@ def build_tables(
     check_results(results, rule)
     metric = metric or common_metric(results)
     layout = lay_out(results, expected or Expected())
-    columns = [*(Column(name, metric) for name in layout.columns), Column("overall", "overall")]
-    if len(layout.methods) > 1:
-        columns.append(Column(f"difference to {layout.methods[0]}", "difference"))
+    compared = [f"difference to {layout.methods[0]}"] * (len(layout.methods) > 1)
     backbone = f", {layout.backbones[0]}" if len(layout.backbones) == 1 else ""
     tables: list[Table] = []
-    for view in VIEWS:
+    for view, texts in VIEWS.items():
         numbers = gather(results, rule, view, layout, metric)
         if not any(by_seed for by_column in numbers.values() for by_seed in by_column.values()):
             continue
         rows = _rows(numbers, layout, _rows_apart(results))
         largest = always_largest(results, rule, view, layout, metric)
+        cells = [
+            Cell(Estimate(largest[name], None, 1) if name in largest else None, 1)
+            for name in (*layout.columns, OVERALL)
+        ]
         table = Table(
-            title=f"{VIEWS[view].table_title(metric)} (%): {results[0].dataset}{backbone}",
-            rule=rule,
-            columns=tuple(columns),
-            rows=tuple(rows),
-            dataset=results[0].dataset,
-            view=view,
-            metric=metric,
-            always_largest=_largest_row(largest, layout),
+            f"{texts.table_title(metric)} (%): {results[0].dataset}{backbone}",
+            rule,
+            (*layout.columns, "overall", *compared),
+            len(layout.columns),
+            tuple(rows),
+            results[0].dataset,
+            view,
+            metric,
+            always_largest=Row(
+                LARGEST_CLASS, LARGEST_CLASS, "", (*cells, *(Cell() for _ in compared))
+            ),
             notes=(
                 *notes.selection_notes(results, rule, metric),
-                VIEWS[view].table_note,
+                texts.table_note,
                 notes.seeds_note(layout.seeds),
                 notes.ALWAYS_LARGEST,
                 *_about_rows(view, layout, rows, numbers),
@@ -321,22 +332,22 @@ def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
         for name in (*layout.columns, OVERALL)
     }
     leaders = {name: _leader(column, planned, apart) for name, column in columns.items()}
+    first, *others = layout.methods
     rows = []
     for row, by_column in numbers.items():
-        cells: list[Cell | None] = [
+        cells = [
             Cell(estimate(list(by_column[name].values())), planned[row], row == leaders[name])
             for name in columns
         ]
-        (method, backbone), (first, *others) = row, layout.methods
-        if method != first:
-            reference = columns[OVERALL].get((first, backbone), {})
+        if row[0] != first:
+            reference = columns[OVERALL].get((first, row[1]), {})
             difference = layout.difference(row, reference, by_column[OVERALL])
-            cell = Cell(difference, planned[row])
+            cell = Cell(difference, planned[row], signed=True)
             ahead = row not in apart and cell.complete and above_zero(difference)
             cells.append(cell._replace(best=ahead))
         elif others:
-            cells.append(None)
-        rows.append(Row(layout.row_name(row), method, backbone, tuple(cells)))
+            cells.append(Cell())
+        rows.append(Row(layout.row_name(row), *row, tuple(cells)))
     return rows
 
 
@@ -357,29 +368,19 @@ def _leader(
     return None
 
 
-def _largest_row(by_column: Mapping[str, float], layout: Layout) -> Row:
-    """Returns a row without intervals: it is a fact about the images."""
-    cells: list[Cell | None] = [
-        Cell(Estimate(by_column[name], None, 1) if name in by_column else None, 1)
-        for name in (*layout.columns, OVERALL)
-    ]
-    difference = [None] if len(layout.methods) > 1 else []
-    return Row(LARGEST_CLASS, LARGEST_CLASS, "", (*cells, *difference))
-
-
 def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterator[str]:
     if len(layout.methods) > 1:
-        yield notes.difference_note(layout.methods[0])
+        yield notes.DIFFERENCE.format(layout.methods[0])
     if len(rows) > 1 and len(layout.seeds) > 1:
         yield notes.BOLD
     whole = {
         row.name: {
             column: cell.estimate.mean
             for column, cell in zip(layout.columns, row.cells, strict=False)
-            if cell and cell.estimate
+            if cell.estimate
         }
         for row in rows
-        if all(cell.complete for cell in row.cells[: len(layout.columns)] if cell)
+        if all(cell.complete for cell in row.cells[: len(layout.columns)])
     }
     if view == "out_of_domain" and len(layout.columns) > 1 and whole:
         yield from notes.worst_note(whole)
@@ -389,7 +390,7 @@ def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Number
         lacking += notes.missing_note(row.name, by_column, layout.seeds_of(row.key))
     few = len(lacking) <= notes.MOST_NAMED
     yield from lacking if few else [f"{len(lacking)} of {len(rows)} rows lack results."]
-    if any(cell and cell.estimate and not cell.complete for row in rows for cell in row.cells):
+    if any(cell.estimate and not cell.complete for row in rows for cell in row.cells):
         yield notes.PARTIAL
 
 
@@ -409,48 +410,40 @@ def summarize(
     columns = {name: _overall(results, expected[name]) for name, results in by_dataset.items()}
     planned = {name: len(expected[name].seeds) for name in by_dataset}
     apart = {method for method, _ in _rows_apart(everything)}
-    rows = list(dict.fromkeys(row for by_row in columns.values() for row in by_row))
-    leaders = [
-        _leader(by_row, dict.fromkeys(by_row, planned[name]), apart)
+    leaders = {
+        name: _leader(by_row, dict.fromkeys(by_row, planned[name]), apart)
         for name, by_row in columns.items()
-    ]
-    cells = {
-        row: [
-            Cell(standard_error([*by_row.get(row, {}).values()]), planned[name], row == leader)
-            for (name, by_row), leader in zip(columns.items(), leaders, strict=True)
-        ]
-        for row in rows
     }
+    rows = []
+    for row in _distinct(row for by_row in columns.values() for row in by_row):
+        cells = [
+            Cell(standard_error([*by_row.get(row, {}).values()]), planned[name], row == leader)
+            for (name, by_row), leader in zip(columns.items(), leaders.values(), strict=True)
+        ]
+        means = [cell.estimate.mean for cell in cells if cell.estimate and cell.complete]
+        average = Estimate(fmean(means), None, 1) if len(means) == len(cells) else None
+        rows.append(Row(row, row, "", (*cells, Cell(average, 1))))
+    recorded = next((recorded for each in everything for recorded in each.rules), "")
+    whole = all(cell.complete for row in rows for cell in row.cells[:-1])
     return Table(
-        title=f"{VIEWS['out_of_domain'].table_title(metric)} (%): {', '.join(by_dataset)}",
-        rule=rule,
-        columns=(*(Column(name, metric) for name in by_dataset), Column("average", "overall")),
-        rows=tuple(Row(row, row, "", (*cells[row], _average(cells[row]))) for row in rows),
-        dataset="summary",
-        view="out_of_domain",
-        metric=metric,
-        notes=(*about, *_about_summary(set(planned.values()), cells.values(), everything)),
+        f"{VIEWS['out_of_domain'].table_title(metric)} (%): {', '.join(by_dataset)}",
+        rule,
+        (*by_dataset, "average"),
+        len(by_dataset),
+        tuple(rows),
+        "summary",
+        "out_of_domain",
+        metric,
+        notes=(
+            *about,
+            notes.spread_note(sorted(set(planned.values()))),
+            *[notes.BOLD] * (max(planned.values()) > 1),
+            *notes.upper_bound_note(everything, recorded),
+            *notes.adaptation_note(everything),
+            *[notes.NO_AVERAGE] * (not whole),
+        ),
         spread="standard_error",
     )
-
-
-def _average(cells: Sequence[Cell]) -> Cell:
-    """Returns the mean over datasets, without an interval; none where one of them lacks a seed."""
-    means = [cell.estimate.mean for cell in cells if cell.estimate and cell.complete]
-    return Cell(Estimate(fmean(means), None, 1) if len(means) == len(cells) else None, 1)
-
-
-def _about_summary(
-    seeds: set[int], rows: Iterable[Sequence[Cell]], results: Sequence[RunResult]
-) -> Iterator[str]:
-    rule = next((rule for each in results for rule in each.rules), "")
-    yield notes.spread_note(sorted(seeds))
-    if max(seeds) > 1:
-        yield notes.BOLD
-    yield from notes.upper_bound_note(results, rule)
-    yield from notes.adaptation_note(results)
-    if not all(cell.complete for cells in rows for cell in cells):
-        yield "Without all their seeds, numbers have a * and no average is made of them."
 
 
 def standard_error(values: Sequence[float]) -> Estimate | None:

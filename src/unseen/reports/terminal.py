@@ -2,7 +2,7 @@
 nobody looks at a terminal, a table is Markdown with a line for each row, however long."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -10,9 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from unseen.reports.formats import MISSING, cell_text, result_table, to_markdown
+from unseen.reports.formats import result_table, to_markdown
 from unseen.reports.tables import Table, notes_once
-from unseen.reports.text import aligned_table, escaped, one_line, words, wrapped
+from unseen.reports.text import MISSING, aligned_table, escaped, one_line, words, wrapped
 from unseen.results.result import RunResult, Views
 from unseen.results.rules import RULES
 from unseen.settings.experiment import Metric
@@ -35,38 +35,33 @@ def show_tables(tables: Iterable[Table], console: Console) -> None:
 
 def to_rich(table: Table, width: int = 100) -> RenderableType:
     """Lays a table out for a terminal `width` columns wide, a line for each method. Where space is
-    short, headers are broken and intervals move close to their numbers, then the intervals of
-    domains go, then domains move below the overall and the difference."""
-    cells = list(zip(*(row.cells for row in table.lines), strict=True))
-    best = [[bool(cell and cell.best) for cell in own] for own in cells]
-    columns = [
-        ["difference" if column.quantity == "difference" else one_line(column.name)]
-        + [cell_text(cell, column) for cell in own]
-        for column, own in zip(table.columns, cells, strict=True)
-    ]
-    broken = [_broken([text.replace(" ± ", "±") for text in column]) for column in columns]
-    domains = sum(column.quantity not in ("overall", "difference") for column in table.columns)
-    bare = [_broken([re.sub(r" ± [\d.]+", "", text) for text in column]) for column in columns]
-    forms = (columns, broken, bare[:domains] + broken[domains:])
-    names = ["method", *(one_line(row.name) for row in table.rows)]
-    room = max(map(_width, names))
-    names += [wrapped(table.always_largest.name, room)] if table.always_largest else []
+    short, headers are broken and intervals move close to their numbers, then domains move below
+    the overall and the difference."""
+    lines = [[*map(one_line, line)] for line in table.texts]
+    names, *columns = ([*column] for column in zip(*lines, strict=True))
+    if len(columns) > table.domains + 1:
+        columns[-1][0] = "difference"
+    cells = zip(*(row.cells for row in table.lines), strict=True)
+    best = [[cell.best for cell in own] for own in cells]
     places = list(range(len(columns)))
-    form = next((each for each in forms if _EDGES + room + _taken(each) <= width), None)
     blocks = [places]
-    if form is None:
-        widest = max(map(_width, (text for column in broken for text in column)))
+    if _EDGES + _taken([names, *columns]) - _GAP > width:
+        columns = [_broken([text.replace(" ± ", "±") for text in column]) for column in columns]
+        names = [names[0], *(wrapped(name, max(map(cell_len, names[:-1]))) for name in names[1:])]
+    if _EDGES + _taken([names, *columns]) - _GAP > width:
+        widest = max(map(_width, (text for column in columns for text in column)))
         names = [wrapped(name, max(width - _EDGES - _GAP - widest, 8)) for name in names]
-        left = width - _EDGES - max(map(_width, names))
-        blocks = list(_blocks(broken, places[domains:] + places[:domains], left))
-    lacking = form is forms[-1] and any("±" in text for column in columns for text in column)
-    gone = ["Too narrow for the intervals of single domains: they are in the files."] * lacking
-    shown, plain = form or broken, [False] * len(table.lines)
+        room = width - _EDGES - max(map(_width, names))
+        blocks = [[]]
+        for place in places[table.domains :] + places[: table.domains]:
+            if blocks[-1] and _taken(columns[each] for each in (*blocks[-1], place)) > room:
+                blocks.append([])
+            blocks[-1].append(place)
     drawn = (
-        _rich_table([names, *(shown[p] for p in block)], [plain, *(best[p] for p in block)])
+        _rich_table([names, *(columns[p] for p in block)], [[], *(best[p] for p in block)])
         for block in blocks
     )
-    notes = Text("\n".join([*map(one_line, table.notes), *gone, ""]), "dim")
+    notes = Text("\n".join([*map(one_line, table.notes), ""]), "dim")
     return Group(Text(one_line(table.title), "bold"), *drawn, notes)
 
 
@@ -82,17 +77,6 @@ def _taken(columns: Iterable[Texts]) -> int:
     return sum(_GAP + max(map(_width, column)) for column in columns)
 
 
-def _blocks(columns: Sequence[Texts], places: Iterable[int], room: int) -> Iterator[list[int]]:
-    """Yields the places of as many columns beside each other as there is room for."""
-    block: list[int] = []
-    for place in places:
-        if block and _taken(columns[each] for each in (*block, place)) > room:
-            yield block
-            block = []
-        block.append(place)
-    yield block
-
-
 def _width(text: str) -> int:
     return max(map(cell_len, text.split("\n")))
 
@@ -102,11 +86,9 @@ def _rich_table(columns: Sequence[Texts], best: Sequence[Sequence[bool]] = ()) -
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawn = []
     for place, (header, *texts) in enumerate(columns):
-        numbers = any(re.match(rf"[-+]?\d|{MISSING}", text) for text in texts)
-        table.add_column(
-            Text(header), justify="right" if drawn and numbers else "left", no_wrap=True
-        )
-        bold = best[place] if best else [False] * len(texts)
+        numbers = place > 0 and any(re.match(rf"[-+]?\d|{MISSING}", text) for text in texts)
+        table.add_column(Text(header), justify="right" if numbers else "left", no_wrap=True)
+        bold = (best[place] if best else ()) or [False] * len(texts)
         drawn.append([Text(text, "bold" * own) for text, own in zip(texts, bold, strict=True)])
     for row in zip(*drawn, strict=True):
         table.add_row(*row)
@@ -117,8 +99,9 @@ def show_run(result: RunResult, console: Console) -> None:
     """Prints the views of a finished run under its own selection rule."""
     rule = result.selection
     chosen = result.under(rule)
-    seed = "" if result.merged else f", seed {result.seed}"
-    step = "" if result.merged else f", step {chosen.step}"
+    seed, step = f", seed {result.seed}", f", step {chosen.step}"
+    if result.merged:
+        seed = step = ""
     where = f"{result.label} on {result.dataset} ({result.backbone}{seed})"
     show_views(chosen.views, f"{where}, selection: {rule}{step}", result.metric, console)
 
@@ -144,14 +127,13 @@ def show_views(views: Views, title: str, metric: Metric, console: Console) -> No
 
 def _show(title: str, header: Texts, rows: Sequence[Texts], console: Console) -> None:
     """Prints a table. Headers and, where it is narrow, names are broken at words."""
-    title = one_line(title)
     if not console.is_terminal:
         lines = aligned_table(header, [list(map(escaped, row)) for row in rows])
-        text = f"{title}\n\n{lines}\n"
+        text = f"{one_line(title)}\n\n{lines}\n"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     names, *columns = map(list, zip(header, *rows, strict=True))
     columns = [[wrapped(header, _SHORT), *texts] for header, *texts in columns]
     room = max(console.width - _EDGES - _taken(columns), 8)
     names = [wrapped(one_line(name), room) for name in names]
-    console.print(Text(title, "italic"), _rich_table([names, *columns]), sep="\n")
+    console.print(Text(one_line(title), "italic"), _rich_table([names, *columns]), sep="\n")

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 
+MISSING = "–"
+"""Stands where a number should be, and there is none."""
+
 
 def escaped(text: str) -> str:
     """Returns one line with what Markdown acts on escaped; an underscore within a word is safe."""

@@ -1,5 +1,10 @@
-"""Records sent to services that people already watch their runs with: the contract of a tracker,
-Weights & Biases, TensorBoard and MLflow."""
+"""Records sent to services that people already watch their runs with: Weights & Biases, TensorBoard
+and MLflow, a small class for each.
+
+Any call of a tracker may raise: it then gets nothing more, and training continues. After `start`,
+all numbers of the run so far arrive again, in order: a tracker that still has them from before an
+interruption leaves them out. `packages` have to be installed.
+"""
 
 import logging
 import os
@@ -7,20 +12,20 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from unseen.errors import SettingsError
 from unseen.optional import require
+from unseen.reports.figures.figure import to_picture
 from unseen.reports.figures.grids import MOST_CLASSES, confusion_map
-from unseen.reports.figures.svg import Drawing
-from unseen.reports.formats import cell_text, result_table
+from unseen.reports.formats import result_table
 from unseen.reports.tables import Table
 from unseen.reports.text import pipe_table
 from unseen.results.folder import safe_name
@@ -29,7 +34,7 @@ from unseen.settings import catalog
 from unseen.settings.experiment import METRICS, as_list
 from unseen.settings.recipes import flattened
 
-_LONGEST_MESSAGE = 200
+_LONGEST_MESSAGE, _LONGEST_NAME = 200, 250
 _CELL, _LABELS, _FEWEST = 34, 110, 8  # pixels; and the number of columns that a title needs
 _LONGEST_WAIT = 60.0  # seconds, for a service that does not answer
 _SECONDS_BETWEEN_WRITES = 15
@@ -40,8 +45,9 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-_LONGEST_NAME = 250
 _AT_ONCE = 100  # settings or numbers in one request
+
+Texts = Sequence[str]
 
 
 class Subject(NamedTuple):
@@ -54,33 +60,11 @@ class Subject(NamedTuple):
     """The folder of all runs: trackers keep their local files there, beside the runs."""
 
 
-class Tracker(Protocol):
-    """Any call may raise: the tracker then gets nothing more, and training continues.
-
-    After `start`, all numbers of the run so far arrive again, in order: a tracker that still has
-    them from before an interruption leaves them out.
-    """
-
-    packages: ClassVar[tuple[str, ...]]
-    """What has to be installed."""
-
-    def start(self, subject: Subject) -> None: ...
-
-    def numbers(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
-
-    def figure(self, name: str, image: Image.Image) -> None: ...
-
-    def close(self, finished: bool) -> None: ...
-
-
 def choose_trackers(names: str | Sequence[str]) -> tuple[str, ...]:
     """Returns the names given to --log, each known and installed, before anything is trained."""
     chosen = tuple(dict.fromkeys(as_list(names)))
     for name in chosen:
-        tracker: type[Tracker] = catalog.load("tracker", name)
-        needed = (*tracker.packages, "typst")  # draws the confusion matrices
+        needed = (*catalog.load("tracker", name).packages, "typst")  # draws confusion matrices
         missing = [package for package in needed if not find_spec(package)]
         if missing:
             raise SettingsError(
@@ -96,60 +80,47 @@ class Trackers:
 
     def __init__(self, names: Sequence[str], subject: Subject, warn: Callable[[str], None]) -> None:
         self._warn = warn
-        self._alive: dict[str, Tracker] = {name: catalog.load("tracker", name)() for name in names}
-        self._each(lambda tracker: tracker.start(subject))
+        self._alive = {name: catalog.load("tracker", name)() for name in names}
+        self._each("start", subject)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Send a line of metrics.jsonl."""
-        values = named_numbers(record)
-        self._each(lambda tracker: tracker.numbers(record["step"], values))
+        self._each("numbers", record["step"], named_numbers(record))
 
     def result(self, result: RunResult) -> None:
         """Send final numbers, a table and a confusion matrix of each unseen domain."""
-        values = final_numbers(result)
         header, rows = result_table(result.under(result.selection).views, tuple(METRICS))
-        self._each(lambda tracker: tracker.numbers(result.steps, values))
-        self._each(lambda tracker: tracker.table("result", header, rows))
+        self._each("numbers", result.steps, final_numbers(result))
+        self._each("table", "result", header, rows)
         for domain, each in result.view(result.selection, "out_of_domain").items():
             names = result.names_of(each.confusion)
             width = _LABELS + _CELL * min(max(len(names), _FEWEST), MOST_CLASSES)
             drawing = confusion_map("", each.confusion, names, counts=True, width=width)
-            name = f"confusion-{safe_name(domain)}"
-            self._each(partial(_show, name=name, drawing=drawing))
+            self._each("figure", f"confusion-{safe_name(domain)}", partial(to_picture, drawing))
 
     def table(self, table: Table) -> None:
         """Send one of the tables of a comparison."""
-        header = ("method", *(column.name for column in table.columns))
-        rows = [(row.name, *map(cell_text, row.cells, table.columns)) for row in table.lines]
-        self._each(lambda tracker: tracker.table(table.view, header, rows))
+        header, *rows = table.texts
+        self._each("table", table.view, header, rows)
 
     def close(self, finished: bool) -> None:
-        self._each(lambda tracker: tracker.close(finished))
+        self._each("close", finished)
 
-    def _each(self, act: Callable[[Tracker], None]) -> None:
+    def _each(self, call: str, *values: Any) -> None:
         for name, tracker in list(self._alive.items()):
             try:
-                act(tracker)
+                made = (each() if isinstance(each, partial) else each for each in values)
+                getattr(tracker, call)(*made)
             except Exception as error:
                 del self._alive[name]
-                self._warn(_failed(name, error))
+                said = " ".join(str(error).split())[:_LONGEST_MESSAGE]
+                self._warn(
+                    f"{catalog.TRACKERS[name].description} failed ({type(error).__name__}: {said}) "
+                    "and gets nothing more from this run; training continues, and the run's folder "
+                    "has everything"
+                )
                 with suppress(Exception):
-                    tracker.close(finished=False)
-
-
-def _show(tracker: Tracker, name: str, drawing: Drawing) -> None:
-    from unseen.reports.figures.figure import to_picture
-
-    tracker.figure(name, to_picture(drawing))
-
-
-def _failed(name: str, error: Exception) -> str:
-    title = catalog.TRACKERS[name].description if name in catalog.TRACKERS else name
-    said = " ".join(str(error).split())[:_LONGEST_MESSAGE]
-    return (
-        f"{title} failed ({type(error).__name__}: {said}) and gets nothing more from this run; "
-        "training continues, and the run's folder has everything"
-    )
+                    tracker.close(False)
 
 
 def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
@@ -169,21 +140,19 @@ def named_numbers(record: Mapping[str, Any]) -> dict[str, float]:
 def final_numbers(result: RunResult) -> dict[str, float]:
     """Returns, by view and domain under the run's own selection rule, calibration error, accuracy,
     and the metric that its checkpoint was chosen by."""
-    return dict(_final_numbers(result))
-
-
-def _final_numbers(result: RunResult) -> Iterator[tuple[str, float]]:
+    found: dict[str, float] = {}
     for view, domains in result.under(result.selection).views.items():
+        place = f"final/{view}"
         for domain, each in domains.items():
-            yield f"final/{view}/{domain}/ece", each.calibration_error
+            found[f"{place}/{domain}/ece"] = each.calibration_error
             if each.calibrated_error is not None:
-                yield f"final/{view}/{domain}/ece after scaling", each.calibrated_error
+                found[f"{place}/{domain}/ece after scaling"] = each.calibrated_error
         for metric in dict.fromkeys(("accuracy", result.metric)) if domains else ():
-            name = METRICS[metric]
             values = {domain: each.measures[metric] for domain, each in domains.items()}
-            yield from ((f"final/{view}/{domain}/{name}", v) for domain, v in values.items())
-            yield f"final/{view}/mean {name}", fmean(values.values())
-            yield f"final/{view}/worst {name}", min(values.values())
+            found |= {f"{place}/{name}/{METRICS[metric]}": value for name, value in values.items()}
+            found[f"{place}/mean {METRICS[metric]}"] = fmean(values.values())
+            found[f"{place}/worst {METRICS[metric]}"] = min(values.values())
+    return found
 
 
 class WandbTracker:
@@ -221,9 +190,9 @@ class WandbTracker:
             self._at = step
             self._run.log(dict(values), step=step)
 
-    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        columns, data = list(header), [list(row) for row in rows]
-        self._run.log({name: self._wandb.Table(columns=columns, data=data)}, step=self._at)
+    def table(self, name: str, header: Texts, rows: Sequence[Texts]) -> None:
+        table = self._wandb.Table(columns=list(header), data=list(map(list, rows)))
+        self._run.log({name: table}, step=self._at)
 
     def figure(self, name: str, image: Image.Image) -> None:
         self._run.log({name: self._wandb.Image(image)}, step=self._at)
@@ -251,7 +220,7 @@ class TensorboardTracker:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, name: str, header: Texts, rows: Sequence[Texts]) -> None:
         self._writer.add_text(name, pipe_table(header, rows))
 
     def figure(self, name: str, image: Image.Image) -> None:
@@ -267,39 +236,43 @@ class MlflowTracker:
     packages = ("mlflow", "sqlalchemy", "alembic")
 
     def start(self, subject: Subject) -> None:
+        """Opens the run; its settings are sent once: MLflow lets nobody change them, and a resumed
+        run may use other devices."""
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
         self._mlflow: Any = require("mlflow", extra="mlflow")
         for name in ("mlflow", "alembic"):  # they tell of every table that they make
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._held: dict[str, int] | None = None
-        address = os.environ.get("MLFLOW_TRACKING_URI") or _local_file(subject)
+        address = os.environ.get("MLFLOW_TRACKING_URI")
+        place = None if address else (subject.home / "mlflow").resolve().as_uri()
+        if address is None:
+            subject.home.mkdir(parents=True, exist_ok=True)
+            address = f"sqlite:///{(subject.home / 'mlflow.db').resolve().as_posix()}"
         self._client = self._mlflow.MlflowClient(address)
-        experiment = self._experiment(subject)
+        experiment = self._experiment(place)
         found = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{subject.identity}'")
+        self._last_step: Callable[[str], int] = cache(self._last_held) if found else lambda _: -1
         if found:
             self._run: str = found[0].info.run_id
-            self._held = {}
             self._client.update_run(self._run, status="RUNNING")
-        else:
-            tags = {_TAG: subject.identity}
-            made = self._client.create_run(experiment, tags=tags, run_name=subject.name)
-            self._run = made.info.run_id
-            self._send_settings(subject.settings)
+            return
+        tags = {_TAG: subject.identity}
+        self._run = self._client.create_run(
+            experiment, tags=tags, run_name=subject.name
+        ).info.run_id
+        settings = flattened(subject.settings, "/").items()
+        param = self._mlflow.entities.Param
+        for some in _batches([param(allowed_name(name), str(value)) for name, value in settings]):
+            self._client.log_batch(self._run, params=some)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        metric = self._mlflow.entities.Metric
-        now = int(time.time() * 1000)
+        metric, now = self._mlflow.entities.Metric, int(time.time() * 1000)
         named = {allowed_name(name): float(value) for name, value in values.items()}
-        new = [
-            metric(name, value, now, step)
-            for name, value in named.items()
-            if step > self._last_step(name)
-        ]
-        for start in range(0, len(new), _AT_ONCE):
-            self._client.log_batch(self._run, metrics=new[start : start + _AT_ONCE])
+        new = [(name, value) for name, value in named.items() if step > self._last_step(name)]
+        for some in _batches([metric(*each, now, step) for each in new]):
+            self._client.log_batch(self._run, metrics=some)
 
-    def table(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, name: str, header: Texts, rows: Sequence[Texts]) -> None:
         self._client.log_text(self._run, pipe_table(header, rows), f"{name}.md")
 
     def figure(self, name: str, image: Image.Image) -> None:
@@ -308,49 +281,29 @@ class MlflowTracker:
     def close(self, finished: bool) -> None:
         self._client.set_terminated(self._run, status="FINISHED" if finished else "KILLED")
 
-    def _experiment(self, subject: Subject) -> str:
+    def _experiment(self, place: str | None) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "unseen"
         found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return found.experiment_id
-        place = None
-        if not os.environ.get("MLFLOW_TRACKING_URI"):
-            place = (subject.home / "mlflow").resolve().as_uri()
         try:
-            return self._client.create_experiment(name, artifact_location=place)
+            if found is None:
+                return self._client.create_experiment(name, artifact_location=place)
         except self._mlflow.MlflowException:  # another run was quicker
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 raise
-            return found.experiment_id
+        return found.experiment_id
 
-    def _send_settings(self, settings: Mapping[str, Any]) -> None:
-        """Sends them once: MLflow lets nobody change them, and a resumed run may use other
-        devices."""
-        param = self._mlflow.entities.Param
-        leaves = [
-            param(allowed_name(name), str(value))
-            for name, value in flattened(settings, "/").items()
-        ]
-        for start in range(0, len(leaves), _AT_ONCE):
-            self._client.log_batch(self._run, params=leaves[start : start + _AT_ONCE])
-
-    def _last_step(self, name: str) -> int:
+    def _last_held(self, name: str) -> int:
         """Returns the last step that the run has of a number from before an interruption, or -1."""
-        if self._held is None:
-            return -1
-        if name not in self._held:
-            history = self._client.get_metric_history(self._run, name)
-            self._held[name] = max((metric.step for metric in history), default=-1)
-        return self._held[name]
+        history = self._client.get_metric_history(self._run, name)
+        return max((metric.step for metric in history), default=-1)
+
+
+def _batches(items: list[Any]) -> Iterator[list[Any]]:
+    return (items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE))
 
 
 def allowed_name(name: str) -> str:
     """Keeps letters, digits and a few signs, and nothing that looks like a path upwards."""
     parts = (re.sub(r"[^\w.\- ]", "_", part) for part in name.split("/"))
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)[:_LONGEST_NAME]
-
-
-def _local_file(subject: Subject) -> str:
-    subject.home.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{(subject.home / 'mlflow.db').resolve()}"

@@ -19,12 +19,7 @@ from unseen.reports import trackers
 from unseen.reports.figures.figure import to_picture
 from unseen.reports.figures.grids import confusion_map
 from unseen.reports.figures.svg import Drawing
-from unseen.reports.trackers import (
-    Subject,
-    choose_trackers,
-    final_numbers,
-    named_numbers,
-)
+from unseen.reports.trackers import Subject, choose_trackers, final_numbers, named_numbers
 from unseen.results.folder import RunFolder
 from unseen.results.result import Measured, RuleResult, Views
 from unseen.settings import catalog
@@ -160,7 +155,7 @@ def test_a_comparison_sends_its_runs_and_its_tables(
         *("result", "result", "out_of_domain", "in_domain", "known_domain")
     ]
     _, header, rows = tables[2]
-    assert header[:2] == ("method", "outlines")
+    assert header[:2] == ["method", "outlines"]
     assert [row[0].split()[0] for row in rows] == ["aggregate", "dmg", "largest"]
     assert all(float(row[1]) >= 0 for row in rows)
 

@@ -11,7 +11,6 @@ from tests.made_results import made_result
 from tests.tiny import TINY
 
 from unseen.errors import UnseenError
-from unseen.reports.formats import cell_text
 from unseen.reports.tables import Table, build_tables
 from unseen.results.result import Merged, MergedRun, RunResult
 from unseen.sweeps.compare import compare
@@ -33,7 +32,7 @@ def made_merged(accuracy: float, seeds: tuple[int, ...], domain: str = "sketch")
 
 def row(table: Table, name: str) -> list[str]:
     [found] = [row for row in table.rows if row.name == name]
-    return [cell_text(*pair) for pair in zip(found.cells, table.columns, strict=True)]
+    return [cell.text for cell in found.cells]
 
 
 def test_a_model_merged_over_seeds_is_one_number() -> None:

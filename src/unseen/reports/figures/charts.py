@@ -10,9 +10,7 @@ from markupsafe import Markup
 from unseen.reports.figures import svg
 from unseen.reports.figures.svg import LETTER, WIDTH, Drawing, Key
 
-_ROW = 24
-_TOP = 6
-_FOOT = 20
+_ROW, _TOP, _FOOT = 24, 6, 20
 _HEIGHT = 196  # of a panel with curves, and the edges of its frame
 _LEFT, _RIGHT, _UPPER, _LOWER = 42, WIDTH - 10, 8, _HEIGHT - 34
 _NAMED = 12  # lines that the description of a panel names
@@ -33,16 +31,12 @@ class Axis(NamedTuple):
 
     def ticks(self, about: int = 5) -> list[float]:
         """Returns its marks, or else round numbers within it, roughly as many as asked for."""
-        if self.marks:
-            return list(self.marks)
         span = self.high - self.low
-        if not math.isfinite(span) or span <= 0:
-            return [self.low]
-        rough = span / about
-        magnitude = 10.0 ** math.floor(math.log10(rough))
-        step = next(f for f in (1, 2, 2.5, 5, 10, 20) if f * magnitude >= rough) * magnitude
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
+        if self.marks or not 0 < span < math.inf:
+            return list(self.marks or [self.low])
+        magnitude = 10.0 ** math.floor(math.log10(span / about))
+        step = next(f for f in (1, 2, 2.5, 5, 10, 20) if f * magnitude >= span / about) * magnitude
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [number * step for number in range(first, last + 1)]
 
     def scale(self, start: float, end: float) -> Place:
@@ -57,9 +51,7 @@ class Axis(NamedTuple):
 
 def axis_around(values: Iterable[float], label: str = "", floor: float | None = None) -> Axis:
     """Makes an axis around the finite values with a little room; it starts at `floor` if given."""
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return Axis(0.0, 1.0, label)
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
     return Axis(low - room if floor is None else floor, high + room, label)
@@ -74,11 +66,9 @@ def uneven_axis(values: Sequence[float], label: str) -> Axis:
 
 def short(value: float) -> str:
     """Returns a tick's number without needless digits: 0.25, 40, 1.5k."""
-    if abs(value) < 1e-12:
-        return "0"
     if abs(value) >= 10_000:
         return f"{value / 1000:g}k"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if 1e-12 <= abs(value) < 1000 else f"{value:.0f}"
 
 
 def _inside(place: float, one: float, other: float) -> float:
@@ -95,12 +85,6 @@ class Mark(NamedTuple):
     look: Literal["bar", "dot", "hollow"] = "dot"
     interval: tuple[float, float] | None = None
     """Low and high where these are not as far from the value as each other."""
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        if self.half_width is None:
-            return self.interval
-        return self.value - self.half_width, self.value + self.half_width
 
 
 class ChartRow(NamedTuple):
@@ -124,25 +108,23 @@ def row_chart(title: str, rows: Sequence[ChartRow], axis: Axis, zero: bool = Fal
     drawn: list[Markup] = []
     for tick in axis.ticks(4):
         drawn.append(svg.line(scale(tick), _TOP, scale(tick), bottom, "grid"))
-        drawn.append(svg.text(scale(tick), bottom + 14, short(tick), "tick", "middle"))
+        drawn.append(svg.text(scale(tick), bottom + 14, short(tick), "tick middle"))
     if axis.label:
-        middle = (left + right) / 2
-        drawn.append(svg.text(middle, bottom + _FOOT + 8, axis.label, "tick", "middle"))
+        place = (left + right) / 2, bottom + _FOOT + 8
+        drawn.append(svg.text(*place, axis.label, "tick middle"))
     if zero:
         drawn.append(svg.line(scale(0), _TOP, scale(0), bottom, "zero"))
+    told = []
     for number, row in enumerate(rows):
         middle = _TOP + (number + 0.5) * _ROW
         name = svg.fitted(row.label, left - 6)
-        drawn.append(svg.text(left - 6, middle + 4, name, "label", "end", row.label))
+        drawn.append(svg.text(left - 6, middle + 4, name, "label end", row.label))
         marks = _row_marks(row, scale, left, right, middle)
         drawn.append(svg.group(marks, "row", row.color, row.tags))
+        values = ", ".join(f"{mark.name} {mark.value:.1f}" for mark in row.marks)
+        told.append(f"{row.label} {row.text or values or 'no result'}")
     height = bottom + _FOOT + (12 if axis.label else 0)
-    return svg.drawing("rows", WIDTH, height, title, "; ".join(map(_row_text, rows)), drawn)
-
-
-def _row_text(row: ChartRow) -> str:
-    marks = ", ".join(f"{mark.name} {mark.value:.1f}" for mark in row.marks)
-    return f"{row.label} {row.text or marks or 'no result'}"
+    return svg.drawing("rows", WIDTH, height, title, "; ".join(told), drawn)
 
 
 def _row_marks(
@@ -156,30 +138,25 @@ def _row_marks(
         yield svg.line(min(ends), middle, max(ends), middle, "joined")
     tips = []
     for mark in row.marks:
-        bar, place, tip = mark.look == "bar", scale(mark.value), _tip(row, mark)
+        bar, place, half = mark.look == "bar", scale(mark.value), mark.half_width
+        interval = mark.interval if half is None else (mark.value - half, mark.value + half)
+        tip = f"{row.label}, {mark.name}: {mark.value:.1f}"
         if bar:
+            seeds = ", ".join(f"{point:.1f}" for point in row.points)
+            tip = f"{row.label}: {row.text}" + (f" ({seeds})" if len(row.points) > 1 else "")
             tips.append(tip)
             yield svg.rect(left, middle - 8, max(place - left, 0.5), _ROW - 8, "fill", tip)
-        if mark.ends is not None:
-            low, high = map(scale, mark.ends)
-            look = "whisker" if bar else "whisker own"
-            yield from _whisker((low, high), (left, right), middle, look)
+        elif interval:
+            tip += f" ± {half:.1f}" if half is not None else ", {:.0f} to {:.0f}".format(*interval)
+        if interval:
+            ends = scale(interval[0]), scale(interval[1])
+            yield from _whisker(ends, (left, right), middle, "whisker" if bar else "whisker own")
         if bar:
             for point in row.points if len(row.points) > 1 else ():
                 yield svg.circle(scale(point), middle, 1.8, "seed")
         else:
             yield svg.circle(place, middle, 5, "hollow" if mark.look == "hollow" else "fill", tip)
-    yield svg.text(right + 6, middle + 4, row.text, "value", tip="\n".join(tips))
-
-
-def _tip(row: ChartRow, mark: Mark) -> str:
-    if mark.look != "bar":
-        spread = "" if mark.half_width is None else f" ± {mark.half_width:.1f}"
-        if mark.interval is not None:
-            spread = f", {mark.interval[0]:.0f} to {mark.interval[1]:.0f}"
-        return f"{row.label}, {mark.name}: {mark.value:.1f}{spread}"
-    seeds = ", ".join(f"{point:.1f}" for point in row.points)
-    return f"{row.label}: {row.text}" + (f" ({seeds})" if len(row.points) > 1 else "")
+    yield svg.text(right + 6, middle + 4, row.text, "value", "\n".join(tips))
 
 
 def _whisker(
@@ -190,15 +167,13 @@ def _whisker(
     upright: bool = False,
 ) -> Iterator[Markup]:
     """Draws an interval with caps; cut at the edge of the axis, and then without its cap."""
-
-    def line(x1: float, y1: float, x2: float, y2: float) -> Markup:
-        return svg.line(y1, x1, y2, x2, look) if upright else svg.line(x1, y1, x2, y2, look)
-
     low, high = (_inside(end, *edges) for end in ends)
-    yield line(low, across, high, across)
+    lines = [((low, across), (high, across))]
     for end, place in zip(ends, (low, high), strict=True):
         if end == place:
-            yield line(place, across - 4, place, across + 4)
+            lines.append(((place, across - 4), (place, across + 4)))
+    for (x1, y1), (x2, y2) in lines:
+        yield svg.line(y1, x1, y2, x2, look) if upright else svg.line(x1, y1, x2, y2, look)
 
 
 class Line(NamedTuple):
@@ -223,9 +198,7 @@ def thinned(points: Sequence[tuple[float, float]], most: int = 80) -> Points:
 
 def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
     """Returns one pair for all panels; a loss that explodes does not press the others flat."""
-    points = [point for line in lines for point in line.points]
-    if not points:
-        return Axis(0, 1, "step"), Axis(0, 1)
+    points = [point for line in lines for point in line.points] or [(1.0, 0.0), (1.0, 1.0)]
     values = sorted(value for _, value in points)
     shares = values[0] >= 0 and values[-1] <= 1
     trimmed = values[: max(1, math.ceil(0.98 * len(values)))]
@@ -237,6 +210,7 @@ def curve_axes(lines: Iterable[Line]) -> tuple[Axis, Axis]:
 def curve_chart(
     title: str, lines: Sequence[Line], x: Axis, y: Axis, diagonal: bool = False, dots: bool = False
 ) -> Drawing:
+    """Draws lines in a frame; `diagonal` is where both axes have one value."""
     details = "; ".join(
         f"{line.label} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
         for line in lines[:_NAMED]
@@ -248,13 +222,12 @@ def curve_chart(
     drawn: list[Markup] = []
     for tick in y.ticks(4):
         drawn.append(svg.line(_LEFT, up(tick), _RIGHT, up(tick), "grid"))
-        drawn.append(svg.text(_LEFT - 5, up(tick) + 4, short(tick), "tick", "end"))
-    drawn += [svg.text(across(t), _LOWER + 14, short(t), "tick", "middle") for t in x.ticks(5)]
+        drawn.append(svg.text(_LEFT - 5, up(tick) + 4, short(tick), "tick end"))
+    drawn += [svg.text(across(t), _LOWER + 14, short(t), "tick middle") for t in x.ticks(5)]
     drawn.append(svg.line(_LEFT, _LOWER, _RIGHT, _LOWER, "axis"))
-    drawn.append(svg.text((_LEFT + _RIGHT) / 2, _HEIGHT - 5, x.label, "tick", "middle"))
+    drawn.append(svg.text((_LEFT + _RIGHT) / 2, _HEIGHT - 5, x.label, "tick middle"))
     if y.label:
-        middle = (_UPPER + _LOWER) / 2
-        drawn.append(svg.text(10, middle, y.label, "tick", "middle", angle=-90))
+        drawn.append(svg.text(10, (_UPPER + _LOWER) / 2, y.label, "tick middle", angle=-90))
     if diagonal:
         drawn.append(svg.line(_LEFT, _LOWER, _RIGHT, _UPPER, "diagonal"))
     drawn += [_curve(line, across, up, dots) for line in lines if line.points]
@@ -277,9 +250,8 @@ def _curve(line: Line, x: Place, y: Place, dots: bool) -> Markup:
             drawn += _whisker(ends, (_UPPER, _LOWER), x(step), "whisker own", upright=True)
     look = "curve dashed" if line.dashed else "curve"
     counted = [(*point, n) for point, n in zip(line.points, line.images, strict=False)]
-    return svg.group(
-        drawn, look, line.color, line.tags, label=line.label, values=counted or line.points
-    )
+    values = counted or line.points
+    return svg.group(drawn, look, line.color, line.tags, values=values, data_label=line.label)
 
 
 class Cloud(NamedTuple):
@@ -291,17 +263,15 @@ class Cloud(NamedTuple):
 
 
 def point_map(title: str, clouds: Sequence[Cloud], keys: tuple[Key, ...] = ()) -> Drawing:
+    """Draws all circles of a cloud as one path: a tenth of the size of single elements."""
     size = WIDTH - 20
-    drawn = [svg.rect(1, 1, WIDTH - 2, size - 2, "frame", rounding=4)]
-    drawn += [_cloud(cloud, size) for cloud in clouds]
+    drawn = [svg.rect(1, 1, WIDTH - 2, size - 2, "frame", rx=4)]
+    for cloud in clouds:
+        look, r = ("hollow", 2.6) if cloud.hollow else ("fill", 2.2)
+        places = np.array([12, size - 12]) + cloud.points * np.array([WIDTH - 24, 24 - size])
+        turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"
+        outline = "".join(f"M{x - r:.1f} {y:.1f}{turn}" for x, y in places.tolist())
+        shape = svg.element("path", look, cloud.label, d=outline)
+        drawn.append(svg.group([shape], "cloud", cloud.color))
     details = "; ".join(f"{len(cloud.points)} of {cloud.label}" for cloud in clouds)
     return svg.drawing("scatter", WIDTH, size, title, details, drawn)._replace(keys=keys)
-
-
-def _cloud(cloud: Cloud, size: float) -> Markup:
-    """Draws all circles as one path: a tenth of the size of single elements."""
-    look, r = ("hollow", 2.6) if cloud.hollow else ("fill", 2.2)
-    places = np.array([12, size - 12]) + cloud.points * np.array([WIDTH - 24, 24 - size])
-    turn = f"a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0"
-    outline = "".join(f"M{x - r:.1f} {y:.1f}{turn}" for x, y in places.tolist())
-    return svg.group([svg.element("path", look, cloud.label, d=outline)], "cloud", cloud.color)

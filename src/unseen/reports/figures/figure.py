@@ -41,13 +41,12 @@ class Figure:
     def save(self, path: str | Path) -> None:
         """Writes it as a file that ends in .svg, .pdf or .png."""
         path = Path(path)
-        kind = cast(Kind, path.suffix.lstrip("."))
+        kind = path.suffix.lstrip(".")
         if kind not in get_args(Kind):
             raise UnseenError(f"{path} should end in .svg, .pdf or .png")
         if kind != "svg":
             check_can_print()
-        with atomic_file(path) as part:
-            part.write_bytes(_printed(self.draw(), kind, 2 * _PIXELS))
+        _write(self.draw(), path)
 
     def svg(self) -> str:
         """Returns the figure as the text of an SVG file that stands alone, on white."""
@@ -69,35 +68,34 @@ class Figure:
                 drawn.append(svg.group([cell.content], at=(left, top)))
             top += max(cell.height for cell in row) + _GAP
         width = max(across * (WIDTH + _GAP) - _GAP, *(cell.width for cell in cells))
-        legend = _legend(self.legend, width)
-        drawn.append(svg.group([legend.content], at=(_MARGIN, top)))
-        height = top + (legend.height if self.legend else -_GAP) + _MARGIN
+        legend, tall = _legend(self.legend, width)
+        drawn.append(svg.group([legend], at=(_MARGIN, top)))
+        height = top + (tall if self.legend else -_GAP) + _MARGIN
         return svg.drawing("figure", width + 2 * _MARGIN, height, "", self.title, drawn)
 
 
 def _with_title(panel: Drawing) -> Drawing:
     """Puts a panel below its title and its own legend."""
-    legend = _legend(panel.keys, panel.width)
-    top = _TITLE + legend.height
+    legend, tall = _legend(panel.keys, panel.width)
     content = [
         svg.text(0, 12, panel.title, "title"),
-        svg.group([legend.content], at=(0, _TITLE)),
-        svg.group([panel.content], at=(0, top)),
+        svg.group([legend], at=(0, _TITLE)),
+        svg.group([panel.content], at=(0, _TITLE + tall)),
     ]
-    return svg.drawing("", panel.width, top + panel.height, "", panel.title, content)
+    height = _TITLE + tall + panel.height
+    return svg.drawing("", panel.width, height, "", panel.title, content)
 
 
-def _legend(keys: Iterable[Key], width: float) -> Drawing:
-    """Draws as many entries in a row as there is room for."""
+def _legend(keys: Iterable[Key], width: float) -> tuple[Markup, float]:
+    """Draws as many entries in a row as there is room for; returns how high they are, too."""
     drawn, x, y = [], 0.0, 0.0
     for key in keys:
         needed = 28 + len(key.label) * LETTER
         if x and x + needed > width:
             x, y = 0.0, y + _KEY
-        entry = [key.sample, svg.text(28, 10, key.label, "label")]
-        drawn.append(svg.group(entry, at=(x, y)))
+        drawn.append(svg.group([key.sample, svg.text(28, 10, key.label, "label")], at=(x, y)))
         x += needed + 14
-    return svg.drawing("legend", width, y + _KEY if drawn else 0, "", "", drawn)
+    return Markup().join(drawn), y + _KEY if drawn else 0
 
 
 def check_can_print() -> None:
@@ -116,11 +114,14 @@ def write_figures(
     written = []
     for name, drawing in {figure.name: figure.draw() for figure in figures}.items():
         for kind in kinds:
-            path = folder / f"{name}.{kind}"
-            with atomic_file(path) as part:
-                part.write_bytes(_printed(drawing, kind, 2 * _PIXELS))
-            written.append(path)
+            written.append(folder / f"{name}.{kind}")
+            _write(drawing, written[-1])
     return written
+
+
+def _write(drawing: Drawing, path: Path) -> None:
+    with atomic_file(path) as part:
+        part.write_bytes(_printed(drawing, cast(Kind, path.suffix[1:]), 2 * _PIXELS))
 
 
 def to_picture(drawing: Drawing) -> Image.Image:

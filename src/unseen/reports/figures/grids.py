@@ -4,11 +4,11 @@ import base64
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
+from PIL import Image
 
 from unseen.reports.figures import svg
 from unseen.reports.figures.charts import short
@@ -33,8 +33,7 @@ def heat_map(
 ) -> Drawing:
     """Draws values from 0 (pale) to 1 (dark), NaN is left empty; `texts` stand in the cells."""
     beside = 14 if row_axis else 0
-    left = svg.label_width(rows, 96) + beside
-    top = 18 if column_axis else 4
+    left, top = svg.label_width(rows, 96) + beside, 18 if column_axis else 4
     cell = (width - left - 4) / max(len(columns), 1)
     height = min(cell, 34) if len(rows) > 1 or len(columns) > 3 else 30
     bottom = top + len(rows) * height
@@ -42,40 +41,34 @@ def heat_map(
     drawn: list[Markup] = []
     for i, name in enumerate(rows):
         fits, y = svg.fitted(name, left - 8 - beside), top + (i + 0.5) * height + 4
-        drawn.append(svg.text(left - 6, y, fits, "label", "end", name))
+        drawn.append(svg.text(left - 6, y, fits, "label end", name))
     for j, name in enumerate(columns):
         x = left + (j + 0.5) * cell
         if flat:
-            drawn.append(svg.text(x, bottom + 14, name, "label", "middle"))
+            drawn.append(svg.text(x, bottom + 14, name, "label middle"))
         else:
             fits = svg.fitted(name, 64)
-            drawn.append(svg.text(x + 4, bottom + 8, fits, "label", "end", name, angle=-60))
-    cells = [(i, j, texts[i][j]) for i in range(len(rows)) for j in range(len(columns))]
-    for i, j, text in cells:
-        if not math.isnan(value := float(values[i, j])):
+            drawn.append(svg.text(x + 4, bottom + 8, fits, "label end", name, angle=-60))
+    for (i, j), value in np.ndenumerate(values):
+        text, x, y = str(texts[i][j]), left + j * cell, top + i * height
+        if not np.isnan(value):
             tip = f"{rows[i]}, {columns[j]}: {text}"
-            x, y = left + j * cell, top + i * height
-            drawn += _cell(value, text, tip, x, y, cell, height)
+            shade = float(value)
+            drawn.append(svg.rect(x, y, cell - 1, height - 1, "shade", tip, fill_opacity=shade))
+            if cell > len(text) * 5.2 and height > 10:
+                look = "cell inverse middle" if shade >= _DARK else "cell middle"
+                drawn.append(svg.text(x + (cell - 1) / 2, y + height / 2 + 3.5, text, look))
     if column_axis:
-        middle = left + len(columns) * cell / 2
-        drawn.append(svg.text(middle, 12, column_axis, "tick", "middle"))
+        drawn.append(svg.text(left + len(columns) * cell / 2, 12, column_axis, "tick middle"))
     if row_axis:
         middle = top + len(rows) * height / 2
-        drawn.append(svg.text(10, middle, row_axis, "tick", "middle", angle=-90))
+        drawn.append(svg.text(10, middle, row_axis, "tick middle", angle=-90))
     foot = 20 if flat else svg.label_width(columns, 70)
     details = f"{len(rows)} rows, {len(columns)} columns"
     if values.size <= _DETAILED:
+        cells = ((i, j, texts[i][j]) for i, j in np.ndindex(*values.shape))
         details = "; ".join(f"{rows[i]}, {columns[j]}: {text}" for i, j, text in cells if text)
     return svg.drawing("heat", width, bottom + foot, title, details, drawn)
-
-
-def _cell(
-    value: float, text: str, tip: str, x: float, y: float, width: float, height: float
-) -> Iterator[Markup]:
-    yield svg.rect(x, y, width - 1, height - 1, "shade", tip, shade=value)
-    if width > len(text) * 5.2 and height > 10:
-        look = "cell inverse" if value >= _DARK else "cell"
-        yield svg.text(x + (width - 1) / 2, y + height / 2 + 3.5, text, look, "middle")
 
 
 def number_texts(values: np.ndarray, text: str) -> tuple[tuple[str, ...], ...]:
@@ -106,8 +99,7 @@ def confusion_map(
         mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)  # as true or predicted class
         chosen = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
         predicted += f" ({MOST_CLASSES} most confused of {len(classes)} classes)"
-        cells = np.ix_(chosen, chosen)
-        values, confusion = values[cells], confusion[cells]
+        values, confusion = (each[np.ix_(chosen, chosen)] for each in (values, confusion))
         classes = [classes[int(number)] for number in chosen]
     texts = number_texts(confusion, "d") if counts else number_texts(100 * values, ".0f")
     return heat_map(title, classes, classes, values, texts, "true", predicted, width)
@@ -115,31 +107,33 @@ def confusion_map(
 
 def unit_strips(title: str, domains: Sequence[str], kept: np.ndarray) -> Drawing:
     """Draws `kept[domain, unit]`: units as thin columns, those that most domains keep first."""
-    groups, units = sorted_units(kept), kept.shape[1]
-    height = len(domains) * _STRIP + 24
+    units, height, start = kept.shape[1], len(domains) * _STRIP + 24, 0
     left = svg.label_width(domains, 110)
     scale = (WIDTH - left - 4) / max(units, 1)
     drawn = [
-        svg.text(left - 6, d * _STRIP + 15, svg.fitted(name, left - 6), "label", "end", name)
+        svg.text(left - 6, d * _STRIP + 15, svg.fitted(name, left - 6), "label end", name)
         for d, name in enumerate(domains)
     ]
-    starts = [0, *accumulate(groups.values())]
     details = []
     levels = Counter[str]()
-    for start, (on, number) in zip(starts, groups.items(), strict=False):
-        where = _where(on, domains)
+    for on, number in sorted_units(kept).items():
+        level = "all" if all(on) else ("none", "one", "some")[min(sum(on), 2)]
+        names = " + ".join(name for name, there in zip(domains, on, strict=True) if there)
+        named = {"all": "all domains", "none": "no domain", "one": f"{names} only"}
+        where = named.get(level, names)
         details.append(f"{number} units in {where}")
-        levels[_level(on)] += number
+        levels[level] += number
         tip = f"{number} units ({number / units:.1%}): {where}"
         for d, there in enumerate(on):
-            look = f"unit {_level(on) if there else 'silent'}"
+            look = f"unit {level if there else 'silent'}"
             place = (left + start * scale, d * _STRIP + 2, max(number * scale, 0.4), _STRIP - 4)
-            drawn.append(svg.rect(*place, look, tip, None))
-    share = {level: round(100 * count / max(units, 1)) for level, count in levels.items()}
-    text = f"{units} units: {share.get('all', 0)} % in all domains, "
-    text += f"{share.get('some', 0)} % in some, {share.get('one', 0)} % in one"
-    text += f", {share['none']} % in none" if share.get("none") else ""
-    drawn.append(svg.text(WIDTH - 4, height - 8, text, "tick", "end"))
+            drawn.append(svg.rect(*place, look, tip, rx=0))
+        start += number
+    share = {level: f"{100 * count / max(units, 1):.0f} %" for level, count in levels.items()}
+    text = f"{units} units: {share.get('all', '0 %')} in all domains, "
+    text += f"{share.get('some', '0 %')} in some, {share.get('one', '0 %')} in one"
+    text += f", {share['none']} in none" if "none" in share else ""
+    drawn.append(svg.text(WIDTH - 4, height - 8, text, "tick end"))
     return svg.drawing("strips", WIDTH, height, title, "; ".join(details), drawn)
 
 
@@ -149,17 +143,6 @@ def sorted_units(kept: np.ndarray) -> Counter[tuple[bool, ...]]:
     counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
     ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
     return Counter({on: counted[on] for on in ordered})
-
-
-def _level(on: tuple[bool, ...]) -> str:
-    return "all" if all(on) else ("none", "one", "some")[min(sum(on), 2)]
-
-
-def _where(on: tuple[bool, ...], domains: Sequence[str]) -> str:
-    names = [domain for domain, there in zip(domains, on, strict=True) if there]
-    if len(names) == len(on):
-        return "all domains"
-    return " + ".join(names) + (" only" if len(names) == 1 else "") if names else "no domain"
 
 
 def circle_grid(title: str, values: np.ndarray, high: float, digits: int = 2) -> Drawing:
@@ -175,14 +158,13 @@ def circle_grid(title: str, values: np.ndarray, high: float, digits: int = 2) ->
         strength = min(abs(float(value)) / (high or 1.0), 1.0)
         readable = cell > 20
         tip = "" if readable else f"row {i + 1}, column {j + 1}: {value:.4g}"
-        look = "shade negative" if value < 0 else "shade"
-        drawn.append(svg.circle(x, y, cell * 0.46, look, tip, shade=strength))
+        look, dark = ("shade negative", _DARK_NEGATIVE) if value < 0 else ("shade", _DARK)
+        drawn.append(svg.circle(x, y, cell * 0.46, look, tip, fill_opacity=strength))
         if readable:
             text = f"{value:.{digits}f}".replace("0.", ".", 1) if digits else short(float(value))
-            dark = strength >= (_DARK_NEGATIVE if value < 0 else _DARK)
-            look = "number inverse" if dark else "number"
-            drawn.append(svg.text(x, y + 3, text, look, "middle"))
-    content = [svg.group(drawn, letters=min(0.36 * cell, 11))]
+            look = "number inverse middle" if strength >= dark else "number middle"
+            drawn.append(svg.text(x, y + 3, text, look))
+    content = [svg.group(drawn, font_size=min(0.36 * cell, 11))]
     return svg.drawing("circles", WIDTH, rows * cell + 4, title, details, content)
 
 
@@ -191,8 +173,6 @@ def picture(
 ) -> Picture:
     """Makes a picture of `[height, width, 3]`: JPEG of photographs, PNG of what is small anyway.
     With a heatmap, that stands below the image."""
-    from PIL import Image
-
     out = io.BytesIO()
     kind = "png" if pixels.shape[0] <= 40 else "jpeg"
     if heat is not None:
@@ -205,8 +185,6 @@ def picture(
 def overlay(pixels: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """Returns a picture in grey, with what counted in colour, from yellow to red where it counted
     most; `heat` is `[rows, columns]` from 0 to 1."""
-    from PIL import Image
-
     size = pixels.shape[1], pixels.shape[0]
     wide = Image.fromarray(heat.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
     warm = np.asarray(wide)[..., None]
@@ -217,19 +195,16 @@ def overlay(pixels: np.ndarray, heat: np.ndarray) -> np.ndarray:
 
 def image_sheet(title: str, pictures: Sequence[Picture]) -> Drawing:
     """Draws a sheet for paper; the page lets its images flow with the width of the screen."""
-    across, size = 7, 96
-    heights = [size * each.tall for each in pictures]
-    row = max(heights, default=size) + 28
+    across, size = min(7, max(len(pictures), 1)), 96
+    row = max((size * each.tall for each in pictures), default=size) + 28
     drawn: list[Markup] = []
     for number, each in enumerate(pictures):
-        x, y = number % across * (size + 5), number // across * row
-        height = heights[number]
+        x, y, height = number % across * (size + 5), number // across * row, size * each.tall
         about = {"x": x, "y": y, "width": size, "height": height, "href": each.address}
         drawn.append(svg.element("image", "", each.description, **about))
         caption = svg.fitted(each.caption, 112)
-        drawn.append(svg.text(x, y + height + 11, caption, "tick", tip=each.caption))
-    width = min(across, max(len(pictures), 1)) * (size + 5)
+        drawn.append(svg.text(x, y + height + 11, caption, "tick", each.caption))
     height = math.ceil(len(pictures) / across) * row
     details = "; ".join(each.description for each in pictures)
-    sheet = svg.drawing("sheet", width, height, title, details, drawn)
+    sheet = svg.drawing("sheet", across * (size + 5), height, title, details, drawn)
     return sheet._replace(pictures=tuple(pictures))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -14,8 +14,6 @@ from unseen.reports.text import shortened
 WIDTH = 340  # pixels of a panel; the page shows it near this size, so that letters keep theirs
 LETTER = 5.9  # mean width of a letter at 11 pixels
 STYLE = Path(__file__).parent
-
-Anchor = Literal["start", "middle", "end"]
 
 
 class Key(NamedTuple):
@@ -30,14 +28,13 @@ class Key(NamedTuple):
     @property
     def sample(self) -> Markup:
         """What the entry looks like in the figure, 22 pixels wide and 12 high."""
-        look = {"line": "curve", "dashed": "curve dashed"}.get(self.style, "")
-        if look:
-            drawn = path(((1, 6), (21, 6)))
-        elif self.style == "area":
-            drawn = rect(4, 1, 14, 10, "fill")
-        else:
-            drawn = circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
-        return group([drawn], look, self.color)
+        if self.style in ("line", "dashed"):
+            look = "curve" if self.style == "line" else "curve dashed"
+            return group([path(((1, 6), (21, 6)))], look, self.color)
+        if self.style == "area":
+            return group([rect(4, 1, 14, 10, "fill")], "", self.color)
+        dot = circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
+        return group([dot], "", self.color)
 
 
 class Picture(NamedTuple):
@@ -119,25 +116,15 @@ def element(
 
 
 def rect(
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    look: str,
-    tip: str = "",
-    rounding: float | None = 2,
-    shade: float | None = None,
+    x: float, y: float, width: float, height: float, look: str, tip: str = "", **about: Any
 ) -> Markup:
-    """Draws a rectangle. `shade`: from the paper (0) to the full colour (1)."""
-    return element(
-        "rect", look, tip, x=x, y=y, width=width, height=height, rx=rounding, fill_opacity=shade
-    )
+    """Draws a rectangle. `fill_opacity`: from the paper (0) to the full colour (1)."""
+    about = {"rx": 2} | about
+    return element("rect", look, tip, x=x, y=y, width=width, height=height, **about)
 
 
-def circle(
-    x: float, y: float, radius: float, look: str, tip: str = "", shade: float | None = None
-) -> Markup:
-    return element("circle", look, tip, cx=x, cy=y, r=radius, fill_opacity=shade)
+def circle(x: float, y: float, radius: float, look: str, tip: str = "", **about: Any) -> Markup:
+    return element("circle", look, tip, cx=x, cy=y, r=radius, **about)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:
@@ -148,16 +135,8 @@ def path(points: Iterable[tuple[float, float]], tip: str = "") -> Markup:
     return element("path", tip=tip, d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points))
 
 
-def text(
-    x: float,
-    y: float,
-    words: str,
-    look: str,
-    anchor: Anchor = "start",
-    tip: str = "",
-    angle: float = 0.0,
-) -> Markup:
-    look = look if anchor == "start" else f"{look} {anchor}"
+def text(x: float, y: float, words: str, look: str, tip: str = "", angle: float = 0.0) -> Markup:
+    """Writes words; `middle` or `end` in their look: that is where x stands."""
     if angle:
         turned = f"translate({x:.1f} {y:.1f}) rotate({angle:g})"
         return element("text", look, tip, words, transform=turned)
@@ -170,24 +149,20 @@ def group(
     color: int | None = None,
     tags: Sequence[str] = (),
     at: tuple[float, float] = (0, 0),
-    label: str | None = None,
     values: Iterable[tuple[float, ...]] = (),
-    letters: float | None = None,
+    **about: Any,
 ) -> Markup:
     """Groups shapes of one colour (a place in the palette) that any of `tags` hides together. The
-    page's script reads out `label` and `values`; `letters` is the size of numbers."""
-    classes = look if color is None else f"{look} c{color}".strip()
-    moved = f"translate({at[0]:g} {at[1]:g})" if any(at) else None
+    page's script reads out `data_label` and `values`."""
     rounded = [[round(step, 3), float(f"{value:.4g}"), *more] for step, value, *more in values]
     return element(
         "g",
-        classes,
+        look if color is None else f"{look} c{color}".strip(),
         inner=Markup().join(content),
         data_tags=" ".join(tags) or None,
-        data_label=label,
         data_values=json.dumps(rounded, separators=(",", ":")) if rounded else None,
-        transform=moved,
-        font_size=letters,
+        transform=f"translate({at[0]:g} {at[1]:g})" if any(at) else None,
+        **about,
     )
 
 

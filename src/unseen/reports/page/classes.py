@@ -1,4 +1,5 @@
-"""Where the mistakes are: by class, as confusion matrices, and what confidence is worth."""
+"""Where the mistakes are: by class, as confusion matrices, as images with what the model looked at,
+and what confidence is worth."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -63,12 +64,11 @@ def measured(
 def pool(study: Study, rule: str) -> Iterator[Pooled]:
     """Yields every method on every domain where all of its runs have the same classes."""
     for place, row, runs in measured(study, rule):
-        if place != IN_DOMAIN:
-            confusions = [(result, each.confusion) for result, own in runs for each in own]
-            classes = {result.names_of(confusion) for result, confusion in confusions}
-            if len(classes) == 1:
-                total = np.sum([confusion for _, confusion in confusions], axis=0)
-                yield row, place, classes.pop(), total
+        confusions = [(result, each.confusion) for result, own in runs for each in own]
+        classes = {result.names_of(confusion) for result, confusion in confusions}
+        if place != IN_DOMAIN and len(classes) == 1:
+            total = np.sum([confusion for _, confusion in confusions], axis=0)
+            yield row, place, classes.pop(), total
 
 
 def _weakest_classes(study: Study, pooled: Sequence[Pooled]) -> Iterator[PageTable]:
@@ -95,15 +95,17 @@ def _weakest_classes(study: Study, pooled: Sequence[Pooled]) -> Iterator[PageTab
 
 def _by_class(study: Study, pooled: Sequence[Pooled]) -> Iterator[Part]:
     most = max((len(classes) for _, _, classes, _ in pooled), default=0)
-    by_domain = {domain: [each for each in pooled if each[1] == domain] for _, domain, *_ in pooled}
+    by_domain: dict[str, list[tuple[MethodKey, tuple[str, ...], np.ndarray]]] = {}
+    for row, domain, classes, confusion in pooled:
+        by_domain.setdefault(domain, []).append((row, classes, confusion))
     if 0 < most <= _IN_ORDER:
         panels = []
         for domain, own in by_domain.items():  # all have the same classes, as a rule
-            alike = [(row, c) for row, _, classes, c in own if classes == own[0][2]]
+            alike = [(row, c) for row, classes, c in own if classes == own[0][1]]
             values = np.stack([shares(confusion).diagonal() for _, confusion in alike])
             names = [study.row_name(row) for row, _ in alike]
             texts = number_texts(100 * values, ".0f")
-            panels.append(heat_map(domain, names, own[0][2], values, texts))
+            panels.append(heat_map(domain, names, own[0][1], values, texts))
         about = "Share of each class's images that were recognised, in percent."
         yield Figure("classes", "Accuracy by class", about, tuple(panels))
     if most > MOST_CLASSES or sum(confusion.size for *_, confusion in pooled) > _MOST_CELLS:
@@ -116,15 +118,11 @@ def _by_class(study: Study, pooled: Sequence[Pooled]) -> Iterator[Part]:
         yield Fold("Most frequent confusions", (PageTable("Confusions", header, rows),))
     elif pooled:
         about = "Percent of the images of a class (row) that were predicted as each class (column)."
-        matrices = (
-            Figure(
-                f"confusion_{safe_name(domain)}",
-                f"Confusions on {domain}",
-                about,
-                tuple(confusion_map(study.row_name(r), c, classes) for r, _, classes, c in own),
-            )
-            for domain, own in by_domain.items()
-        )
+        matrices = []
+        for domain, own in by_domain.items():
+            panels = tuple(confusion_map(study.row_name(r), c, classes) for r, classes, c in own)
+            name = f"confusion_{safe_name(domain)}"
+            matrices.append(Figure(name, f"Confusions on {domain}", about, panels))
         yield Fold("Confusion matrices", tuple(matrices))
 
 
@@ -146,81 +144,64 @@ class Reliability(NamedTuple):
     place: str
     bins: np.ndarray
     """`[3, bins]`, added up over seeds: images, summed confidence, correct predictions."""
-    ece: float
+    error: float
     """Expected calibration error: the mean over runs, and over training domains."""
-
-    def line(self, study: Study) -> Line:
-        """Draws accuracy over the mean confidence of each bin that has images."""
-        bins = [(sure / n, correct / n, int(n)) for n, sure, correct in self.bins.T if n]
-        return Line(
-            f"{study.row_name(self.row)}, ECE {100 * self.ece:.1f} %",
-            study.color(self.row),
-            tuple((sure, correct) for sure, correct, _ in bins),
-            tags=study.tags(self.row),
-            images=tuple(n for *_, n in bins),
-        )
+    after: float | None
+    """The same after temperature scaling."""
 
 
-def reliabilities(study: Study, rule: str, scaled: bool) -> Iterator[Reliability]:
-    """Yields every method at every place; `scaled`: after temperature scaling."""
+def reliabilities(study: Study, rule: str) -> Iterator[Reliability]:
+    """Yields every method at every place."""
     for place, row, runs in measured(study, rule):
-        by_run = [
-            [each.calibrated if scaled else each.calibration for each in domains]
-            for _, domains in runs
-        ]
-        known = [own for own in ([each for each in run if each] for run in by_run) if own]
-        bins = [each for own in known for each in own]
+        bins = [each.calibration for _, domains in runs for each in domains]
         if len({len(each.images) for each in bins}) == 1:
             arrays = [(each.images, each.confidence, each.correct) for each in bins]
-            ece = fmean(fmean(each.error for each in own) for own in known)
-            yield Reliability(row, place, np.sum(arrays, axis=0), ece)
+            error = fmean(fmean(e.calibration_error for e in own) for _, own in runs if own)
+            scaled = [[e.calibrated_error for e in own if e.calibrated] for _, own in runs]
+            known = [fmean(own) for own in scaled if own]  # pyright: ignore[reportArgumentType]
+            after = fmean(known) if known else None
+            yield Reliability(row, place, np.sum(arrays, axis=0), error, after)
 
 
 def _calibration(study: Study, rule: str) -> Iterator[Part]:
-    before, after = (list(reliabilities(study, rule, scaled)) for scaled in (False, True))
-    if before:
-        yield _calibration_table(study, before, after)
-        about = (
-            "Accuracy against confidence, in 15 bins; the larger a dot, the more images. On the "
-            "dotted line confidence is honest, below it the model is too sure."
-        )
-        yield _calibration_figure(study, before, "calibration", "Calibration", about)
-    if after:
-        title = "Calibration after temperature scaling"
-        about = (
-            "The same predictions after scores were divided by the temperature that fits the "
-            "validation images best: what 'unseen predict' gives."
-        )
-        yield Fold(title, (_calibration_figure(study, after, "calibrated", title, about),))
-
-
-def _calibration_figure(
-    study: Study, found: Sequence[Reliability], name: str, title: str, about: str
-) -> Figure:
+    found = list(reliabilities(study, rule))
+    if not found:
+        return
+    yield _calibration_table(study, found)
     x, y = Axis(0, 1, "confidence"), Axis(0, 1, "accuracy")
     lines: dict[str, list[Line]] = {}
     for each in found:
-        lines.setdefault(each.place, []).append(each.line(study))
+        bins = [(sure / n, correct / n, int(n)) for n, sure, correct in each.bins.T if n]
+        line = Line(
+            f"{study.row_name(each.row)}, ECE {100 * each.error:.1f} %",
+            study.color(each.row),
+            tuple((sure, correct) for sure, correct, _ in bins),
+            tags=study.tags(each.row),
+            images=tuple(n for *_, n in bins),
+        )
+        lines.setdefault(each.place, []).append(line)
     panels = tuple(
         curve_chart(place, own, x, y, diagonal=True, dots=True) for place, own in lines.items()
     )
-    return Figure(name, title, about, panels, study.legend())
+    about = (
+        "Accuracy against confidence before temperature scaling, in 15 bins; the larger a dot, the "
+        "more images. On the dotted line confidence is honest, below it the model is too sure."
+    )
+    yield Figure("calibration", "Calibration", about, panels, study.legend())
 
 
-def _calibration_table(
-    study: Study, before: Sequence[Reliability], after: Sequence[Reliability]
-) -> PageTable:
+def _calibration_table(study: Study, found: Sequence[Reliability]) -> PageTable:
     """Shows the errors before and after scaling, and names those that scaling made larger."""
-    places = list(dict.fromkeys(each.place for each in before))
-    scaled = {(each.row, each.place): 100 * each.ece for each in after}
     cells: dict[MethodKey, dict[str, PageCell]] = {}
     worse = []
-    for each in before:
-        first, second = 100 * each.ece, scaled.get((each.row, each.place))
-        text = f"{first:.1f}" if second is None else f"{first:.1f} → {second:.1f}"
-        cells.setdefault(each.row, {})[each.place] = PageCell(text, second or first)
-        if second is not None and round(second, 1) > round(first, 1):
-            worse.append(f"{study.row_name(each.row)} on {each.place} ({text})")
+    for each in found:
+        text, last = f"{100 * each.error:.1f}", each.error
+        if each.after is not None:
+            text, last = f"{text} → {100 * each.after:.1f}", each.after
+            if round(100 * each.after, 1) > round(100 * each.error, 1):
+                worse.append(f"{study.row_name(each.row)} on {each.place} ({text})")
+        cells.setdefault(each.row, {})[each.place] = PageCell(text, last)
+    places = list(dict.fromkeys(each.place for each in found))
     rows = tuple(
         study.table_row(row, study.row_name(row), *map(own.get, places))
         for row, own in cells.items()
@@ -229,7 +210,7 @@ def _calibration_table(
         "Percent; mean over seeds; lower is better. A domain's column is for runs that were not "
         f"trained on it, '{IN_DOMAIN}' for test images of the training domains."
     ]
-    if after:
+    if any(each.after is not None for each in found):
         notes.append("Before → after temperature scaling, which is fitted on the training domains.")
     if worse:
         notes.append(f"Scaling made it worse: {', '.join(worse)}.")

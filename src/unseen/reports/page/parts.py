@@ -13,7 +13,7 @@ from markupsafe import Markup
 from unseen.atomic import atomic_file
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.svg import STYLE, paper_style
-from unseen.reports.formats import MISSING
+from unseen.reports.text import MISSING
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -24,9 +24,6 @@ class PageCell(NamedTuple):
     """What the column is sorted by; numbers are set to the right."""
     best: bool = False
     tip: str = ""
-
-
-Value = PageCell | str | int | None
 
 
 class PageRow(NamedTuple):
@@ -66,6 +63,14 @@ Part = Figure | PageTable | Fold | str
 """A text is a note."""
 
 
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+
+
 def first_and_folded(title: str, parts: Sequence[Part]) -> list[Part]:
     """Returns the first part, and the others folded under a title."""
     return [*parts[:1], *([Fold(title, tuple(parts[1:]))] if parts[1:] else [])]
@@ -82,24 +87,13 @@ def under_rule(rule: str, parts: Iterable[Part]) -> Iterator[Part]:
             yield part if isinstance(part, str) else replace(part, rule=rule)
 
 
-@dataclass(frozen=True)
-class Section:
-    anchor: str
-    title: str
-    lead: str
-    parts: tuple[Part, ...]
-
-
-def page_row(*values: Value) -> PageRow:
-    return PageRow(page_cells(*values))
-
-
-def page_cells(*values: Value) -> tuple[PageCell, ...]:
-    return tuple(
-        value if isinstance(value, PageCell) else
-        PageCell(MISSING) if value is None else PageCell(str(value), value)
-        for value in values
-    )  # fmt: skip
+def page_row(
+    *values: PageCell | str | int | None, tags: tuple[str, ...] = (), color: int | None = None
+) -> PageRow:
+    """Makes a row of cells, texts and numbers as they are; None is a number that is missing."""
+    cells = [PageCell(MISSING) if value is None else value for value in values]
+    made = (each if isinstance(each, PageCell) else PageCell(str(each), each) for each in cells)
+    return PageRow(tuple(made), tags, color)
 
 
 def number(value: float | None, text: str) -> PageCell | None:
@@ -116,12 +110,8 @@ def render_page(template: Path, content: dict[str, Any]) -> str:
     """Returns the page as text. All that is not a template's own is escaped."""
     from jinja2 import Environment, FileSystemLoader
 
-    environment = Environment(
-        loader=FileSystemLoader([template.parent, TEMPLATES]),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = FileSystemLoader([template.parent, TEMPLATES])
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["kind"] = lambda part: type(part).__name__
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     look = {

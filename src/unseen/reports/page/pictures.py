@@ -37,17 +37,16 @@ def _sheets(study: Study, run: Run) -> Iterator[Figure]:
     arrays = read_arrays_if_whole(run.folder.pictures)
     if "mistakes/images" not in arrays or run.result is None:
         return
+    looked = " Below each image: where the model looked." * ("mistakes/heat" in arrays)
     for number in np.unique(arrays["mistakes/domain"]):
         chosen = np.flatnonzero(arrays["mistakes/domain"] == number)
         classes = (*run.result.classes, OTHER_CLASSES)
-        pictures = [_picture(arrays, int(row), classes) for row in chosen]
-        looked = " Below each image: where the model looked." * ("mistakes/heat" in arrays)
         domain = str(arrays["domains"][number])
         yield Figure(
             f"mistakes_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(domain)}",
             f"Most confident mistakes on {domain}: {study.row_name(run.row)}, seed {run.seed}",
             f"True class → the model's prediction and its confidence. Rule: {run.rule}.{looked}",
-            (image_sheet("", pictures),),
+            (image_sheet("", [_picture(arrays, int(row), classes) for row in chosen]),),
             wide=True,
         )
 
@@ -74,30 +73,40 @@ def _picture(arrays: Arrays, row: int, classes: Sequence[str]) -> Picture:
 
 def features_section(study: Study) -> Section:
     study = study.drawn
-    figures = (_map(study, run) for run in study.first_runs(study.runs))
-    drawn = list(islice((figure for figure in figures if figure is not None), MOST_MAPS))
+    figures = (figure for run in study.first_runs(study.runs) for figure in _maps(study, run))
     return Section(
         "features",
         "Embedding maps",
         "Inputs of the last layer, by their two main axes (PCA). Hollow: images of the unseen "
         "domain. A method that generalises puts an unseen image next to its class, not next to its "
         "domain.",
-        tuple(first_and_folded("Maps of other models", drawn)),
+        tuple(first_and_folded("Maps of other models", list(islice(figures, MOST_MAPS)))),
     )
 
 
-def _map(study: Study, run: Run) -> Figure | None:
+def _maps(study: Study, run: Run) -> Iterator[Figure]:
     arrays = read_arrays_if_whole(run.folder.pictures)
     if "features/values" not in arrays or run.result is None:
-        return None
+        return
     places = feature_map(arrays["features/values"].astype(np.float64))
-    by_domain = _by_domain(study, run, arrays, places)
+    labels, own = arrays["features/label"], arrays["features/domain"]
+    classes = (*run.result.classes, OTHER_CLASSES)
+    classes = classes[: max(len(run.result.classes), int(labels.max()) + 1)]
+    by_domain = [
+        Cloud(name, study.domain_color(name), places[own == d], name in run.unseen_domains)
+        for d, name in enumerate(map(str, arrays["domains"]))
+        if name in study.domains and (own == d).any()
+    ]
+    unseen = np.isin(arrays["domains"][own], run.unseen_domains)
+    by_class = [
+        Cloud(f"{classes[c]}{', unseen domain' * hollow}", c % 12, places[chosen], hollow)
+        for c in np.unique(labels)
+        for hollow in (False, True)
+        if (chosen := (labels == c) & (unseen == hollow)).any()
+    ]
     domains = tuple(Key(c.label, c.color, "hollow" if c.hollow else "dot") for c in by_domain)
-    labels = max(len(run.result.classes), int(arrays["features/label"].max()) + 1)
-    classes = (*run.result.classes, OTHER_CLASSES)[:labels]
     named = tuple(Key(name, c % 12, "dot") for c, name in enumerate(classes))
-    by_class = _by_class(run, arrays, places, classes)
-    return Figure(
+    yield Figure(
         f"features_{safe_name(run.label)}_{safe_name(run.backbone)}_{safe_name(run.column)}",
         f"{study.row_name(run.row)}, {run.column} unseen, seed {run.seed}",
         "",
@@ -105,28 +114,6 @@ def _map(study: Study, run: Run) -> Figure | None:
             point_map("coloured by domain", by_domain, domains),
             point_map("coloured by class", by_class, named if len(named) <= _LEGIBLE else ()),
         ),
-    )
-
-
-def _by_domain(study: Study, run: Run, arrays: Arrays, places: np.ndarray) -> tuple[Cloud, ...]:
-    own = arrays["features/domain"]
-    return tuple(
-        Cloud(name, study.domain_color(name), places[own == d], name in run.unseen_domains)
-        for d, name in enumerate(map(str, arrays["domains"]))
-        if name in study.domains and (own == d).any()
-    )
-
-
-def _by_class(
-    run: Run, arrays: Arrays, places: np.ndarray, classes: Sequence[str]
-) -> tuple[Cloud, ...]:
-    labels = arrays["features/label"]
-    unseen = np.isin(arrays["domains"][arrays["features/domain"]], run.unseen_domains)
-    return tuple(
-        Cloud(f"{classes[c]}{', unseen domain' * hollow}", c % 12, places[chosen], hollow)
-        for c in np.unique(labels)
-        for hollow in (False, True)
-        if (chosen := (labels == c) & (unseen == hollow)).any()
     )
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from unseen.atomic import read_object
 from unseen.errors import UnseenError
-from unseen.reports.figures.charts import Axis, ChartRow, Mark
+from unseen.reports.figures.charts import ChartRow, Mark
 from unseen.reports.figures.svg import Key
-from unseen.reports.page.parts import PageRow, Part, Value, page_cells, under_rule
+from unseen.reports.page.parts import PageCell, PageRow, Part, page_row, under_rule
 from unseen.reports.tables import (
     OVERALL,
     Expected,
@@ -24,7 +24,6 @@ from unseen.reports.tables import (
     MethodKey,
     Numbers,
     Table,
-    always_largest,
     build_tables,
     column_name,
     gather,
@@ -38,8 +37,8 @@ from unseen.settings import catalog
 from unseen.settings.experiment import METRICS, Metric
 from unseen.settings.recipes import flattened
 
-_ONE_STUDY = ("seed", "recipe", "data.unseen_domain", "data.training_domains", "data.root")
-_ONE_STUDY += ("data.cache",)
+_ONE_STUDY = {"seed", "recipe", "data.unseen_domain", "data.training_domains", "data.root"}
+_ONE_STUDY |= {"data.cache"}
 """Settings in which the runs of one method may differ and still fill one row of a table."""
 MOST_DRAWN = 12
 """Rows that figures show, as many as there are colours; tables have all."""
@@ -96,11 +95,9 @@ class Run:
     @property
     def statistics(self) -> Mapping[str, Any]:
         """The method's own statistics at the step that the run's rule chose, or at the newest."""
-        if not self.evaluations:
-            return {}
         step = self.result.under(self.rule).step if self.result else self.steps_done
         chosen = [record for record in self.evaluations if record["step"] == step]
-        return (chosen or self.evaluations)[-1].get("statistics") or {}
+        return ([{}, *self.evaluations, *chosen][-1]).get("statistics") or {}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what its method handed over; empty without a whole file."""
@@ -143,24 +140,23 @@ def _load(folder: RunFolder) -> Run:
         known = getattr(result, name) if result else images.get(name)
         return tuple(known or data[setting])
 
-    label = settings.get("recipe") or settings["method"]["name"]
-    if data.get("train_on_unseen"):
-        label = labelled_bound(label)
+    method, bound = settings["method"]["name"], bool(data.get("train_on_unseen"))
+    label = settings.get("recipe") or method
     run = Run(
         folder,
         settings,
         result,
-        result.label if result else label,
+        result.label if result else labelled_bound(label) if bound else label,
         environment,
         timing,
-        method=settings["method"]["name"],
-        backbone=settings["network"]["name"],
-        seed=result.seed if result else settings["seed"],
-        unseen_domains=domains("unseen_domains", "unseen_domain"),
-        training_domains=domains("training_domains", "training_domains"),
-        rule=settings["selection"],
-        metric=settings.get("metric", "accuracy"),
-        upper_bound=bool(data.get("train_on_unseen")),
+        method,
+        settings["network"]["name"],
+        result.seed if result else settings["seed"],
+        domains("unseen_domains", "unseen_domain"),
+        domains("training_domains", "training_domains"),
+        settings["selection"],
+        settings.get("metric", "accuracy"),
+        bound,
     )
     folder.checked(folder.metrics)
     if not (result and folder.has_digests):  # only these tell that the log can be read later
@@ -184,13 +180,13 @@ def _name_apart(runs: list[Run]) -> list[Run]:
     if not _clash(runs):
         return runs
     flat = [flattened(run.settings) for run in runs]
-    keys = sorted({key for settings in flat for key in settings} - set(_ONE_STUDY))
-    keys = [key for key in keys if not key.startswith("devices.")]
-    varying = [key for key in keys if len({str(settings.get(key)) for settings in flat}) > 1]
-    forms = [
-        " ".join(f"{key.rpartition('.')[2]}={settings.get(key)}" for key in varying)
-        for settings in flat
+    keys = sorted({key for settings in flat for key in settings} - _ONE_STUDY)
+    varying = [
+        key
+        for key in keys
+        if not key.startswith("devices.") and len({str(own.get(key)) for own in flat}) > 1
     ]
+    forms = [" ".join(f"{k.rpartition('.')[2]}={own.get(k)}" for k in varying) for own in flat]
     if len(varying) > _MOST_NAMED:
         order = list(dict.fromkeys(forms))
         forms = [str(order.index(form) + 1) for form in forms]
@@ -238,8 +234,7 @@ class Study:
     def meaning(self, rule: str) -> str:
         """What a selection rule does, in words."""
         first = self.runs[0].metric
-        same = all(run.metric == first for run in self.runs)
-        return meaning(rule, first if same else None)
+        return meaning(rule, first if all(run.metric == first for run in self.runs) else None)
 
     @cached_property
     def rows(self) -> tuple[MethodKey, ...]:
@@ -252,8 +247,13 @@ class Study:
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
-        """All domains, in the order of the dataset as far as the runs show it."""
-        seen = _in_order(run.training_domains for run in self.runs)
+        """All domains, in the order of the dataset as far as the runs show it: a domain comes after
+        all that are seen before it."""
+        before: dict[str, set[str]] = {}
+        for run in self.runs:
+            for place, name in enumerate(run.training_domains):
+                before.setdefault(name, set()).update(run.training_domains[:place])
+        seen = sorted(before, key=lambda name: (len(before[name]), name))
         return tuple(dict.fromkeys((*seen, *(d for run in self.runs for d in run.unseen_domains))))
 
     @cached_property
@@ -273,11 +273,8 @@ class Study:
     @cached_property
     def results(self) -> list[RunResult]:
         """The results of the finished runs, under their labels."""
-        return [
-            run.result.model_copy(update={"method": run.label})
-            for run in self.runs
-            if run.result is not None
-        ]
+        finished = ((run.result, run.label) for run in self.runs if run.result is not None)
+        return [result.model_copy(update={"method": label}) for result, label in finished]
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
@@ -312,16 +309,8 @@ class Study:
     def tables(self, rule: str) -> list[Table]:
         return build_tables(self.results, rule, self.expected, self.metric)
 
-    def numbers(self, rule: str, view: View) -> Numbers:
+    def numbers(self, rule: str, view: View = "out_of_domain") -> Numbers:
         return gather(self.results, rule, view, self.layout, self.metric)
-
-    def always_largest(self, rule: str) -> dict[str, float]:
-        """What always answering with the largest class would get on the unseen domains."""
-        return always_largest(self.results, rule, "out_of_domain", self.layout, self.metric)
-
-    @property
-    def percent(self) -> Axis:
-        return Axis(0, 100, f"{self.measure}, %")
 
     def row_name(self, row: MethodKey) -> str:
         several = len({backbone for _, backbone in self.rows}) > 1
@@ -333,29 +322,26 @@ class Study:
 
     def tags(self, row: MethodKey, seed: int | None = None) -> tuple[str, ...]:
         """Returns what the boxes below the conclusion hide it by."""
-        own = (f"m{self.rows.index(row)}",)
-        return own if seed is None else (*own, f"s{seed}")
+        return (f"m{self.rows.index(row)}", *([] if seed is None else [f"s{seed}"]))
 
-    def table_row(self, row: MethodKey, *values: Value, seed: int | None = None) -> PageRow:
+    def table_row(
+        self, row: MethodKey, *values: PageCell | str | int | None, seed: int | None = None
+    ) -> PageRow:
         """Returns a row of a table, in the method's colour and hidden together with it."""
-        return PageRow(page_cells(*values), self.tags(row, seed), self.color(row))
+        return page_row(*values, tags=self.tags(row, seed), color=self.color(row))
 
     def chart_row(
-        self,
-        row: MethodKey,
-        marks: Iterable[Mark],
-        text: str = "",
-        points: tuple[float, ...] = (),
+        self, row: MethodKey, marks: Iterable[Mark], text: str, points: Iterable[float] = ()
     ) -> ChartRow:
         """Returns a row of a chart, in the method's colour and hidden together with it."""
         look = (self.row_name(row), self.color(row))
-        return ChartRow(*look, tuple(marks), text, self.tags(row), points)
+        return ChartRow(*look, tuple(marks), text, self.tags(row), tuple(points))
 
     def legend(self, rows: Iterable[MethodKey] | None = None) -> tuple[Key, ...]:
         """Returns the methods with the colours of their lines."""
-        chosen = self.rows if rows is None else rows
         return tuple(
-            Key(self.row_name(row), self.color(row), "line", self.tags(row)) for row in chosen
+            Key(self.row_name(row), self.color(row), "line", self.tags(row))
+            for row in (self.rows if rows is None else rows)
         )
 
     def domain_color(self, domain: str) -> int:
@@ -375,12 +361,17 @@ def make_studies(
     groups: dict[tuple[str, str, int, Metric], list[Run]] = {}
     for run in runs:
         setting = run.settings.get("setting", "generalization")
-        shown = metric or run.metric
-        key = (run.settings["data"]["name"], setting, len(run.unseen_domains), shown)
+        key = (run.settings["data"]["name"], setting, len(run.unseen_domains), metric or run.metric)
         groups.setdefault(key, []).append(run)
+    methods = {name: place for place, name in enumerate(catalog.METHODS)}
+
+    def place(run: Run) -> tuple[Any, ...]:
+        rank = methods.get(run.method, len(methods))
+        return run.backbone, run.upper_bound, run.place, rank, run.label, run.column, run.seed
+
     studies = []
     for key, group in sorted(groups.items(), key=lambda item: -len(item[1])):
-        ordered = sorted(with_labels(group), key=_place)
+        ordered = sorted(with_labels(group), key=place)
         common = Counter(run.rule for run in ordered).most_common(1)[0][0]
         study = Study(*key[:3], tuple(ordered), rule or common, key[3])
         studies.append(_best_first(study) if len(study.rows) > MOST_DRAWN else study)
@@ -390,7 +381,7 @@ def make_studies(
 def _best_first(study: Study) -> Study:
     """Sorts the rows but the first, which others are compared to, by what they have in all domains
     or, without that, in any."""
-    numbers = study.numbers(study.main_rule, "out_of_domain") if study.results else {}
+    numbers = study.numbers(study.main_rule) if study.results else {}
 
     def score(row: MethodKey) -> tuple[bool, float]:
         by_column = numbers.get(row, {})
@@ -401,18 +392,3 @@ def _best_first(study: Study) -> Study:
     first, *others = study.rows
     order = [first, *sorted(others, key=score, reverse=True)]
     return replace(study, runs=tuple(sorted(study.runs, key=lambda run: order.index(run.row))))
-
-
-def _place(run: Run) -> tuple[Any, ...]:
-    known = list(catalog.METHODS)
-    rank = known.index(run.method) if run.method in known else len(known)
-    return run.backbone, run.upper_bound, run.place, rank, run.label, run.column, run.seed
-
-
-def _in_order(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Makes one order of many partial ones: a domain comes after all that are seen before it."""
-    before: dict[str, set[str]] = {}
-    for names in lists:
-        for place, name in enumerate(names):
-            before.setdefault(name, set()).update(names[:place])
-    return tuple(sorted(before, key=lambda name: (len(before[name]), name)))

@@ -1,7 +1,7 @@
 """Curves of all runs: loss and its parts, accuracy by domain; one panel per held-out domain."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -23,11 +23,10 @@ _MEASURED = ("validation ", "oracle's look at ")
 def training_section(study: Study) -> Section:
     study = study.drawn
     curves = {run.name: run_curves(run) for run in study.runs}
-    quantities = dict.fromkeys(place for own in curves.values() for place in own)
-    names = sorted(dict.fromkeys(name for name, _ in quantities), key=_rank)
-    figures = {name: _figure(study, curves, name) for name in names}
-    parts: list[Part] = [figure for name, figure in figures.items() if _rank(name) != 2]
-    of_losses = tuple(figure for name, figure in figures.items() if _rank(name) == 2)
+    quantities = dict.fromkeys(name for own in curves.values() for name, _ in own)
+    names = sorted(quantities, key=_rank)
+    parts: list[Part] = [_figure(study, curves, name) for name in names if _rank(name) != 2]
+    of_losses = tuple(_figure(study, curves, name) for name in names if _rank(name) == 2)
     if of_losses:
         parts.append(Fold("Parts of the losses, and what else methods log", of_losses))
     return Section(
@@ -57,20 +56,14 @@ def run_curves(run: Run) -> Curves:
     return {place: thinned(points) for place, points in found.items()}
 
 
-def _values(record: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Any]]:
+def _values(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Any]]:
     if "validation" not in record:
-        return [((name, ""), value) for name, value in record.items() if name not in _NOT_CURVES]
-    measured = {
-        f"validation {name}": record.get(f"validation_{metric}") or {}
-        for metric, name in METRICS.items()
-    }
-    measured["validation accuracy"] = record["validation"]
-    measured["oracle's look at unseen domains"] = record.get("unseen") or {}
-    return [
-        ((name, domain), value)
-        for name, by_domain in measured.items()
-        for domain, value in by_domain.items()
-    ]
+        yield from (((name, ""), v) for name, v in record.items() if name not in _NOT_CURVES)
+        return
+    measured = {f"validation_{metric}": f"validation {name}" for metric, name in METRICS.items()}
+    measured |= {"validation": "validation accuracy", "unseen": "oracle's look at unseen domains"}
+    for key, name in measured.items():
+        yield from (((name, domain), value) for domain, value in (record.get(key) or {}).items())
 
 
 def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
@@ -86,26 +79,20 @@ def _figure(study: Study, curves: Mapping[str, Curves], name: str) -> Figure:
             if own == name:
                 line = Line(label, color, points, tags=tags)
                 lines.setdefault((run.column, domain), []).append(line)
+    x, y = curve_axes(line for own in lines.values() for line in own)
+    panels: list[Drawing] = []
+    domains = sorted({domain for _, domain in lines}, key=study.rank)
+    for column, domain in product(study.columns, domains):
+        if (column, domain) in lines:
+            title = f"{domain}, " * bool(domain) + f"{column} unseen"
+            panels.append(curve_chart(title, lines[column, domain], x, y))
     title = "accuracy on training batches" if name == "accuracy" else name.replace("_", " ")
     about = "A panel for each domain that was measured and each unseen domain."
     return Figure(
         f"curve_{safe_name(name)}",
         capital(title),
         about if name.startswith(_MEASURED) else "",
-        tuple(curves_by_column(study, lines)),
+        tuple(panels),
         study.legend(dict.fromkeys(run.row for run in logging)),
         small=True,
     )
-
-
-def curves_by_column(
-    study: Study, lines: Mapping[tuple[str, str], list[Line]], title: str = "{} unseen"
-) -> Iterable[Drawing]:
-    """Yields a panel for each held-out domain (and each measured one), on axes that all share."""
-    x, y = curve_axes(line for own in lines.values() for line in own)
-    domains = sorted({domain for _, domain in lines}, key=study.rank)
-    for column, domain in product(study.columns, domains):
-        drawn = lines.get((column, domain), [])
-        if any(line.points for line in drawn):
-            measured = f"{domain}, " if domain else ""
-            yield curve_chart(measured + title.format(column), drawn, x, y)

@@ -2,40 +2,21 @@
 
 import json
 import shlex
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.reports.figures.figure import Figure, check_can_print, write_figures
-from unseen.reports.page.accuracy import comparison_section, tables_section
+from unseen.reports.page import methods, parts, results
 from unseen.reports.page.classes import classes_section
-from unseen.reports.page.conclusion import conclude
-from unseen.reports.page.methods import (
-    importance_section,
-    masks_section,
-    reweighting_section,
-    summary_text,
-)
-from unseen.reports.page.parts import (
-    TEMPLATES,
-    Fold,
-    PageTable,
-    Part,
-    Section,
-    number,
-    page_row,
-    render_page,
-    write_whole,
-)
+from unseen.reports.page.parts import Fold, PageTable, Part, Section
 from unseen.reports.page.pictures import features_section
-from unseen.reports.page.published import published_section
 from unseen.reports.page.studies import Run, Study, load_runs, make_studies
 from unseen.reports.page.training import training_section
-from unseen.results.folder import find_runs, read_run_list, safe_name
+from unseen.reports.text import MISSING
+from unseen.results.folder import read_run_list, safe_name
 from unseen.results.rules import RULES, check_rule, meaning
 from unseen.settings.experiment import Metric
 from unseen.settings.recipes import flattened
@@ -46,11 +27,10 @@ def write_report(
     folder: Path,
     rule: str | None = None,
     figures: bool = False,
-    refresh: int | None = None,
     metric: Metric | None = None,
 ) -> Path:
-    """Returns the path of the page. `refresh`: it reloads itself every so many seconds. `metric`:
-    shown in place of the one that each run's checkpoint was chosen by."""
+    """Returns the path of the page. `metric`: shown in place of the one that each run's checkpoint
+    was chosen by."""
     if rule is not None:
         check_rule(rule)
     if figures:
@@ -58,7 +38,7 @@ def write_report(
     if not runs.is_dir():
         raise UnseenError(f"{runs} is not a folder; give the folder that holds the runs")
     loaded, problems = load_runs(runs)
-    if not loaded and not problems and refresh is None:
+    if not loaded and not problems:
         raise UnseenError(f"there are no runs below {runs}; 'unseen compare digits' makes some")
     studies = make_studies(loaded, rule, metric)
     recorded = [each for each in RULES if any(each in study.rules for study in studies)]
@@ -66,29 +46,28 @@ def write_report(
         raise UnseenError(
             f"no run recorded the selection rule '{rule}' (recorded: {', '.join(sorted(recorded))})"
         )
-    sections = [_sections(study) for study in studies]
+    chapters = []
+    for study in studies:
+        rules = study.rules or (study.main_rule,)
+        conclusions = [results.conclude(study, each) for each in rules]
+        chapters.append((study, conclusions, _sections(study)))
     listed = read_run_list(runs)
-    damaged = tuple(page_row(path.name, reason) for path, reason in problems)
+    damaged = tuple(parts.page_row(path.name, reason) for path, reason in problems)
+    about = "Runs that could not be read and are left out"
     content: dict[str, Any] = {
-        "chapters": [
-            (study, [conclude(study, each) for each in study.rules or (study.main_rule,)], parts)
-            for study, parts in zip(studies, sections, strict=True)
-        ],
-        "left_out": PageTable(
-            "Runs that could not be read and are left out", ("run", "why"), damaged
-        ),
+        "chapters": chapters,
+        "left_out": PageTable(about, ("run", "why"), damaged),
         "note": listed.note if listed else "",
         "rules": {each: _meaning(studies, each) for each in recorded},
         "chosen": rule or (studies[0].main_rule if studies else "source"),
-        "refresh": refresh,
     }
     page = folder / "report.html"
-    write_whole(page, render_page(TEMPLATES / "page.html", content))
-    if summary := summary_text(studies):
-        write_whole(folder / "summary_report.txt", summary)
-    for study, own in zip(studies, sections, strict=True) if figures else ():
+    parts.write_whole(page, parts.render_page(parts.TEMPLATES / "page.html", content))
+    if summary := methods.summary_text(studies):
+        parts.write_whole(folder / "summary_report.txt", summary)
+    for study, _, sections in chapters if figures else ():
         home = folder / "figures" / (safe_name(study.title) if len(studies) > 1 else "")
-        write_figures(_figures(part for section in own for part in section.parts), home)
+        write_figures(_figures(part for section in sections for part in section.parts), home)
     return page
 
 
@@ -100,23 +79,22 @@ def _meaning(studies: list[Study], rule: str) -> str:
 def _sections(study: Study) -> list[Section]:
     """Returns the sections in the order of the page; one that has nothing to show is left out."""
     sections = (
-        tables_section,
-        comparison_section,
+        results.tables_section,
+        results.comparison_section,
         classes_section,
         training_section,
-        masks_section,
-        importance_section,
-        reweighting_section,
+        methods.masks_section,
+        methods.importance_section,
+        methods.reweighting_section,
         features_section,
-        published_section,
+        results.published_section,
         _making_section,
     )
-    drawn = (section(study) for section in sections)
-    return [section for section in drawn if section is not None and section.parts]
+    return [made for section in sections if (made := section(study)).parts]
 
 
-def _figures(parts: Iterable[Part]) -> Iterator[Figure]:
-    for part in parts:
+def _figures(found: Iterable[Part]) -> Iterator[Figure]:
+    for part in found:
         if isinstance(part, Fold):
             yield from _figures(part.parts)
         elif isinstance(part, Figure):
@@ -129,20 +107,20 @@ def _making_section(study: Study) -> Section:
         {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
         for found in (flattened(run.settings) for run in study.runs)
     ]
-    keys = list(dict.fromkeys(key for own in settings for key in own))
-    alike = [key for key in keys if len({own.get(key) for own in settings}) == 1]
-    differing = [key for key in keys if key not in alike]
+    keys = dict.fromkeys(key for own in settings for key in own)
+    differing = [key for key in keys if len({own.get(key) for own in settings}) > 1]
     rows = tuple(
-        study.table_row(run.row, run.name, *(own.get(key, "–") for key in differing))
+        study.table_row(run.row, run.name, *(own.get(key, MISSING) for key in differing))
         for run, own in zip(study.runs, settings, strict=True)
     )
     differences = PageTable("Differing settings", ("run", *differing), rows)
-    shared = "\n".join(f"{key}: {settings[0][key]}" for key in alike)
-    environments = Counter(
-        json.dumps(_without_command(run.environment), indent=1, ensure_ascii=False)
+    shared = "\n".join(f"{key}: {settings[0][key]}" for key in keys if key not in differing)
+    machines = [
+        {key: value for key, value in run.environment.items() if key != "command"}
         for run in study.runs
-    )
-    machines = "\n\n".join(f"{times} runs: {text}" for text, times in environments.items())
+    ]
+    counted = Counter(json.dumps(each, indent=1, ensure_ascii=False) for each in machines)
+    environments = "\n\n".join(f"{times} runs: {text}" for text, times in counted.items())
     return Section(
         "making",
         "How it was made",
@@ -152,28 +130,24 @@ def _making_section(study: Study) -> Section:
             Fold("Settings in which runs differ", (differences,)),
             Fold("Settings that all runs share", code=shared),
             Fold("Commands to repeat every run", code=_commands(study.runs)),
-            Fold("Environment: versions and hardware", code=machines),
+            Fold("Environment: versions and hardware", code=environments),
         ),
     )
-
-
-def _without_command(environment: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in environment.items() if key != "command"}
 
 
 def _run_table(study: Study) -> PageTable:
     """Lists the runs. Remarks that all of them share stand below the table, once."""
     remarks = [run.result.remarks for run in study.runs if run.result]
-    several = len(remarks) > 1
-    shared = [r for r in remarks[0] if all(r in own for own in remarks)] if several else []
+    shared = [each for each in remarks[0] if all(each in own for own in remarks)] if remarks else []
+    shared *= len(remarks) > 1
     rows = []
     for run in study.runs:
-        steps = run.settings.get("steps") or "?"
-        state = "finished" if run.result else f"step {run.steps_done} of {steps}"
-        seconds = number(run.timing.get("seconds"), ".0f")
-        own = " ".join(e for e in (run.result.remarks if run.result else ()) if e not in shared)
-        about = (study.row_name(run.row), run.column, run.seed, state, seconds, own)
-        rows.append(study.table_row(run.row, run.name, *about))
+        state = f"step {run.steps_done} of {run.settings.get('steps') or '?'}"
+        about = (study.row_name(run.row), run.column, run.seed, "finished" if run.result else state)
+        own = run.result.remarks if run.result else ()
+        remark = " ".join(each for each in own if each not in shared)
+        seconds = parts.number(run.timing.get("seconds"), ".0f")
+        rows.append(study.table_row(run.row, run.name, *about, seconds, remark))
     header = ("run", "method", "unseen", "seed", "state", "seconds", "remarks")
     return PageTable("Runs", header, tuple(rows), tuple(f"All runs: {each}" for each in shared))
 
@@ -184,38 +158,9 @@ def _commands(runs: Sequence[Run]) -> str:
     lines = [f"# started by: {each}" for each in dict.fromkeys(map(shlex.join, commands))]
     for run in runs:
         merged = run.result.merged if run.result else None
+        words = ["train", str(run.folder.settings), "--runs", "again"]
         if merged is not None:
-            parts = " ".join(shlex.quote(f"again/{each.folder}") for each in merged.runs)
-            output = shlex.quote(f"again/{run.name}")
-            lines.append(f"unseen merge {parts} --choose {merged.choose} -o {output}")
-        else:
-            lines.append(f"unseen train {shlex.quote(str(run.folder.settings))} --runs again")
+            folders = [f"again/{each.folder}" for each in merged.runs]
+            words = ["merge", *folders, "--choose", merged.choose, "-o", f"again/{run.name}"]
+        lines.append(shlex.join(["unseen", *words]))
     return "\n".join(lines)
-
-
-def watch(
-    runs: Path,
-    write: Callable[[], Path],
-    seconds: float,
-    sleep: Callable[[float], None] = time.sleep,
-    written: Callable[[Path], None] = lambda page: None,
-) -> None:
-    """Writes the page now, and again whenever a record has changed; until it is interrupted."""
-    before: object = None
-    while True:
-        now = _state(runs)
-        if now != before:
-            written(write())
-            before = now
-        sleep(seconds)
-
-
-def _state(runs: Path) -> list[tuple[str, int, int]]:
-    """Returns size and time of the files that a page is made of."""
-    found = []
-    for run in find_runs(runs):
-        for path in (run.settings, run.metrics, run.result):
-            with suppress(OSError):  # not there yet
-                about = path.stat()
-                found.append((str(path), about.st_size, about.st_mtime_ns))
-    return found

@@ -203,8 +203,4 @@
     }
   }, { rootMargin: "-20% 0px -75% 0px" });
   every("nav a").forEach((link) => seen.observe(document.querySelector(link.hash)));
-
-  // A page that is being watched loads itself again; the browser keeps the place.
-  const seconds = Number(document.body.dataset.refresh);
-  if (seconds) setTimeout(() => location.reload(), seconds * 1000);
 })();
