@@ -50,27 +50,25 @@ def transfer(download: Download, root: Path, report: ProgressCallback, pause: fl
         return final
     needed = download.about_bytes * (2 if download.unpack_to is not None else 1)
     with writing_to(final.parent, needed, download.file, "choose another --root"):
-        pass  # room there is
-    tries = 0
-    while True:
-        before = _size(partial)
+        partial.touch()
+    tries, complete = 0, False
+    while not complete:
+        before = partial.stat().st_size
         try:
-            _receive(download, partial, report)
-            break
+            complete = _receive(download, partial, report)
         except urllib.error.HTTPError as error:
             raise DataError(
                 f"{download.address} answers {error.code} ({error.reason}): the file may have "
                 "moved. Fetch the dataset yourself and use --root"
             ) from error
         except (OSError, http.client.HTTPException) as error:  # it fails, stalls or breaks off
-            arrived = _size(partial)
+            arrived = partial.stat().st_size
             tries = 1 if arrived > before else tries + 1
             if tries >= TRIES:
-                kept = f"; the {arrived:,} bytes that arrived are kept" if arrived else ""
                 raise DataError(
-                    f"{download.address} cannot be reached ({getattr(error, 'reason', error)})"
-                    f"{kept}. Is this machine connected? The same command continues; or fetch the "
-                    "dataset elsewhere and use --root"
+                    f"{download.address} cannot be reached ({getattr(error, 'reason', error)}); "
+                    f"the {arrived:,} bytes that arrived are kept. Is this machine connected? The "
+                    "same command continues; or fetch the dataset elsewhere and use --root"
                 ) from error
             time.sleep(pause * tries)
     _check(download, partial)
@@ -78,20 +76,19 @@ def transfer(download: Download, root: Path, report: ProgressCallback, pause: fl
     return final
 
 
-def _receive(download: Download, partial: Path, report: ProgressCallback) -> None:
+def _receive(download: Download, partial: Path, report: ProgressCallback) -> bool:
     """Receive what is missing of the file. Raises OSError when the connection breaks off."""
-    start = _size(partial)
-    request = urllib.request.Request(download.address, headers={"User-Agent": "unseen"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
+    start = partial.stat().st_size
+    headers = {"User-Agent": "unseen"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = urllib.request.Request(download.address, headers=headers)
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not start:
             raise
         if error.headers.get("Content-Range", "").endswith(f"/{start}"):
-            return  # all of it is there already
-        partial.unlink()
+            return True  # all of it is there already
+        partial.write_bytes(b"")
         raise OSError("what had arrived earlier is no part of it") from error
     with answer:
         continues = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
@@ -107,18 +104,16 @@ def _receive(download: Download, partial: Path, report: ProgressCallback) -> Non
                 report(doing, start, total or download.about_bytes)
     if start < total:  # the connection ended early
         raise OSError(f"it ended after {start:,} of {total:,} bytes")
+    return True
 
 
 def _check(download: Download, partial: Path) -> None:
     """Remove wrong bytes, so that the next try starts anew."""
-    problem = "" if _size(partial) else "it is empty"
-    if download.checksum and not problem:
-        kind, _, expected = download.checksum.partition(":")
-        with partial.open("rb") as stream:
-            digest = hashlib.file_digest(stream, kind).hexdigest()
-        if digest != expected:
-            problem = f"its {kind} is {digest}; {expected} is published"
-    if problem:
+    kind, _, expected = download.checksum.partition(":")
+    with partial.open("rb") as stream:
+        digest = hashlib.file_digest(stream, kind).hexdigest() if kind else ""
+    if digest != expected or not partial.stat().st_size:
+        problem = f"its {kind} is {digest}; {expected} is published" if kind else "it is empty"
         partial.unlink()
         raise DataError(
             f"{download.address} sent another file than the published one: {problem}. It was "
@@ -126,25 +121,21 @@ def _check(download: Download, partial: Path) -> None:
         )
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
-
-
-def _with_md5(site: str, folder: str, checksums: dict[str, str]) -> tuple[Download, ...]:
+def _with_md5(site: str, folder: str, checksums: str) -> tuple[Download, ...]:
     """Declare files of a site with their MD5 checksums, and the folder that they go to."""
+    words = checksums.split()
     return tuple(
         Download(f"{site}/{file}", f"{folder}{file}", f"md5:{checksum}")
-        for file, checksum in checksums.items()
+        for file, checksum in zip(words[::2], words[1::2], strict=True)
     )
 
 
 def _mnist(folder: str = "") -> tuple[Download, ...]:
-    checksums = {
-        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    }
+    checksums = """
+        train-images-idx3-ubyte.gz f68b3c2dcbeaaa9fbdd348bbdeb94873
+        train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432
+        t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3
+        t10k-labels-idx1-ubyte.gz ec29112dd5afa0611ce80d1b7f02629c"""
     return _with_md5("https://ossci-datasets.s3.amazonaws.com/mnist", folder, checksums)
 
 
@@ -173,24 +164,17 @@ _BSDS500 = Download(
 _USPS = _with_md5(
     "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass",
     "USPS/",
-    {
-        "usps.bz2": "ec16c51db3855ca6c91edd34d0e9b197",
-        "usps.t.bz2": "8ea070ee2aca1ac39742fdd1ef5ed118",
-    },
+    "usps.bz2 ec16c51db3855ca6c91edd34d0e9b197 usps.t.bz2 8ea070ee2aca1ac39742fdd1ef5ed118",
 )
 _SVHN = _with_md5(
     "http://ufldl.stanford.edu/housenumbers",
     "SVHN/",
-    {
-        "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-        "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-    },
+    """train_32x32.mat e26dedcc434d2e4c54c9b2d4a06d8373
+    test_32x32.mat eb5a983be6a315427106f1b164d9cef3""",
 )
 
 DOWNLOADS: dict[str, tuple[Download, ...]] = {
-    "mnist": _mnist(),
-    "rotated_mnist": _mnist(),
-    "colored_mnist": _mnist(),
+    **dict.fromkeys(("mnist", "rotated_mnist", "colored_mnist"), _mnist()),
     "mnist_m": (*_mnist("MNIST/"), _BSDS500),
     "digits_5": (*_mnist("MNIST/"), _BSDS500, *_USPS, *_SVHN),
     "domainnet": _domainnet(),

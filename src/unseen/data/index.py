@@ -109,31 +109,22 @@ class Index:
 
     def missing_classes(self) -> list[str]:
         """Return a remark for each domain that does not show every class, or has no labels."""
-        counts = self.count_classes()
         remarks: list[str] = []
-        for domain in self.labelled_domains:
-            absent = [name for name, count in counts[domain].items() if not count]
-            if absent:
+        for domain, counts in self.count_classes().items():
+            absent = [name for name, count in counts.items() if not count]
+            if domain not in self.labelled_domains:
+                remarks.append(
+                    f"{domain} has no labels: it can be the target of setting=adaptation, and "
+                    "nothing is measured on it"
+                )
+            elif absent:
                 remarks.append(f"{domain} has no images of: {first_few(absent)}")
-        return remarks + [
-            f"{domain} has no labels: it can be the target of setting=adaptation, and nothing is "
-            "measured on it"
-            for domain in self.domains
-            if domain not in self.labelled_domains
-        ]
+        return remarks
 
     def rows(self, domain: str, split: Split | None = None) -> np.ndarray:
         """Return the positions of a domain's images, or of those in one split."""
         chosen = self.domain_of == self.domains.index(domain)
         return np.flatnonzero(chosen if split is None else chosen & (self.splits == split))
-
-    def grouped_with(self, domains: Collection[str]) -> np.ndarray:
-        """Say of each image whether its group has images in one of these domains."""
-        if not self.groups:
-            return np.zeros(len(self), dtype=bool)
-        _, group = np.unique(self.groups, return_inverse=True)
-        there = np.isin(self.domain_of, [self.domains.index(domain) for domain in domains])
-        return np.isin(group, group[there])
 
     def count_classes(self) -> dict[str, dict[str, int]]:
         """Count images by domain and class; a domain without labels has none of any class."""

@@ -45,8 +45,7 @@ def choose_roles(
     training, unseen = _choose_domains(index, settings)
     leaks = _leaks(index, unseen, settings)
     train = {d: rows[~leaks[rows]] for d in training for rows in [_share_of(index, d, settings)]}
-    empty = [domain for domain, positions in train.items() if len(positions) == 0]
-    if empty:
+    if empty := [domain for domain, positions in train.items() if len(positions) == 0]:
         raise DataError(
             f"no training images in {', '.join(empty)}; leave it out of data.training_domains"
         )
@@ -57,10 +56,8 @@ def choose_roles(
             f"no validation images in {', '.join(training)}: data.validation_share="
             f"{settings.validation_share:g} leaves none; raise it"
         )
-    in_domain = {
-        domain: _first_not_empty(index.rows(domain, Split.TEST), validation[domain])
-        for domain in training
-    }
+    tested = {domain: index.rows(domain, Split.TEST) for domain in training}
+    in_domain = {d: rows if len(rows) else validation[d] for d, rows in tested.items()}
     target: dict[str, np.ndarray] = {}
     out_of_domain: dict[str, np.ndarray] = {}
     for domain in unseen:
@@ -78,35 +75,37 @@ def choose_roles(
 def _leaks(index: Index, unseen: tuple[str, ...], settings: DataSettings) -> np.ndarray:
     """Say of each image whether it neither trains nor chooses, because others of its group are in
     an unseen domain."""
-    return index.grouped_with(() if settings.train_on_unseen else unseen)
+    if not index.groups or settings.train_on_unseen:
+        return np.zeros(len(index), dtype=bool)
+    _, group = np.unique(index.groups, return_inverse=True)
+    there = np.isin(index.domain_of, [index.domains.index(domain) for domain in unseen])
+    return np.isin(group, group[there])
 
 
 def _choose_domains(
     index: Index, settings: DataSettings
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Choose both in the order of the index, whatever the order in the settings."""
-    unknown = [
+    problems = [
         f"data.{key}: {unknown_name('domain', name, index.domains)}"
         for key in ("training_domains", "unseen_domain")
         for name in getattr(settings, key)
         if name not in index.domains
     ]
-    if unknown:
-        raise SettingsError("\n".join(unknown))
     unseen = tuple(domain for domain in index.domains if domain in settings.unseen_domain)
     wanted = settings.training_domains or set(index.labelled_domains).difference(unseen)
     training = tuple(domain for domain in index.domains if domain in wanted)
+    unlabelled = ", ".join(domain for domain in training if domain not in index.labelled_domains)
+    if problems:
+        raise SettingsError("\n".join(problems))
     if not training:
         raise SettingsError(
             f"data.unseen_domain={','.join(unseen)} leaves no domain to train on "
             f"(known: {', '.join(index.domains)})"
         )
-    unlabelled = [domain for domain in training if domain not in index.labelled_domains]
     if unlabelled:
-        raise SettingsError(
-            f"no labels to train with in {', '.join(unlabelled)}; leave it out of "
-            "data.training_domains"
-        )
+        problem = f"no labels to train with in {unlabelled}"
+        raise SettingsError(f"{problem}; leave it out of data.training_domains")
     if settings.train_on_unseen and not unseen:
         raise SettingsError(
             "data.train_on_unseen trains on labels of the unseen domain, and there is none; set "
@@ -143,11 +142,8 @@ def _unseen_rows(index: Index, domain: str) -> np.ndarray:
             "with setting=adaptation, or ask 'unseen forecast' how well a model will do there"
         )
     tested = index.rows(domain, Split.TEST) if index.official_test else everything[:0]
-    return _first_not_empty(index.rows(domain, Split.UNSEEN), tested, everything)
-
-
-def _first_not_empty(*choices: np.ndarray) -> np.ndarray:
-    return next((rows for rows in choices if len(rows)), choices[-1])
+    choices = (index.rows(domain, Split.UNSEEN), tested, everything)
+    return next(rows for rows in choices if len(rows))
 
 
 def _target_rows(
@@ -167,13 +163,13 @@ def _target_rows(
     tested = index.rows(domain, Split.TEST)
     if not (index.official_test and len(tested)):
         tested = np.sort(np.concatenate([tested, index.rows(domain, Split.VALIDATION)]))
-    asked = "data.train_on_unseen" if labelled else "setting=adaptation"
-    for rows, purpose in ((train, "to look at"), (tested, "to measure on")):
-        if len(rows) == 0:
-            raise DataError(
-                f"the target domain {domain} has no images {purpose}; {asked} needs training "
-                "images and others (data.validation_share, data.test_share)"
-            )
+    if not (len(train) and len(tested)):
+        asked = "data.train_on_unseen" if labelled else "setting=adaptation"
+        purpose = "measure on" if len(train) else "look at"
+        raise DataError(
+            f"the target domain {domain} has no images to {purpose}; {asked} needs training "
+            "images and others (data.validation_share, data.test_share)"
+        )
     return train, tested
 
 
@@ -188,23 +184,20 @@ def warnings_about_images(
 ) -> list[str]:
     """Return a sentence for everything that is amiss. `validation` is how many images choose the
     checkpoint, where that is not to be counted from the roles."""
+    leaks = _leaks(index, roles.unseen_domains, experiment.data)
+    leaks &= np.isin(index.splits, [Split.TRAIN, Split.VALIDATION])
+    left_out = sum(int(leaks[index.rows(domain)].sum()) for domain in roles.training_domains)
+    groups = (
+        f"{left_out:,} images of the training domains are left out: others of their groups "
+        "(data.group) are in the unseen domain."
+    )
     number = sum(map(len, roles.validation.values())) if validation is None else validation
     return [
-        *_warnings_about_groups(index, roles, experiment),
+        *([groups] if left_out else []),
         *warnings_about_skew(index, roles, experiment),
         *_warnings_about_missing_classes(index, roles),
         *warnings_about_validation(number, experiment),
     ]
-
-
-def _warnings_about_groups(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:
-    leaks = _leaks(index, roles.unseen_domains, experiment.data)
-    held_out = np.isin(index.splits, [Split.TRAIN, Split.VALIDATION])
-    if number := sum(int((leaks & held_out)[index.rows(d)].sum()) for d in roles.training_domains):
-        yield (
-            f"{number:,} images of the training domains are left out: others of their groups "
-            "(data.group) are in the unseen domain."
-        )
 
 
 def warnings_about_skew(index: Index, roles: Roles, experiment: Experiment) -> Iterator[str]:
@@ -214,16 +207,16 @@ def warnings_about_skew(index: Index, roles: Roles, experiment: Experiment) -> I
     most, least = there[counts[there].argmax()], there[counts[there].argmin()]
     if counts[most] <= MOST_SKEWED * counts[least]:
         return
-    text = (
-        f"Classes are skewed: {counts[most]:,} training images of {index.classes[most]}, "
-        f"{counts[least]:,} of {index.classes[least]}."
-    )
     helps: list[str] = []
     if experiment.metric == "accuracy":
         helps.append("metric=balanced counts every class the same")
     if experiment.sampling != "class_balanced":
         helps.append("sampling=class_balanced trains on every class equally often")
-    yield f"{text} To do justice to rare ones: {'; '.join(helps)}." if helps else text
+    advice = f" To do justice to rare ones: {'; '.join(helps)}." if helps else ""
+    yield (
+        f"Classes are skewed: {counts[most]:,} training images of {index.classes[most]}, "
+        f"{counts[least]:,} of {index.classes[least]}.{advice}"
+    )
 
 
 def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]:
@@ -234,17 +227,15 @@ def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]
 
     trained = {domain: names(labels) for domain, labels in roles.labels.items()}
     known = set[str]().union(*trained.values())
-    measured = roles.out_of_domain.values()
     index = index.with_classes(index.classes_in(roles.training_domains))
-    others = np.concatenate([index.labels[:0], *(index.labels[rows] for rows in measured)])
-    if number := int((others == len(index.classes)).sum()):
+    measured = [index.labels[rows] for rows in roles.out_of_domain.values()]
+    if number := sum(int((labels == len(index.classes)).sum()) for labels in measured):
         yield (
             f"{number:,} images of the unseen domain are of classes that no training domain has: "
             f"{first_few(index.other_classes)}. The model does not know them, and each of these "
             "images counts as wrong."
         )
-    nowhere = [name for name in index.classes if name not in known]
-    if nowhere:
+    if nowhere := [name for name in index.classes if name not in known]:
         yield (
             f"No training domain has a training image of {first_few(nowhere)}: what has never been "
             "seen is never recognised."
@@ -262,9 +253,8 @@ def _warnings_about_missing_classes(index: Index, roles: Roles) -> Iterator[str]
 def warnings_about_validation(number: int, experiment: Experiment) -> Iterator[str]:
     """Warn of too few validation images, where they choose the checkpoint."""
     if experiment.selection == "source" and number < FEWEST_TO_CHOOSE_BY:
-        images = "image is" if number == 1 else "images are"
         yield (
-            f"{number} validation {images} too few to choose a checkpoint by: set "
+            f"{number} validation images are too few to choose a checkpoint by: set "
             "selection=last, and repeat the run with other splits (data.split_seed=1, 2, …) and "
             "seeds to see how far results differ."
         )

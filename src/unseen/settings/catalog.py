@@ -79,7 +79,7 @@ DATASETS = _in_files(
         "office_home": ("published:Folders", "15,588 images, 4 domains, 65 classes"),
         "terra_incognita": (
             "published:Folders",
-            "24,788 images, 4 camera traps, 10 animals (2018)",
+            "24,788 images of 4 camera traps (2018)",
         ),
         "office_31": ("published:Folders", "4,110 images, 3 domains, 31 classes (2010)"),
         "camelyon17": ("published:Wilds", "455,954 patches of tissue, 5 hospitals (WILDS 2021)"),
