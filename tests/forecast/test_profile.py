@@ -56,20 +56,6 @@ def test_accuracy_and_shares_are_those_of_the_labels() -> None:
     assert profile.label_shares[profile.label[0]] >= 1 / 3
 
 
-def test_a_long_profile_travels_with_evenly_fewer_images() -> None:
-    profile = made(600)
-    assert len(Profile.from_text(profile.to_text(), "here")) == 600
-    short = Profile.from_text(profile.to_text(limit=8_000), "here")
-    assert len(profile.to_text(limit=8_000)) <= 8_000
-    assert 30 < len(short) < 300
-    assert set(short.domain) == {0, 1, 2}
-    rows = [np.flatnonzero((profile.scores == row).all(axis=1))[0] for row in short.scores]
-    np.testing.assert_array_equal(short.label, profile.label[rows])
-    features = {row.tobytes(): place for place, row in enumerate(profile.features)}  # pyright: ignore
-    for place, row in zip(short.described, short.features, strict=True):  # pyright: ignore
-        assert profile.described[features[row.tobytes()]] == rows[place]
-
-
 @pytest.mark.parametrize(
     "harm",
     [

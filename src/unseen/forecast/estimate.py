@@ -53,11 +53,9 @@ def neighbour_agreement(
 ) -> float:
     """Return how often the predicted class is the most frequent label among the five images with
     the most similar features (by angle) whose labels are known."""
-    unit, others = (
-        rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        for rows in (features, known)
-    )
-    similar = unit @ others.T
+    lengths = (np.linalg.norm(rows, axis=1, keepdims=True) for rows in (features, known))
+    own, others = (np.maximum(length, 1e-12) for length in lengths)
+    similar = (features / own) @ (known / others).T
     if skip_itself:
         np.fill_diagonal(similar, -np.inf)
     nearest = labels[np.argsort(-similar, axis=1, kind="stable")[:, :NEIGHBOURS]]
@@ -83,10 +81,8 @@ def gaps(profile: Profile, outputs: ModelOutputs) -> dict[str, float]:
     """Returns the gap between source and target by each estimate: in accuracy for the direct ones,
     in the measure itself for the others. Positive is worse."""
     temperature = fit_temperature([profile.scores], [profile.label]) or COLDEST
-    source, target = (
-        log_softmax(np.asarray(scores, dtype=np.float64) / temperature, axis=1)
-        for scores in (profile.scores, outputs.scores)
-    )
+    scores = profile.scores.astype(np.float64), outputs.scores.astype(np.float64)
+    source, target = (log_softmax(each / temperature, axis=1) for each in scores)
     correct = profile.scores.argmax(axis=1) == profile.label
     probs, new = np.exp(source), np.exp(target)
     certain, new_certain = (probs * source).sum(axis=1), (new * target).sum(axis=1)
@@ -121,13 +117,12 @@ _FLOOR = 0.02
 
 @dataclass(frozen=True)
 class Reference:
-    """A run and a domain that it left out."""
+    """A run and a domain that it left out; `accuracy` is the truth."""
 
     run: str
     domain: str
     source_accuracy: float
     accuracy: float
-    """The truth."""
     gaps: Mapping[str, float]
 
     @property
@@ -325,26 +320,21 @@ def find_differences(profile: Profile, outputs: ModelOutputs) -> Differences | N
     source, target = source[:, known].astype(np.float64), target[:, known].astype(np.float64)
     centre, spread = source.mean(axis=0), source.std(axis=0)
     spread = np.where(spread > 1e-6 * np.abs(centre).max(initial=1.0), spread, 1.0)
-    source, target = (
-        np.clip((each - centre) / spread, -LARGEST, LARGEST) for each in (source, target)
-    )
+    source = np.clip((source - centre) / spread, -LARGEST, LARGEST)
+    target = np.clip((target - centre) / spread, -LARGEST, LARGEST)
     found: list[tuple[float, float, DomainDifference]] = []
-    for number, name in enumerate(profile.domains):
+    for number in np.unique(profile.described_domain):
         own = profile.described_domain == number
-        if own.any():
-            auc = tell_apart(source[own], target)
-            statistics = _statistics(profile.statistics[own], outputs.statistics)
-            near = float(_nearest(target, source[own]).mean())
-            order = 1.0 if auc is None else auc
-            found.append((order, near, DomainDifference(name, statistics, auc)))
+        auc = tell_apart(source[own], target)
+        statistics = _statistics(profile.statistics[own], outputs.statistics)
+        near, order = float(_nearest(target, source[own]).mean()), 1.0 if auc is None else auc
+        difference = DomainDifference(profile.domains[number], statistics, auc)
+        found.append((order, near, difference))
     found.sort(key=lambda each: each[:2])
-    usual = float(np.median(_nearest(source, source, skip_itself=True)))
-    return Differences(
-        tuple(domain for _, _, domain in found),
-        tell_apart(source, target),
-        "features" if by_features else "image statistics",
-        _nearest(target, source) / (usual or 1.0),
-    )
+    domains = tuple(domain for _, _, domain in found)
+    usual = float(np.median(_nearest(source, source, skip_itself=True))) or 1.0
+    by = "features" if by_features else "image statistics"
+    return Differences(domains, tell_apart(source, target), by, _nearest(target, source) / usual)
 
 
 def standardised_difference(new: np.ndarray, old: np.ndarray) -> float:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,19 +44,15 @@ ENOUGH_TO_ADAPT = 200
 """Images without labels that are enough to adapt to."""
 
 
-@dataclass(frozen=True)
-class ClassShare:
-    """The share of a class in the predictions and in training."""
+class ClassShare(NamedTuple):
+    """The share of a class in the predictions and among the validation images."""
 
     name: str
     predicted: float
-    """Its share of the predictions."""
     training: float
-    """Its share of the validation images."""
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """An action, the reason for it, and the command that does it or explains it."""
 
     action: str
@@ -119,7 +115,8 @@ class Forecast(Combined):
         """Everything but arrays with a number for each image."""
         content = asdict(self)
         content |= {"level": LEVEL, "spread": self.spread, "warnings": self.warnings}
-        content["advice"] = [asdict(each) for each in self.advice]
+        content["shares"] = [each._asdict() for each in self.shares]
+        content["advice"] = [each._asdict() for each in self.advice]
         for each in content["estimates"]:
             each["called"] = NAMES[each["name"]]
         if self.differences is not None:
@@ -133,20 +130,18 @@ def forecast(
 ) -> Forecast:
     """Forecast from `outputs` of the same model on new images, scores as raw as in the profile."""
     if outputs.scores.ndim != 2 or outputs.scores.shape[1] != len(profile.classes):
-        raise DataError(
-            f"scores should be [images, {len(profile.classes)}], got {outputs.scores.shape}"
-        )
+        wanted = f"[images, {len(profile.classes)}]"
+        raise DataError(f"scores should be {wanted}, got {outputs.scores.shape}")
     images = len(outputs.scores)
     if images == 0:
         raise DataError("there are no images to forecast the accuracy on")
-    called = np.bincount(outputs.scores.argmax(axis=1), minlength=len(profile.classes)) / images
-    shares = zip(profile.classes, called.tolist(), profile.label_shares.tolist(), strict=True)
+    shares = outputs.shares.tolist(), profile.label_shares.tolist()
     return Forecast(
         **vars(combine(profile.accuracy, gaps(profile, outputs), references, images)),
         images=images,
         source_accuracy=profile.accuracy,
         references=tuple(references),
-        shares=tuple(ClassShare(*share) for share in shares),
+        shares=tuple(map(ClassShare, profile.classes, *shares)),
         differences=find_differences(profile, outputs),
         has_opinions=profile.disagreement is not None,
     )
@@ -156,8 +151,7 @@ def _warnings(made: Forecast) -> Iterator[str]:
     if not made.references:
         yield (
             "Without references nothing says how far estimates are off for this kind of images: "
-            "the interval is a wide guess. Compare runs that leave each training domain out in "
-            "turn, and name their folder with --reference."
+            "the interval is a wide guess."
         )
     if made.images < FEW_IMAGES:
         yield f"Only {made.images} images: {FEW_IMAGES} or more give a steadier forecast."
@@ -165,8 +159,7 @@ def _warnings(made: Forecast) -> Iterator[str]:
         furthest = made.shares_by_shift[0]
         yield (
             f"Class shares are shifted: {furthest.name} is {percent(furthest.predicted)} of the "
-            f"predictions and was {percent(furthest.training)} of the training domains' images. "
-            "Either this place has other classes, or the model prefers some of them here."
+            f"predictions and was {percent(furthest.training)} of the training domains' images."
         )
     if made.differences is not None and (made.differences.closest.auc or 0) > UNLIKE_ALL:
         closest = made.differences.closest
@@ -181,9 +174,8 @@ def _advice(made: Forecast) -> Iterator[Advice]:
     if not made.references:
         yield Advice(
             "Train references",
-            "Nothing shows how far the estimates are off when a domain is left out. Compare runs "
-            "on the training domains alone, each left out in turn, and give their folder: "
-            "--reference RUNS.",
+            "Compare runs on the training domains alone, each left out in turn, and give their "
+            "folder: --reference RUNS. They show how far estimates are off.",
             "unseen compare --help",
         )
     low, known = percent(made.low), percent(made.source_accuracy)
@@ -266,8 +258,7 @@ STATISTIC_ADVICE = {
 """The advice where one of these statistics is like in no training domain."""
 
 
-@dataclass(frozen=True)
-class Outlier:
+class Outlier(NamedTuple):
     """An image far from all validation images."""
 
     file: Path
@@ -330,10 +321,8 @@ class FileForecast(Shown):
         return html_table(f"Best guess {made.text}", header, rows)
 
     def as_json(self) -> dict[str, Any]:
-        outliers = [
-            {"file": str(each.file), "prediction": each.prediction, "confidence": each.confidence,
-             "distance": each.distance}
-            for each in self.outliers
-        ]  # fmt: skip
+        outliers = [each._asdict() | {"file": str(each.file)} for each in self.outliers]
+        for each in outliers:
+            del each["thumbnail"]
         about = {"outliers": outliers, "problems": list(self.problems)}
         return {"model": self.model, **self.forecast.as_json(), **about}

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import io
 import zipfile
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,12 +148,10 @@ def _signs(width: int) -> np.ndarray:
 
 VERSION = 1
 """The version of the file; raised when the same model and images would give other numbers."""
-_TEXT_LIMIT = 400_000
-"""The most characters of a profile that travels inside another file."""
 _MOST_BYTES = 2**28
 """The most bytes of a profile when it is unpacked."""
 _INTEGERS = {"domain": np.int16, "label": np.int32, "described": np.int32}
-_OPTIONAL, _DESCRIBED = ("disagreement", "features"), ("statistics", "features")
+_OPTIONAL = ("disagreement", "features")
 
 
 class ModelOutputs(NamedTuple):
@@ -168,10 +166,11 @@ class ModelOutputs(NamedTuple):
     features: np.ndarray | None = None
     """`[images, dimensions]`, pooled and projected; None where a model file gives none."""
 
-    def rows(self, chosen: np.ndarray) -> "ModelOutputs":
-        """Returns the outputs for some of the images."""
-        others = (None if each is None else each[chosen] for each in self[1:])
-        return ModelOutputs(self.scores[chosen], *others)
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each class among the predictions."""
+        images, classes = self.scores.shape
+        return np.bincount(self.scores.argmax(axis=1), minlength=classes) / images
 
 
 @dataclass(frozen=True)
@@ -223,20 +222,9 @@ class Profile:
             raise UnseenError(f"there is no profile {path}")
         return cls._from_bytes(path.read_bytes(), str(path))
 
-    def to_text(self, limit: int = _TEXT_LIMIT) -> str:
-        """Return text for the metadata of another file; of evenly fewer images where it would be
-        longer than `limit`."""
-        text = base64.b64encode(array_bytes(self._arrays(), compress=True)).decode()
-        if len(text) <= limit or len(self) <= len(self.domains):
-            return text
-        homes = (np.flatnonzero(self.domain == number) for number in range(len(self.domains)))
-        kept = np.sort(np.concatenate([rows[::2] for rows in homes]))
-        described = np.isin(self.described, kept)
-        fewer: dict[str, Any] = {"described": np.searchsorted(kept, self.described[described])}
-        for name in ("domain", "label", "scores", "disagreement", "statistics", "features"):
-            rows, values = described if name in _DESCRIBED else kept, getattr(self, name)
-            fewer[name] = None if values is None else values[rows]
-        return replace(self, **fewer).to_text(limit)
+    def to_text(self) -> str:
+        """Return text for the metadata of another file."""
+        return base64.b64encode(array_bytes(self._arrays(), compress=True)).decode()
 
     @classmethod
     def from_text(cls, text: str, where: str) -> "Profile":
@@ -295,11 +283,14 @@ class Profile:
             if not ((array >= 0) & (array < limit)).all():
                 return False
         width = () if self.features is None else self.features.shape[-1:]
+        known = np.nan_to_num(self.statistics) if self.statistics.dtype.kind == "f" else None
         numbers = (self.scores, (n, classes)), (self.disagreement, (n,))
-        for array, shape in (*numbers, (self.features, (described, *width))):
-            if array is None:
-                continue
-            if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
-                return False
-        kind, shape = self.statistics.dtype.kind, self.statistics.shape
-        return n > 0 and kind == "f" and shape == (described, len(STATISTICS))
+        described = (self.features, (described, *width)), (known, (described, len(STATISTICS)))
+        return (
+            n > 0
+            and known is not None
+            and all(
+                a is None or (a.shape == shape and a.dtype.kind == "f" and np.isfinite(a).all())
+                for a, shape in (*numbers, *described)
+            )
+        )

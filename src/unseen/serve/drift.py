@@ -71,12 +71,6 @@ def validation_sets(profile: Profile) -> dict[str, ModelOutputs]:
     return found
 
 
-def predicted_shares(outputs: ModelOutputs) -> np.ndarray:
-    """Returns the share of each class among the predictions."""
-    images, classes = outputs.scores.shape
-    return np.bincount(outputs.scores.argmax(axis=1), minlength=classes) / images
-
-
 def _values(outputs: ModelOutputs, temperature: float) -> dict[str, np.ndarray]:
     """The values of every measure that is known."""
     found = {"confidence": softmax(outputs.scores / temperature, axis=1).max(axis=1)}
@@ -113,7 +107,7 @@ def _measures(now: ModelOutputs, reference: ModelOutputs, temperature: float) ->
         old, new = then[name], values[name]
         by_chance = math.sqrt(-math.log(chance / 2) / 2 * (1 / len(old) + 1 / len(new)))
         add(name, distance(old, new), by_chance, len(new), float(old.mean()), float(new.mean()))
-    before, after, images = predicted_shares(reference), predicted_shares(now), len(now.scores)
+    before, after, images = reference.shares, now.shares, len(now.scores)
     several = 1 / len(reference.scores) + 1 / images
     spread = float(np.sqrt(2 / math.pi * before * (1 - before) * several).sum() / 2)
     by_chance = spread + math.sqrt(-math.log(chance) / 2 * several)
@@ -235,7 +229,7 @@ class DriftWatch:
             {key: value for key, value in each._asdict().items() if value is not None}
             for each in measures
         ]
-        shares = (predicted_shares(each).tolist() for each in (self._validation[name], now))
+        shares = (each.shares.tolist() for each in (self._validation[name], now))
         found["classes"] = [
             {"class": each, "reference": before, "now": after}
             for each, before, after in zip(self._predictor.classes, *shares, strict=True)

@@ -57,10 +57,8 @@ def _other_images(model: Model, data: Path) -> Images:
     index = dataset.index()
     unlabelled = sorted(set(index.domains).difference(index.labelled_domains))
     if unlabelled:
-        raise DataError(
-            f"{data} has no labels in {', '.join(unlabelled)}, so nothing can be measured there; "
-            "use 'unseen predict' or 'unseen forecast'"
-        )
+        remedy = "so nothing can be measured there; use 'unseen predict' or 'unseen forecast'"
+        raise DataError(f"{data} has no labels in {', '.join(unlabelled)}, {remedy}")
     unknown = sorted(set(index.classes) - set(model.classes))
     if unknown:
         raise DataError(
@@ -151,9 +149,7 @@ def _open(folder: RunFolder, result: RunResult, device: str) -> Session:
     experiment = model.experiment
     images = build_images(_DATASETS.open(experiment.data), experiment, model.image_size)
     if images.prepared.content != result.data:
-        raise DataError(
-            f"the images have changed since the run in {folder.path} was trained; put them back, "
-            "or train it again"
-        )
+        changed = f"the images have changed since the run in {folder.path} was trained"
+        raise DataError(f"{changed}; put them back, or train it again")
     fabric = fabric_on(model.device, experiment)
     return open_trained(fabric, experiment, model.method, images, folder)

@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -99,13 +99,13 @@ class Graph(nn.Module):
 
 def trace(method: Method, temperature: float) -> ExportedProgram:
     """Trace the method as one graph, for any number of images of any size."""
-    axes = enumerate(("images", "height", "width"))
-    sizes = {axis: Dim(name, max=_LARGEST) for axis, name in axes}
+    names = "images", "height", "width"
+    sizes = {axis: Dim(name, max=_LARGEST) for axis, name in enumerate(names)}
     plain = copy.deepcopy(method).cpu().to(memory_format=torch.contiguous_format)
-    n_inputs = 2 if isinstance(plain, DomainAware) else 1
-    images = torch.zeros(2, 37, 41, 3, dtype=torch.uint8)
-    inputs = (images, torch.tensor(UNKNOWN))[:n_inputs]
-    shapes, graph = (sizes, {})[:n_inputs], Graph(plain, temperature).eval()
+    inputs = (torch.zeros(2, 37, 41, 3, dtype=torch.uint8), torch.tensor(UNKNOWN))
+    shapes, graph = (sizes, {}), Graph(plain, temperature).eval()
+    if not isinstance(plain, DomainAware):
+        inputs, shapes = inputs[:1], shapes[:1]
     try:
         with torch.no_grad():
             program = torch.export.export(graph, inputs, dynamic_shapes=shapes)
@@ -138,7 +138,7 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
     """Compare a file's predictions with the model's: at the network's size and at others, one image
     at a time and several, for an unknown domain and for each known one."""
     images, kind = _images(model)
-    size, batches = model.image_size, [np.asarray(image)[None] for image in images]
+    size, batches = model.image_size, [np.array(image)[None] for image in images]
     for shape in ((size, size), (size * 3 // 4, size * 5 // 3), (size * 2, size // 2 + 1)):
         batches.append(np.stack([np.asarray(image.resize(shape)) for image in images]))
     domains = [None, *range(len(model.domains))] if model.has_opinions else [None]
@@ -156,8 +156,8 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
 
 
 def _images(model: Model) -> tuple[list[Image.Image], str]:
-    """Images of the dataset that the model was trained on, where it is available; else soft shapes
-    under fine grain."""
+    """Images of the dataset that the model was trained on, where it is available; else made-up soft
+    shapes."""
     try:
         dataset = open_dataset(model.experiment.data)
         chosen = np.linspace(0, len(dataset.index()) - 1, _IMAGES).astype(int)
@@ -168,9 +168,7 @@ def _images(model: Model) -> tuple[list[Image.Image], str]:
     for _ in range(_IMAGES):
         width, height = random.integers(model.image_size // 2 + 1, 2 * model.image_size, 2).tolist()
         shapes = Image.fromarray(random.integers(0, 256, (5, 5, 3), dtype=np.uint8))
-        soft = np.asarray(shapes.resize((width, height), Image.Resampling.BICUBIC))
-        grain = random.normal(0, 12, soft.shape)
-        images.append(Image.fromarray(np.clip(soft + grain, 0, 255).astype(np.uint8)))
+        images.append(shapes.resize((width, height), Image.Resampling.BICUBIC))
     return images, "made-up images"
 
 
@@ -232,25 +230,17 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
     `tolerance`.
     """
     if path.suffix != SUFFIXES[to]:
-        raise SettingsError(
-            f"{path} should end in {SUFFIXES[to]}, so that programs recognise the format"
-        )
+        reason = "so that programs recognise the format"
+        raise SettingsError(f"{path} should end in {SUFFIXES[to]}, {reason}")
     experiment = model.experiment
-    metadata = Metadata(
-        format=FORMAT,
-        classes=model.classes,
-        domains=model.domains,
-        image_size=model.image_size,
-        opinions=model.has_opinions,
-        method=experiment.method.name,
-        backbone=experiment.network.name,
-        dataset=experiment.data.name,
-        selection=experiment.selection,
-        run=identity(experiment),
-        profile="" if model.profile is None else model.profile.to_text(),
-        temperature=model.fitted_temperature,
-        window=model.window,
-    )
+    names = "classes", "domains", "image_size", "window"
+    about: dict[str, Any] = {name: getattr(model, name) for name in names}
+    about |= {"opinions": model.has_opinions, "temperature": model.fitted_temperature}
+    about |= {"method": experiment.method.name, "backbone": experiment.network.name}
+    about |= {"dataset": experiment.data.name, "selection": experiment.selection}
+    about |= {"format": FORMAT, "run": identity(experiment)}
+    profile = "" if model.profile is None else model.profile.to_text()
+    metadata = Metadata(profile=profile, **about)
     program = trace(model.method, model.temperature)
     with atomic_file(path) as temporary:
         if to == "onnx":
@@ -269,11 +259,11 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
                 f"{difference:.1e}, more than --tolerance {tolerance:g} ({compared} were compared)"
             )
     card = path.with_name(f"{path.name}.md")
-    about = (
+    text = (
         f"## The file {path.name}\n\n"
         f"It runs in {_RUNS_IN[to]}. It takes images of any size and holds their preparation, the "
         "names of classes and domains, and the whole prediction. When it was made, its "
         f"probabilities differed from the model's by at most {difference:.1e} ({compared}).\n"
     )
-    write_text(card, f"{model.card}\n{about}")
+    write_text(card, f"{model.card}\n{text}")
     return Exported(path, card, difference, number, images)

@@ -226,10 +226,9 @@ class Predictor(ABC):
                 return Prediction(image, statistics=found[1]), found[0]
             if isinstance(image, Image.Image):
                 return Prediction(image), to_square(to_rgb(image, window), size)
-            wrong = image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,), (4,))
-            if image.dtype != np.uint8 or wrong:
-                found = f"{image.dtype} {image.shape}"
-                raise DataError(f"an array should be uint8 [height, width, 3], got {found}")
+            kind = f"{image.dtype} {image.shape}"
+            if image.dtype != np.uint8 or image.ndim < 2 or image.shape[2:] not in ((), (3,), (4,)):
+                raise DataError(f"an array should be uint8 [height, width, 3], got {kind}")
             return Prediction(image), to_square(to_rgb(Image.fromarray(image)), size)
         except DataError as error:
             return Prediction(image, problem=str(error)), None

@@ -4,16 +4,15 @@ request and for all of them together."""
 import asyncio
 import base64
 import io
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile
+from pydantic import BaseModel
 from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -193,27 +192,21 @@ def find_images(boundary: bytes | None, body: bytes, limits: Limits) -> list[Sen
     return found
 
 
+class _Body(BaseModel):
+    images: list[str]
+
+
 def _from_json(body: bytes, most: int) -> list[SentImage]:
     """The images of a JSON body; its structure is counted before it is parsed."""
     if sum(map(body.count, _STRUCTURE)) > 4 * most + _OTHER_SIGNS:
         raise HTTPException(413, f"the body has far more values than {most} images need; {_TYPES}")
     try:
-        content: Any = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(422, "the body is not JSON") from error
-    texts = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        texts = ("".join(each.split()) for each in _Body.model_validate_json(body).images)
+        found = [base64.b64decode(text, validate=True) for text in texts]
+    except ValueError as error:
         problem = 'expected {"images": ["...", ...]} with each image as base64 text'
-        raise HTTPException(422, problem)
-    found: list[SentImage] = []
-    for text in texts:
-        name = f"image {len(found) + 1}"
-        try:
-            data = base64.b64decode("".join(text.split()), validate=True)
-        except ValueError as error:
-            raise HTTPException(422, f"{name} is not base64") from error
-        found.append(SentImage(name, data))
-    return found
+        raise HTTPException(422, problem) from error
+    return [SentImage(f"image {number}", data) for number, data in enumerate(found, start=1)]
 
 
 def _from_form(boundary: bytes, body: bytes, most: int) -> list[SentImage]:

@@ -73,7 +73,8 @@ def test_what_chance_brings_is_no_difference() -> None:
     random = np.random.default_rng(2)
     found = []
     for _ in range(80):
-        some = whole.rows(random.choice(200, 60, replace=False))
+        rows = random.choice(200, 60, replace=False)
+        some = ModelOutputs(*(None if each is None else each[rows] for each in whole))  # pyright: ignore
         found.append(levels(some, {ALL_DOMAINS: whole})[1])
     assert found.count("as in training") >= 79
 
