@@ -244,7 +244,7 @@ def test_ten_steps_lower_the_loss(form: str) -> None:
 
 
 @methods
-@pytest.mark.parametrize("pause", [3, 4, 5, 8])  # also where a second phase begins
+@pytest.mark.parametrize("pause", [4, 5])  # where a second phase begins, and beside it
 def test_state_survives_a_checkpoint_bit_for_bit(form: str, pause: int, tmp_path) -> None:
     """Some steps, save, go on; against load into a fresh method and the same steps. All phases."""
     first = make(form)
@@ -298,12 +298,12 @@ def test_a_model_without_what_only_training_needs_predicts_the_same(form: str, t
 @pytest.mark.usefixtures("in_double_precision")
 @methods
 @pytest.mark.parametrize("ratio", [0, 0.95])
-@pytest.mark.parametrize("first", [[0, 1, 4, 5, 8, 9], [0, 1, 2, 3, 4, 8]], ids=["even", "uneven"])
 def test_two_devices_compute_what_one_does(
-    form: str, ratio: float, first: list[int], monkeypatch: pytest.MonkeyPatch
+    form: str, ratio: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random draws belong to images, and what a device has to know of the other's images goes
-    through `across_devices`; also where the second device has no image of a domain."""
+    through `across_devices`; the second device has no image of a domain."""
+    first = [0, 1, 2, 3, 4, 8]
     method, whole = make(form), batch(target=adapts(form))
     method.train()
     progress = Progress(round(20 * ratio), 20)
@@ -404,17 +404,12 @@ def test_each_phase_leaves_what_it_does_not_train_bit_for_bit(name: str) -> None
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)
-def test_what_only_training_needs_exists(name: str) -> None:
+def test_what_only_training_needs_exists_and_settings_say_what_they_mean(name: str) -> None:
     form = next(form for form in FORMS if form.partition(",")[0] == name)
     method = make(form)
     parts = {key.partition(".")[0] for key in method.state_dict()}
     assert set(method.traits.training_only) <= parts
-
-
-@pytest.mark.parametrize("name", catalog.METHODS)
-def test_settings_say_what_they_mean(name: str) -> None:
-    fields = catalog.load("method", name).Config.model_fields
-    assert [key for key, field in fields.items() if not field.description] == []
+    assert all(field.description for field in type(method.config).model_fields.values())
 
 
 def test_the_folder_is_the_list_of_methods() -> None:

@@ -1,6 +1,5 @@
 """CrossGrad's mathematics against a linear model worked by hand."""
 
-import pytest
 import torch
 from tests.methods import batches
 from tests.methods.batches import assert_loss, build, network_of
@@ -67,18 +66,6 @@ def test_both_losses_are_those_of_the_formula() -> None:
     assert_loss(losses["loss"], task + domains, method)
 
 
-def test_moving_makes_the_domain_harder_and_stays_within_the_clip() -> None:
-    method = make(label_step=3.0)
-    batch = batch_of()
-    x = batch.images.requires_grad_()
-    losses = functional.cross_entropy(method.domain_network(x), batch.domains, reduction="none")
-    moved = method._moved(x, losses, 3.0)
-    after = functional.cross_entropy(method.domain_network(moved), batch.domains, reduction="none")
-    assert (after > losses).all()
-    assert not moved.requires_grad
-    assert (moved - x).abs().max().item() == pytest.approx(0.3, rel=1e-5)
-
-
 def test_steps_do_not_depend_on_the_batch_size() -> None:
     """The loss of two equal halves is the loss of one of them."""
     method = make(clip=100.0)
@@ -87,21 +74,3 @@ def test_steps_do_not_depend_on_the_batch_size() -> None:
         *(torch.cat([t, t]) for t in half[:4]), 3, *(t.repeat(2) for t in half[5:7])
     )
     torch.testing.assert_close(method.loss(whole, STEP)["loss"], method.loss(half, STEP)["loss"])
-
-
-def deep_network() -> Network:
-    stages = {
-        "conv": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Tanh()),
-        "flatten": nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh()),
-        "fc": nn.Linear(5, 2),
-    }
-    return network_of(stages)
-
-
-def test_the_domain_network_starts_as_an_independent_copy() -> None:
-    network = deep_network()
-    method = build("crossgrad", network, domains=3)
-    conv, twin = network.stage("conv")[0], method.domain_network[0][0]
-    assert torch.equal(conv.weight, twin.weight)
-    assert conv.weight is not twin.weight
-    assert method.domain_network(batch_of().images).shape == (6, 3)

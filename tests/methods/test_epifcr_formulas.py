@@ -149,16 +149,6 @@ def test_each_term_trains_its_part_and_no_other(
             torch.testing.assert_close(after - before, gradient, atol=1e-6, rtol=1e-4, msg=name)
 
 
-def test_domain_networks_learn_from_their_own_images_alone() -> None:
-    method = make()
-    method.network.set_batch_norm_frozen(True)
-    for d, name in enumerate(method.task.domains):
-        batch = batch_of([d] * 4, 3)
-        loss = method.loss(batch, WARM)["loss"]
-        assert reached(method, loss) == {"θ", "ψ", f"θ_{name}", f"ψ_{name}"}
-        assert all(p.grad is not None for p in method.parameters() if p.requires_grad)
-
-
 @pytest.mark.parametrize(("share", "first"), [(1 / 6, 10), (0.0, 0), (0.5, 30), (1.0, 60)])
 def test_episodes_begin_after_the_warm_up(share: float, first: int) -> None:
     method = make(warm_up=share)
@@ -174,21 +164,6 @@ def test_all_ordered_pairs_of_different_domains_are_equally_likely() -> None:
     assert set(drawn) == {(i, j) for i in range(3) for j in range(3) if i != j}
     assert max(drawn.values()) < 1.3 * min(drawn.values())
     assert {draw_pair(step_key(0, step), 2) for step in range(30)} == {(0, 1), (1, 0)}
-
-
-def test_batch_norm_is_written_once_for_each_network_by_its_own_images() -> None:
-    """With batch norm on both sides of the split, episodes record nothing."""
-    states = []
-    for progress in (WARM, EPISODES):
-        method = make(split="fc1").train()
-        method.loss(batch_of(BALANCED, 3), progress)
-        states.append({n: t for n, t in method.state_dict().items() if "running" in n})
-        counts = {n: int(t) for n, t in method.state_dict().items() if n.endswith("tracked")}
-        once = {n for n, count in counts.items() if count == 1}
-        assert once == {n for n in counts if not n.startswith("random_classifier")}
-        assert all(counts[n] == 0 for n in counts.keys() - once)
-    warm, episodes = states
-    assert all(torch.equal(warm[name], episodes[name]) for name in warm)
 
 
 def test_the_random_classifier_is_fixed_and_not_near_zero() -> None:

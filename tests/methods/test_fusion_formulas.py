@@ -111,23 +111,6 @@ def test_gradients_reach_everything_through_both_terms() -> None:
     assert all(gradient.abs().max() > 1e-3 for gradient in gradients(expected, method))
 
 
-@pytest.mark.parametrize(
-    ("settings", "reached"),
-    [
-        ({"domain_loss_weight": 0}, True),  # through w in the fused score alone
-        ({"domain_loss_weight": 0, "fuse": "probabilities"}, True),
-        ({"domain_loss_weight": 0, "route": "oracle"}, False),
-        ({"domain_loss_weight": 1, "route": "oracle"}, True),  # through the domain loss alone
-    ],
-)
-def test_what_the_branch_learns_from(settings: dict[str, object], reached: bool) -> None:
-    method = make(**settings)
-    method.loss(two_classes(), STEP)["loss"].backward()
-    gradient = method.branch[1].weight.grad
-    assert gradient is not None
-    assert (gradient.abs().max().item() > 1e-3) is reached
-
-
 @pytest.mark.parametrize("route", ["predicted", "oracle"])
 def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
     method = make(fuse="probabilities", agnostic_share=0, route=route)

@@ -100,15 +100,6 @@ def test_importance_is_the_absolute_change_of_all_domains(aggregation: str, thir
     assert final == pytest.approx(initial - 2, abs=1e-5)
 
 
-def test_sixty_percent_of_all_tracked_weights_are_important_not_of_each_layer() -> None:
-    method = make()
-    run(method, range(11))
-    assert method.important.sum() == 180  # of 3 × 10 × 10
-    by_layer = [layer["important"] for layer in method.statistics()["layers"].values()]
-    assert sum(by_layer) / 3 == pytest.approx(0.6)
-    assert len(set(by_layer)) > 1
-
-
 def test_domain_networks_start_alike_and_the_second_one_differs() -> None:
     method = make()
     for tensor in (*method.domain_networks.weights, *method.domain_networks.biases):
@@ -177,16 +168,6 @@ def test_in_the_end_unimportant_weights_are_frozen_bit_for_bit(layers: tuple[int
     assert not torch.equal(linear(method)[1].bias, bias)
 
 
-def test_untracked_layers_learn_at_the_full_rate() -> None:
-    method = make(important_share=0.01, unimportant_rate=0.0, tracked_layers=(2,), width=32)
-    optimizer = run(method, range(10))
-    before = {number: linear(method)[number].weight.detach().clone() for number in (1, 2)}
-    step(method, optimizer, 10)
-    changed = [(linear(method)[n].weight != before[n]).sum().item() for n in (1, 2)]
-    assert changed[0] <= round(0.01 * 32 * 32)
-    assert changed[1] > 100
-
-
 def test_rates_of_unimportant_weights_by_hand() -> None:
     """Phase 2 from step 100 on, 100 steps: tenths of 10 steps, frozen from step 170."""
     rate = make().unimportant_rate
@@ -209,11 +190,6 @@ def test_the_rate_in_force_is_recorded() -> None:
         found = method.statistics()
         assert (found["phase"], list(found["layers"])) == (2, ["layer2", "layer3", "layer4"])
         assert found["layers"]["layer2"]["unimportant_rate"] == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(("share", "first"), [(0.01, 1), (0.4, 2), (0.99, 3)])
-def test_each_phase_has_a_step_whatever_its_share_of_the_run(share: float, first: int) -> None:
-    assert make(phase_share=share).boundary(4) == first
 
 
 def test_prediction_is_that_of_the_phase() -> None:

@@ -148,13 +148,6 @@ def test_phase_2_adds_the_weighted_l1_norm_of_the_new_head() -> None:
     torch.testing.assert_close(head.bias.grad, by_bias)  # biases are not regularised
 
 
-def test_coefficients_start_at_zero_and_biases_have_none() -> None:
-    method = build("metareg", network_of({"body": nn.Flatten(), "fc": nn.Linear(12, 3)}))
-    assert [phi.shape for phi in method.coefficients] == [(3, 12)]
-    assert not method.coefficients[0].any()
-    assert method.statistics()["regulariser"] == {"mean_strength": 0.0, "negative_share": 0.0}
-
-
 def test_the_phase_decides_who_predicts() -> None:
     method, batch = make(), batch_of(BALANCED)
     for progress in (PHASE_1, PHASE_2, PHASE_1):
@@ -164,11 +157,6 @@ def test_the_phase_decides_who_predicts() -> None:
         expected = heads if progress == PHASE_1 else method.network(batch.images)
         torch.testing.assert_close(method.predict(batch.images), expected)
         torch.testing.assert_close(method.predict(batch.images, domain=1), expected)
-
-
-@pytest.mark.parametrize(("share", "steps", "first"), [(0.4, 10, 4), (0, 10, 0), (0.9, 3, 2)])
-def test_meta_share_places_the_change_of_phase(share: float, steps: int, first: int) -> None:
-    assert make(meta_share=share).boundary(steps) == first
 
 
 def test_coefficients_have_their_own_rate_and_no_decay() -> None:

@@ -120,26 +120,6 @@ def test_the_meta_test_domains_change_from_step_to_step_and_are_as_many_as_told(
     assert len(drawn) == 6  # each single domain, and each pair
 
 
-def normalising() -> Network:
-    torch.manual_seed(0)
-    return network_of(
-        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)
-    ).double()
-
-
-@pytest.mark.parametrize("second_order", [True, False])
-def test_batch_norm_takes_in_a_step_once(second_order: bool) -> None:
-    method = make(normalising(), second_order=second_order, inner_lr=0.5)
-    batch = batch_of([0, 0, 1, 1])
-    plain = normalising().train()
-    plain(parts(method, batch)[0].images)
-    before = {name: p.detach().clone() for name, p in method.named_parameters()}
-    method.loss(batch, START)["loss"].backward()
-    for name, buffer in plain.named_buffers():
-        torch.testing.assert_close(method.network.get_buffer(name), buffer, atol=0, rtol=0)
-    assert all(torch.equal(p, before[name]) for name, p in method.named_parameters())
-
-
 @pytest.mark.parametrize("present", [0, 1])
 def test_a_batch_of_one_domain_still_trains(present: int) -> None:
     """Meta-train alone gives ∇F; meta-test alone gives β∇G, because there is no step to take."""

@@ -57,13 +57,6 @@ def test_tensors_are_found_by_their_original_names_after_it(network: Network) ->
     assert torch.equal(network.stage("layer.2")[0].running_mean, torch.full((4,), 3.0))  # type: ignore[index]
 
 
-def test_a_network_is_divided_after_stages_were_cut_off(network: Network) -> None:
-    network.cut("head")
-    network.divide("layer.2")
-    assert network.names == ("layer", "layer.2", "pool")
-    assert "fc.1.weight" not in network.original_names
-
-
 @pytest.mark.parametrize("names", [("layer.1", "layer.3"), ("layer.3", "layer.1")])
 def test_a_stage_is_divided_more_than_once_in_any_order(
     network: Network, names: tuple[str, ...]
@@ -101,10 +94,13 @@ def test_numbers_of_stages_are_not_mixed_up_with_those_of_blocks() -> None:
 
 
 def test_a_resnet_freezes_up_to_its_last_residual_block() -> None:
-    settings = NetworkSettings(name="resnet50_v1", image_size=64, freeze_until="layer4.2")
+    settings = NetworkSettings(
+        name="resnet50_v1", image_size=64, freeze_until="layer4.2", freeze_batch_norm=True
+    )
     network = build_network(settings, n_classes=7)
     assert network.names[-4:] == ("layer4", "layer4.2", "pool", "fc")
     assert network.input_shapes["layer4.2"] == (2048, 2, 2)
+    assert network.batch_norm_frozen
     learning = [name for name, p in network.named_parameters() if p.requires_grad]
     assert {name.split(".")[1] for name in learning} == {"layer4_2", "fc"}
     assert network.original_names["layer4.2.conv1.weight"] in learning

