@@ -145,15 +145,8 @@ def _encoder(size: int, width: int) -> nn.Sequential:
 def _decoder(size: int, width: int) -> nn.Sequential:
     """Builds what makes an image of a code, through three convolutions at a fourth, half and full
     size."""
-    quarter, half = size // 4, size // 2
-    return nn.Sequential(
-        nn.Linear(width, 32 * quarter**2),
-        nn.Unflatten(1, (32, quarter, quarter)),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Upsample(half),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Upsample(size),
-        nn.Conv2d(32, 3, 3, padding=1),
-    )
+    quarter = size // 4
+    parts = [nn.Linear(width, 32 * quarter**2), nn.Unflatten(1, (32, quarter, quarter))]
+    for side in (size // 2, size):
+        parts += [nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Upsample(side)]
+    return nn.Sequential(*parts, nn.Conv2d(32, 3, 3, padding=1))

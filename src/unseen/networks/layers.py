@@ -50,22 +50,14 @@ class NormPool(nn.Module):
         self.with_prefix: bool = vit.pool_include_prefix
 
     def forward(self, tokens: Tensor) -> Tensor:
+        from timm.models.vision_transformer import global_pool_nlc
+
         x = self.norm(tokens)
         if self.attn_pool is not None:
             x = self.attn_pool(x if self.with_prefix else x[:, self.n_prefix :])
         else:
-            x = self._pool(x)
+            x = global_pool_nlc(x, self.pooling, self.n_prefix, self.with_prefix)
         return self.head_drop(self.fc_norm(x))
-
-    def _pool(self, x: Tensor) -> Tensor:
-        from timm.models.vision_transformer import global_pool_nlc
-
-        return global_pool_nlc(
-            x,
-            pool_type=self.pooling,
-            num_prefix_tokens=self.n_prefix,
-            reduce_include_prefix=self.with_prefix,
-        )
 
 
 class MeanPool(nn.Module):
@@ -85,12 +77,8 @@ class MeanPool(nn.Module):
 
 def convolution(n_in: int, n_out: int) -> nn.Sequential:
     """Return layers that halve the picture; with group norm, domains share no statistics."""
-    return nn.Sequential(
-        nn.Conv2d(n_in, n_out, 3, padding=1),
-        nn.GroupNorm(8, n_out),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-    )
+    convolution = nn.Conv2d(n_in, n_out, 3, padding=1)
+    return nn.Sequential(convolution, nn.GroupNorm(8, n_out), nn.ReLU(), nn.MaxPool2d(2))
 
 
 def perceptron(n_in: int, n_out: int, hidden: int, depth: int, dropout: float) -> nn.Sequential:
@@ -137,12 +125,8 @@ def hold_batch_norm(network: nn.Module) -> None:
 def statistics_kept(*modules: nn.Module) -> Generator[None]:
     """Let batch norm in training mode normalise by the batch and record nothing; frozen batch norm
     goes on as it is. So each network's statistics are those of its own images."""
-    recording = [
-        layer
-        for module in modules
-        for layer in module.modules()
-        if isinstance(layer, BATCH_NORMS) and layer.track_running_stats
-    ]
+    layers = (layer for module in modules for layer in module.modules())
+    recording = [m for m in layers if isinstance(m, BATCH_NORMS) and m.track_running_stats]
     for layer in recording:
         layer.track_running_stats = False
     try:

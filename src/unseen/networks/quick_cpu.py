@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional
 
+Pair = tuple[int, int]
 PART = 3
 """Width of the kernels that wider depthwise ones are put together from."""
 
@@ -49,24 +50,15 @@ def _pads_itself(module: nn.Module) -> bool:
     return type(module) is Conv2dSame
 
 
-def pair(values: Any) -> tuple[int, int]:
+def pair(values: Any) -> Pair:
     """Return height and width of a kernel, a stride or a border."""
     return int(values[0]), int(values[1])
 
 
 class _Replacement(nn.Conv2d):
     def __init__(self, original: Any) -> None:
-        super().__init__(  # pyright: ignore[reportUnknownMemberType]
-            original.in_channels,
-            original.out_channels,
-            pair(original.kernel_size),
-            pair(original.stride),
-            pair(original.padding),
-            groups=original.groups,
-            bias=original.bias is not None,
-            device="meta",  # draws no random numbers
-        )
-        self.weight, self.bias = original.weight, original.bias
+        nn.Module.__init__(self)  # draws no random numbers
+        self.__dict__.update(original.__dict__)
         self.pads_itself = _pads_itself(original)
 
 
@@ -97,9 +89,7 @@ class WideDepthwise(_Replacement):
 
 class _Wide(Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Pair, padding: Pair) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.stride, ctx.padding = stride, padding
         return functional.conv2d(x, weight, None, stride, padding, 1, x.shape[1])
@@ -122,22 +112,15 @@ class _Wide(Function):
 
 
 def _gradients(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    wanted: tuple[bool, bool],
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: Pair, padding: Pair, of: tuple[bool, bool]
 ) -> tuple[Tensor, Tensor]:
     return torch.ops.aten.convolution_backward(
         gradient, x, weight, None, stride, padding, (1, 1), False, (0, 0), x.shape[1],
-        (*wanted, False),
+        (*of, False),
     )[:2]  # fmt: skip
 
 
-def _of_weight(
-    gradient: Tensor, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
-) -> Tensor:
+def _of_weight(gradient: Tensor, x: Tensor, weight: Tensor, stride: Pair, padding: Pair) -> Tensor:
     found = torch.empty_like(weight)
     part = weight[:, :, :PART, :PART]
     padded = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))

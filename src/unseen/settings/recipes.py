@@ -102,14 +102,9 @@ def _compose(recipe: str) -> dict[str, Any]:
     settings = family.settings
     if base != "aggregate":
         settings = read_recipe(base if "/" in base else f"{dataset}/{base}")
-    return merge(merge(settings, {"method": {"name": _method_of(name)}}), differs)
-
-
-def _method_of(name: str) -> str:
-    """Returns `dmg` for a variant such as `dmg_views`."""
-    if catalog.is_known("method", name):
-        return name
-    return max((m for m in catalog.METHODS if name.startswith(f"{m}_")), key=len)
+    if not catalog.is_known("method", name):  # `dmg` of a variant such as `dmg_views`
+        name = max((m for m in catalog.METHODS if name.startswith(f"{m}_")), key=len)
+    return merge(merge(settings, {"method": {"name": name}}), differs)
 
 
 @cache
