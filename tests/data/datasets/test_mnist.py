@@ -1,12 +1,16 @@
-"""MNIST, and what is made of it: MNIST-M, RotatedMNIST and ColoredMNIST."""
+"""MNIST, what is made of it, and Digits-Five: small copies, whole and with defects."""
 
+import bz2
 import gzip
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import savemat
 from tests.data.conftest import real_data
 from tests.data.datasets.idx_files import idx, write_mnist
 from torchvision.transforms.functional import InterpolationMode, rotate
@@ -15,8 +19,10 @@ from unseen.data.dataset import Dataset, open_dataset
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
-from unseen.errors import DataError
+from unseen.errors import DataError, SettingsError
+from unseen.settings import catalog
 from unseen.settings.experiment import DataSettings
+from unseen.settings.recipes import load_experiment
 
 TRAIN, TEST, SIDE = 40, 10, 6
 N = TRAIN + TEST
@@ -26,7 +32,13 @@ COLOURS = ((200, 100, 0), (16, 32, 64))
 
 
 def opened(name: str, root: Path, **values: object) -> Dataset:
-    return open_dataset(DataSettings.model_validate({"name": name, "root": root, **values}))
+    kind = catalog.load("dataset", name)
+    return open_dataset(kind.Config.model_validate({"name": name, "root": root, **values}))
+
+
+def refused(name: str, root: Path, message: str, **values: object) -> None:
+    with pytest.raises(DataError, match=message):
+        opened(name, root, **values).index()
 
 
 def contents(dataset: Dataset) -> list[bytes]:
@@ -61,19 +73,19 @@ def test_files_decide_and_validation_is_taken_from_train(root: Path) -> None:
     assert roles.in_domain["mnist"].tolist() == list(range(TRAIN, N))
 
 
-def test_images_are_the_digits_in_three_equal_channels(root: Path) -> None:
-    dataset = opened("mnist", root / "MNIST")
+def test_plain_files_are_the_same_digits_in_three_equal_channels(root: Path) -> None:
+    """Zipped, or plain in the folder raw; a file that changed is noticed."""
+    folder = root / "MNIST"
+    dataset = opened("mnist", folder)
+    expected, signatures = contents(dataset), [dataset.signature(row) for row in (0, TRAIN)]
     for position in (0, TRAIN - 1, TRAIN, N - 1):
         image = dataset.read(position)
         assert image.mode == "RGB"
         assert np.array_equal(np.asarray(image), np.stack([PIXELS[position]] * 3, axis=2))
     assert np.array_equal(prepare(dataset, SIDE).batch(np.array([41]))[0, 1].numpy(), PIXELS[41])
-
-
-def test_plain_files_and_the_folder_raw(root: Path) -> None:
-    folder = root / "MNIST"
-    zipped = opened("mnist", folder)
-    expected = contents(zipped)
+    os.utime(folder / "t10k-images-idx3-ubyte.gz", (1, 1))
+    again = [opened("mnist", folder).signature(row) for row in (0, TRAIN)]
+    assert [old == new for old, new in zip(signatures, again, strict=True)] == [True, False]
     for file in list(folder.glob("*.gz")):
         file.unlink()
     write_mnist(folder / "raw", PIXELS, LABELS, TRAIN)
@@ -81,55 +93,31 @@ def test_plain_files_and_the_folder_raw(root: Path) -> None:
     assert len(set(expected)) == N
 
 
-def test_a_changed_file_is_noticed(root: Path) -> None:
-    before = [opened("mnist", root / "MNIST").signature(row) for row in (0, TRAIN)]
-    os.utime(root / "MNIST" / "t10k-images-idx3-ubyte.gz", (1, 1))
-    after = [opened("mnist", root / "MNIST").signature(row) for row in (0, TRAIN)]
-    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
-
-
-def compressed(data: bytes) -> bytes:
-    """The same bytes whenever it is called: the names of the tests hold them."""
-    return gzip.compress(data, mtime=0)
-
-
-def zipped(values: np.ndarray) -> bytes:
-    return compressed(idx(values))
-
-
-GOOD = zipped(LABELS[:TRAIN])
-
-
-@pytest.mark.parametrize(
-    ("damaged", "message"),
-    [
-        (GOOD[:-12], "cannot be read .*download it again"),
-        (GOOD[:20] + b"\xff" * 8 + GOOD[28:], "cannot be read .*download it again"),
+def test_labels_that_cannot_be_used(root: Path) -> None:
+    labels, values = root / "MNIST" / "train-labels-idx1-ubyte.gz", idx(LABELS[:TRAIN])
+    good = gzip.compress(values)
+    for damaged, message in (
+        (good[:-12], "cannot be read .*download it again"),
+        (good[:20] + b"\xff" * 8 + good[28:], "cannot be read .*download it again"),
         (b"<html>", "cannot be read .*download it again"),
-        (compressed(idx(LABELS[:TRAIN])[:-3]), "cannot be read .*cut short"),
-        (compressed(bytes([0, 0, 8, 1, 0, 0])), "cannot be read .*download it again"),
-        (zipped(PIXELS), "begins with 00000803, not with 00000801"),
-        (compressed(b""), "begins with , not with 00000801"),
-        (zipped(LABELS[:7]), "holds 40 images but .*labels-idx1-ubyte.gz 7 labels"),
-        (zipped(LABELS[:TRAIN] + 5), "holds the labels 5..14; expected 0..9"),
-    ],
-)
-@pytest.mark.parametrize("name", ["mnist", "rotated_mnist", "colored_mnist"])
-def test_labels_that_cannot_be_used(name: str, root: Path, damaged: bytes, message: str) -> None:
-    labels = root / "MNIST" / "train-labels-idx1-ubyte.gz"
-    labels.write_bytes(damaged)
-    with pytest.raises(DataError, match=message) as caught:
-        opened(name, root / "MNIST").index()
-    assert str(labels) in str(caught.value)
+        (gzip.compress(values[:-3]), "cannot be read .*cut short"),
+        (gzip.compress(bytes([0, 0, 8, 1, 0, 0])), "cannot be read .*download it again"),
+        (gzip.compress(idx(PIXELS)), "begins with 00000803, not with 00000801"),
+        (gzip.compress(b""), "begins with , not with 00000801"),
+        (gzip.compress(idx(LABELS[:7])), "holds 40 images but .*labels-idx1-ubyte.gz 7 labels"),
+        (gzip.compress(idx(LABELS[:TRAIN] + 5)), "holds the labels 5..14; expected 0..9"),
+    ):
+        labels.write_bytes(damaged)
+        with pytest.raises(DataError, match=message) as caught:
+            opened("mnist", root / "MNIST").index()
+        assert str(labels) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["mnist", "rotated_mnist", "colored_mnist"])
 def test_missing_files(name: str, root: Path, tmp_path: Path) -> None:
     (root / "MNIST" / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte \(or .*\.gz\) is not in"):
-        opened(name, root / "MNIST").index()
-    with pytest.raises(DataError, match="does not exist; expected the four files"):
-        opened(name, tmp_path / "none").index()
+    refused(name, root / "MNIST", r"train-images-idx3-ubyte \(or .*\.gz\) is not in")
+    refused(name, tmp_path / "none", "does not exist; expected the four files")
 
 
 @pytest.mark.parametrize("name", ["mnist", "mnist_m"])
@@ -137,9 +125,8 @@ def test_it_is_found_below_the_data_folder(
     name: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNSEEN_DATA", str(root))
-    dataset = open_dataset(DataSettings(name=name))
-    assert dataset.root == (root if name == "mnist_m" else root / "MNIST")
-    assert len(dataset.index()) == (2 * N if name == "mnist_m" else N)
+    found = open_dataset(DataSettings(name=name)).root
+    assert found == (root if name == "mnist_m" else root / "MNIST")
 
 
 # MNIST-M
@@ -219,32 +206,25 @@ def test_another_photograph_changes_the_blended_images_only(root: Path) -> None:
     assert 0 < sum(changed[N:]) < N
 
 
-def test_the_layout_of_the_original_archive(root: Path) -> None:
-    expected = opened("mnist_m", root).content(N)
-    train = root / "BSDS500" / "data" / "images" / "train"
+def test_photographs_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
+    """Where they are not beside the digits, or as the archive unpacks them."""
+    expected, photographs = opened("mnist_m", root).content(N), root / "BSDS500"
+    train = photographs / "data" / "images" / "train"
     train.mkdir(parents=True)
-    for file in list((root / "BSDS500").glob("*.jpg")):
+    for file in list(photographs.glob("*.jpg")):
         file.rename(train / file.name)
     assert opened("mnist_m", root).content(N) == expected
-
-
-def test_photographs_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
-    photograph = root / "BSDS500" / "1.jpg"
-    Image.new("RGB", (9, SIDE - 1)).save(photograph)
+    Image.new("RGB", (9, SIDE - 1)).save(train / "1.jpg")
     with pytest.raises(DataError, match=r"1\.jpg is smaller than a digit; remove it"):
         pictures(opened("mnist_m", root))
-    photograph.write_bytes(b"no photograph")
+    (train / "1.jpg").write_bytes(b"no photograph")
     with pytest.raises(DataError, match=r"images cannot be used:\n.*1\.jpg is not a readable"):
         prepare(opened("mnist_m", root), SIDE)
-    for file in (root / "BSDS500").iterdir():
-        file.unlink()
-    with pytest.raises(DataError, match=r"no photographs \*\.jpg in .*BSDS500; expected a folder"):
-        opened("mnist_m", root).index()
-    (root / "BSDS500").rmdir()
-    with pytest.raises(DataError, match="BSDS500 does not exist; expected a folder with MNIST/"):
-        opened("mnist_m", root).index()
-    with pytest.raises(DataError, match="MNIST does not exist; expected a folder with MNIST/"):
-        opened("mnist_m", tmp_path).index()
+    shutil.rmtree(photographs / "data")
+    refused("mnist_m", root, r"no photographs \*\.jpg in .*BSDS500; expected a folder")
+    photographs.rmdir()
+    refused("mnist_m", root, "BSDS500 does not exist; expected a folder with MNIST/")
+    refused("mnist_m", tmp_path, "MNIST does not exist; expected a folder with MNIST/")
 
 
 # RotatedMNIST and ColoredMNIST, against DomainBed's own words: rotate, flip a quarter, colour
@@ -338,3 +318,144 @@ def test_the_real_files() -> None:
     assert corners.mean(axis=1).min() < 30
     assert corners.mean(axis=1).max() > 200
     assert np.ptp(corners.astype(int), axis=1).max() > 40
+
+
+# Digits-Five
+
+COUNTS = {"train": 20, "test": 10}
+FIVE = ("mnist", "mnist_m", "usps", "svhn", "syn")
+OF_PART = {part: np.arange(n) % 10 for part, n in COUNTS.items()}
+
+
+def coloured(part: str, side: int) -> np.ndarray:
+    shape = (COUNTS[part], side, side, 3)
+    return np.random.default_rng(side).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """The files of the archive Digit-Five."""
+    mnist: dict[str, Any] = {}
+    mnist_m: dict[str, Any] = {}
+    syn: dict[str, Any] = {}
+    cells = np.empty((2, 2), dtype=object)
+    for row, (part, labels) in enumerate(OF_PART.items()):
+        mnist |= {f"{part}_28": coloured(part, 28)[..., :1], f"label_{part}": np.eye(10)[labels]}
+        mnist_m |= {part: coloured(part, 28), f"label_{part}": np.eye(10)[labels]}
+        syn |= {f"{part}_data": coloured(part, 32), f"{part}_label": labels[:, None]}
+        cells[row, 0] = coloured(part, 28)[:, None, :, :, 0] / 256
+        cells[row, 1] = labels[:, None]
+        house = {"X": coloured(part, 32).transpose(1, 2, 3, 0)}
+        house["y"] = np.where(labels == 0, 10, labels)[:, None]
+        savemat(tmp_path / f"svhn_{part}_32x32.mat", house)
+    savemat(tmp_path / "mnist_data.mat", mnist)
+    savemat(tmp_path / "mnistm_with_label.mat", mnist_m)
+    savemat(tmp_path / "syn_number.mat", syn)
+    savemat(tmp_path / "usps_28x28.mat", {"dataset": cells})
+    return tmp_path
+
+
+@pytest.fixture
+def original(root: Path) -> Path:
+    """MNIST, photographs and USPS as they are at hand in many places."""
+    (root / "USPS").mkdir()
+    for part, labels in OF_PART.items():
+        lines = [f"{label}.0000 " + " ".join(["-1.000", "0.5"] * 128) for label in labels]
+        data = gzip.compress(("\n".join(lines) + "\n").encode())
+        (root / "USPS" / f"zip.{part}.gz").write_bytes(data)
+    return root
+
+
+def test_the_published_files_of_digits_five(published: Path) -> None:
+    dataset = opened("digits_5", published)
+    index = dataset.index()
+    assert index.domains == FIVE
+    assert index.official_test
+    for domain in FIVE:
+        rows = index.rows(domain)
+        assert index.labels[rows].tolist() == [*OF_PART["train"], *OF_PART["test"]]
+        assert index.rows(domain, Split.TEST).tolist() == rows[20:].tolist()
+        side = 32 if domain in {"svhn", "syn"} else 28
+        for part, row in (("train", rows[3]), ("test", rows[23])):
+            expected = coloured(part, side)[3]
+            if domain in {"mnist", "usps"}:
+                expected = np.repeat(expected[..., :1], 3, axis=2)
+            difference = np.asarray(dataset.read(row)).astype(int) - expected
+            assert np.abs(difference).max() <= (domain == "usps"), domain
+    assert len(prepare(dataset, 28).index) == 5 * 30
+    assert "svhn has 20 + 10 images; 73,257 + 26,032 are published" in index.remarks
+
+
+def test_the_original_files_of_digits_five(original: Path) -> None:
+    dataset = opened("digits_5", original, domains="usps,mnist,mnist_m")
+    index = dataset.index()
+    assert index.domains == ("mnist", "mnist_m", "usps")
+    made = opened("mnist_m", original)
+    assert contents(dataset)[: 2 * N] == contents(made)
+    usps = np.asarray(dataset.read(2 * N))
+    assert usps.shape == (16, 16, 3)
+    assert usps[0, :4, 0].tolist() == [0, 191, 0, 191]
+    signatures = {dataset.signature(row) for row in range(len(index))}
+    assert len(signatures) == 6  # of MNIST, MNIST-M and USPS, both files each
+    with pytest.raises(DataError) as caught:
+        opened("digits_5", original).index()
+    message = str(caught.value)
+    assert "svhn: svhn_{train,test}_32x32.mat or SVHN/" in message
+    assert "syn: syn_number.mat" in message
+    assert message.endswith("data.domains=mnist,mnist_m,usps")
+
+
+def test_usps_of_libsvm_is_the_same(original: Path) -> None:
+    expected = opened("digits_5", original, domains="usps")
+    before = contents(expected)
+    for part, name in (("train", "usps.bz2"), ("test", "usps.t.bz2")):
+        values = " ".join(f"{n + 1}:{(-1, 0.5)[n % 2]}" for n in range(256))
+        text = "".join(f"{label + 1} {values} \n" for label in OF_PART[part])
+        (original / "USPS" / name).write_bytes(bz2.compress(text.encode()))
+        (original / "USPS" / f"zip.{part}.gz").unlink()
+    again = opened("digits_5", original, domains="usps")
+    assert again.index().labels.tolist() == expected.index().labels.tolist()
+    assert contents(again) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("svhn_test", b"MATLAB", r"svhn_test_32x32\.mat is not a readable MATLAB file"),
+        ("syn_number", {"X": np.ones(2)}, "has no array 'train_label'; it is another file"),
+        ("svhn_train", {"y": np.array([[11]])}, r"holds the labels 11\.\.11; expected 0\.\.9"),
+        ("svhn_train", {"y": np.zeros((0, 1))}, "holds no digits"),
+    ],
+)
+def test_damaged_files(published: Path, name: str, content: Any, message: str) -> None:
+    (file,) = published.glob(f"{name}*.mat")
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        savemat(file, content)
+    refused("digits_5", published, message)
+
+
+def test_files_that_are_cut_short(published: Path, original: Path) -> None:
+    wrong = {"X": coloured("test", 32).transpose(1, 2, 3, 0), "y": np.ones((20, 1))}
+    savemat(published / "svhn_train_32x32.mat", wrong)
+    with pytest.raises(DataError, match=r"20 images cannot be used:\n.*10 images for 20 labels"):
+        prepare(opened("digits_5", published), 28)
+    file = original / "USPS" / "zip.test.gz"
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes())[:-40]))
+    message = r"zip\.test\.gz cannot be read as lines of 257 numbers"
+    refused("digits_5", original, message, domains="usps")
+
+
+def test_an_unknown_domain_is_refused_with_the_settings() -> None:
+    with pytest.raises(SettingsError, match=r"unknown domain 'upss'; did you mean 'usps'"):
+        load_experiment("digits_5/aggregate", {"data.domains": "mnist,upss"})
+
+
+def test_the_real_usps() -> None:
+    dataset = opened("digits_5", real_data("USPS").parent, domains="usps")
+    index = dataset.index()
+    assert index.remarks == ()
+    assert np.bincount(index.labels).tolist()[:3] == [1194 + 359, 1005 + 264, 731 + 198]
+    means = [np.asarray(dataset.read(row)).mean() for row in range(0, 9000, 100)]
+    assert 60 < np.mean(means) < 90
