@@ -65,6 +65,8 @@ def _write_run(make_run, method: str, place: int, seed: int) -> None:
         "features/label": np.tile([0, 1], 15).astype(np.int32),
     }
     write_arrays(path / "pictures.npz", pictures)
+    if method == "dmg":
+        write_arrays(path / "arrays.npz", {"mask.fc": np.array([[0.9, 0.9], [0.9, 0.1]])})
 
 
 @pytest.fixture
@@ -220,3 +222,5 @@ def test_figures_are_taken_away_as_a_file_or_alone_on_paper(opened: Any) -> None
         figure.find_element(By.TAG_NAME, "h3")
     ]
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    opened.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert opened.find_elements(By.CSS_SELECTOR, "rect.unit.one"), "strips keep their colours"

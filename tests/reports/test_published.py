@@ -59,7 +59,7 @@ def test_the_report_shows_them_apart(make_run, studies, report) -> None:
     assert "out of domain, published" in page
     assert "a reference, not a comparison" in page
     (study,) = studies()
-    assert {row.method for table in study.tables("source") for row in table.rows} == {"dmg"}
+    assert {row.method for table in study.built_tables("source") for row in table.rows} == {"dmg"}
 
 
 def test_nothing_is_shown_beside_other_settings(make_run, report) -> None:

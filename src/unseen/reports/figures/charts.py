@@ -8,11 +8,12 @@ import numpy as np
 from markupsafe import Markup
 
 from unseen.reports.figures import svg
-from unseen.reports.figures.svg import LETTER, WIDTH, Drawing, Key
+from unseen.reports.figures.svg import WIDTH, Drawing, Key
 
 _ROW, _TOP, _FOOT = 24, 6, 20
 _HEIGHT = 196  # of a panel with curves, and the edges of its frame
 _LEFT, _RIGHT, _UPPER, _LOWER = 42, WIDTH - 10, 8, _HEIGHT - 34
+_BOLD = 6.8  # width of a letter of the numbers beside rows
 _NAMED = 12  # lines that the description of a panel names
 
 Place = Callable[[float], float]
@@ -103,7 +104,7 @@ def row_chart(title: str, rows: Sequence[ChartRow], axis: Axis, zero: bool = Fal
     """Draws rows on one axis, labels on the left and numbers on the right; `zero` draws the line of
     no difference."""
     left = svg.label_width((row.label for row in rows), 128)
-    right = WIDTH - max(max((len(row.text) for row in rows), default=0) * LETTER + 8, 12)
+    right = WIDTH - max(max((len(row.text) for row in rows), default=0) * _BOLD + 8, 12)
     scale, bottom = axis.scale(left, right), _TOP + len(rows) * _ROW
     drawn: list[Markup] = []
     for tick in axis.ticks(4):
@@ -160,20 +161,14 @@ def _row_marks(
 
 
 def _whisker(
-    ends: tuple[float, float],
-    edges: tuple[float, float],
-    across: float,
-    look: str,
-    upright: bool = False,
+    ends: tuple[float, float], edges: tuple[float, float], across: float, look: str
 ) -> Iterator[Markup]:
     """Draws an interval with caps; cut at the edge of the axis, and then without its cap."""
     low, high = (_inside(end, *edges) for end in ends)
-    lines = [((low, across), (high, across))]
+    yield svg.line(low, across, high, across, look)
     for end, place in zip(ends, (low, high), strict=True):
         if end == place:
-            lines.append(((place, across - 4), (place, across + 4)))
-    for (x1, y1), (x2, y2) in lines:
-        yield svg.line(y1, x1, y2, x2, look) if upright else svg.line(x1, y1, x2, y2, look)
+            yield svg.line(place, across - 4, place, across + 4, look)
 
 
 class Line(NamedTuple):
@@ -246,8 +241,8 @@ def _curve(line: Line, x: Place, y: Place, dots: bool) -> Markup:
             drawn.append(svg.circle(*place, radius, "fill", tip))
     for (step, value), half in zip(line.points, line.half_widths, strict=False):
         if half is not None:
-            ends = (y(value - half), y(value + half))
-            drawn += _whisker(ends, (_UPPER, _LOWER), x(step), "whisker own", upright=True)
+            low, high = (_inside(y(value + sign * half), _UPPER, _LOWER) for sign in (-1, 1))
+            drawn.append(svg.line(x(step), low, x(step), high, "whisker own"))
     look = "curve dashed" if line.dashed else "curve"
     counted = [(*point, n) for point, n in zip(line.points, line.images, strict=False)]
     values = counted or line.points

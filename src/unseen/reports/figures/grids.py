@@ -129,10 +129,9 @@ def unit_strips(title: str, domains: Sequence[str], kept: np.ndarray) -> Drawing
             place = (left + start * scale, d * _STRIP + 2, max(number * scale, 0.4), _STRIP - 4)
             drawn.append(svg.rect(*place, look, tip, rx=0))
         start += number
-    share = {level: f"{100 * count / max(units, 1):.0f} %" for level, count in levels.items()}
-    text = f"{units} units: {share.get('all', '0 %')} in all domains, "
-    text += f"{share.get('some', '0 %')} in some, {share.get('one', '0 %')} in one"
-    text += f", {share['none']} in none" if "none" in share else ""
+    shown = (("all", "in all domains"), ("some", "some"), ("one", "one"), ("none", "none"))
+    parts = (f"{name} {100 * levels[level] / max(units, 1):.0f} %" for level, name in shown)
+    text = f"{units} units: {', '.join(parts)}"
     drawn.append(svg.text(WIDTH - 4, height - 8, text, "tick end"))
     return svg.drawing("strips", WIDTH, height, title, "; ".join(details), drawn)
 

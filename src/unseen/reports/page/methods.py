@@ -6,14 +6,14 @@ training domain keeps a unit (`[domains, units]`), and logs `kept` and `iou` of 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations, pairwise
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from unseen.reports.figures import charts
-from unseen.reports.figures.charts import ChartRow, Line, Mark
+from unseen.reports.figures.charts import Line
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import circle_grid, heat_map, number_texts, unit_strips
 from unseen.reports.figures.svg import Drawing, Key
@@ -211,40 +211,21 @@ def _summary(study: Study, run: Run, arrays: Arrays) -> Iterator[str]:
 
 
 def reweighting_section(study: Study) -> Section:
-    """Shows the weights of source images, and how well a classifier separates the domains."""
+    """Shows how well a classifier separates the domains, and how many images its weights leave."""
     study = study.drawn
-    rows, panels = [], []
+    rows = []
     for run in (run for run in study.runs if run.method == "reweighting"):
         found = [run.statistics.get(key) for key in ("auc", "effective_sample_size")]
         if all(isinstance(each, int | float) for each in found):
             cells = [number(*each) for each in zip(found, (".3f", ",.0f"), strict=True)]
             about = (study.row_name(run.row), run.column, run.seed)
             rows.append(study.table_row(run.row, *about, *cells, seed=run.seed))
-        arrays = run.arrays()
-        if {"histogram_counts", "histogram_edges"} <= set(arrays):
-            counts = arrays["histogram_counts"]
-            shares = 100 * counts / max(counts.sum(), 1)
-            bars = [
-                ChartRow(
-                    f"{low:.2f} – {high:.2f}",
-                    study.color(run.row),
-                    (Mark("", share, look="bar"),),
-                    f"{share:.1f}",
-                )
-                for (low, high), share in zip(
-                    pairwise(arrays["histogram_edges"]), shares.tolist(), strict=True
-                )
-            ]
-            axis = charts.Axis(0, max(float(shares.max()), 1.0), "images, %")
-            panels.append(charts.row_chart(f"{run.column} unseen, seed {run.seed}", bars, axis))
     header = ("method", "unseen", "seed", "AUC", "effective sample size")
     table = PageTable("Domain classifier and weights", header, tuple(rows))
-    about = "Share of the source images by weight; in plain training every weight is 1."
-    figure = Figure("reweighting", "Weights of source images", about, tuple(panels))
     return Section(
         "reweighting",
         "Sample re-weighting",
         "Source images that look like the target count more. A high AUC means that the domains are "
         "easy to tell apart; a small effective sample, that few images do the training.",
-        (*[table] * bool(rows), *[figure] * bool(panels)),
+        (table,) * bool(rows),
     )

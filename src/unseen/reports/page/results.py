@@ -224,7 +224,7 @@ def tables_section(study: Study) -> Section:
 
 
 def _tables(study: Study, rule: str) -> Iterator[Part]:
-    tables = study.tables(rule)
+    tables = study.built_tables(rule)
     noted = zip(tables, notes_once(tables), strict=True)
     shown = [_result_table(study, table, own.notes) for table, own in noted]
     yield from first_and_folded("In domain and known domain", shown)
@@ -274,7 +274,7 @@ def comparison_section(study: Study) -> Section:
 
 
 def _comparison(study: Study, rule: str) -> Iterator[Part]:
-    table = next((each for each in study.tables(rule) if each.view == "out_of_domain"), None)
+    table = next((each for each in study.built_tables(rule) if each.view == "out_of_domain"), None)
     if table is None:
         return
     numbers = study.numbers(rule)

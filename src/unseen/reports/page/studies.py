@@ -14,21 +14,11 @@ import numpy as np
 
 from unseen.atomic import read_object
 from unseen.errors import UnseenError
+from unseen.reports import tables
 from unseen.reports.figures.charts import ChartRow, Mark
 from unseen.reports.figures.svg import Key
 from unseen.reports.page.parts import PageCell, PageRow, Part, page_row, under_rule
-from unseen.reports.tables import (
-    OVERALL,
-    Expected,
-    Layout,
-    MethodKey,
-    Numbers,
-    Table,
-    build_tables,
-    column_name,
-    gather,
-    lay_out,
-)
+from unseen.reports.tables import OVERALL, MethodKey
 from unseen.results.files import read_arrays_if_whole
 from unseen.results.folder import RunFolder, find_runs, read_run_list
 from unseen.results.result import RunResult, View, labelled_bound
@@ -77,7 +67,7 @@ class Run:
 
     @property
     def column(self) -> str:
-        return column_name(self.unseen_domains)
+        return tables.column_name(self.unseen_domains)
 
     @cached_property
     def metrics(self) -> Sequence[Mapping[str, Any]]:
@@ -282,19 +272,19 @@ class Study:
         return tuple(rule for rule in RULES if rule in recorded)
 
     @cached_property
-    def expected(self) -> Expected:
+    def expected(self) -> tables.Expected:
         """What was planned; runs that are under way count, too."""
         one_backbone = len({backbone for _, backbone in self.rows}) == 1
         by_column = {run.column: tuple(run.unseen_domains) for run in self.runs}
-        return Expected(
+        return tables.Expected(
             tuple(label for label, _ in self.rows) if one_backbone else (),
             tuple(by_column[column] for column in self.columns),
             self.seeds,
         )
 
     @cached_property
-    def layout(self) -> Layout:
-        return lay_out(self.results, self.expected)
+    def layout(self) -> tables.Layout:
+        return tables.lay_out(self.results, self.expected)
 
     @cached_property
     def drawn(self) -> "Study":
@@ -306,11 +296,11 @@ class Study:
         """Returns the parts that are made for each selection rule."""
         return tuple(part for rule in self.rules for part in under_rule(rule, make(self, rule)))
 
-    def tables(self, rule: str) -> list[Table]:
-        return build_tables(self.results, rule, self.expected, self.metric)
+    def built_tables(self, rule: str) -> list[tables.Table]:
+        return tables.build_tables(self.results, rule, self.expected, self.metric)
 
-    def numbers(self, rule: str, view: View = "out_of_domain") -> Numbers:
-        return gather(self.results, rule, view, self.layout, self.metric)
+    def numbers(self, rule: str, view: View = "out_of_domain") -> tables.Numbers:
+        return tables.gather(self.results, rule, view, self.layout, self.metric)
 
     def row_name(self, row: MethodKey) -> str:
         several = len({backbone for _, backbone in self.rows}) > 1

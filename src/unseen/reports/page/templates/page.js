@@ -173,12 +173,12 @@
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     },
     PDF: (figure) => {
-      document.body.classList.add("one");
+      document.body.classList.add("printing-one");
       figure.classList.add("alone");
       print();
     },
   };
-  addEventListener("afterprint", () => every(".one, .alone").forEach((part) => part.classList.remove("one", "alone")));
+  addEventListener("afterprint", () => every(".printing-one, .alone").forEach((part) => part.classList.remove("printing-one", "alone")));
   for (const figure of every("figure.figure")) {
     const takeaway = document.createElement("p");
     takeaway.className = "downloads";
