@@ -1,23 +1,26 @@
-"""DANN's mathematics against cases worked by hand and against autograd."""
+"""The mathematics of DANN and CDANN against cases worked by hand and against autograd."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from tests.methods import batches
 from tests.methods.batches import build, gradients, largest, tiny_network
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.data.batch import DomainBatch
 from unseen.errors import SettingsError
 from unseen.methods.base import Progress
+from unseen.methods.cdann import CDANN
 from unseen.methods.dann import DANN, mean_entropy
 from unseen.networks.layers import reversal_strength, reverse_gradient
 
 HALF = Progress(5, 10)
 STRENGTH = 2 / (1 + math.exp(-5)) - 1  # at half of the run: 0.98661
+cdann = partial(build, "cdann", discriminator_width=8)
 
 
 def make(target: str | None = "t", norm: bool = False, **settings: Any) -> DANN:
@@ -167,3 +170,47 @@ def test_a_frozen_network_up_to_the_site_is_remarked_on() -> None:
         build("dann", network, site="fc1")
     with pytest.raises(SettingsError, match=r"target_entropy_weight=0.5 needs target images"):
         make(target=None, target_entropy_weight=0.5)
+
+
+def uneven_classes() -> DomainBatch:
+    """Five images of class 0, two of class 1 and one of class 2."""
+    return batches.batch_of([0, 0, 0, 0, 1, 1, 1, 1])._replace(
+        labels=torch.tensor([0, 0, 1, 0, 0, 0, 2, 1])
+    )
+
+
+def domain_loss(method: CDANN, given: DomainBatch) -> Tensor:
+    """Without a reversal: class by class, then the mean over classes."""
+    features = method.network.run(given.images, until="fc2")
+    parts = []
+    for label in sorted(set(given.labels.tolist())):
+        own = given.labels == label
+        seen = features[own] + method.class_vectors.weight[label]
+        parts.append(functional.cross_entropy(method.discriminator(seen), given.domains[own]))
+    return torch.stack(parts).mean()
+
+
+def test_every_class_counts_the_same() -> None:
+    method = cdann()
+    losses = method.loss(uneven_classes(), HALF)
+    torch.testing.assert_close(losses["domain"], domain_loss(method, uneven_classes()))
+    two = batches.batch_of([0, 1, 1])._replace(
+        labels=torch.tensor([0, 0, 2])
+    )  # no image of class 1
+    torch.testing.assert_close(method.loss(two, HALF)["domain"], domain_loss(method, two))
+
+
+def test_features_unlearn_what_discriminator_and_class_vectors_learn() -> None:
+    method = cdann(domain_weight=0.5)
+    task = functional.cross_entropy(
+        method.network(uneven_classes().images), uneven_classes().labels
+    )
+    domain = domain_loss(method, uneven_classes())
+    found = method.loss(uneven_classes(), HALF)["loss"]
+    for part in (method.discriminator, method.class_vectors):
+        torch.testing.assert_close(gradients(found, part), gradients(domain, part))
+    network = method.network
+    pairs = zip(gradients(task, network), gradients(domain, network), strict=True)
+    expected = [by_task - 0.5 * STRENGTH * by_domain for by_task, by_domain in pairs]
+    torch.testing.assert_close(gradients(found, network), expected)
+    assert largest(gradients(domain, network)) > 1e-3
