@@ -2,8 +2,7 @@
 
 python docs/generators/auto_table.py pacs SEED_0 SEED_1 SEED_2
 
-Each folder is what one `unseen auto` wrote, with another seed. Prints the choices by validation
-images, too, which are measured by the runs of the first rounds.
+Each folder is what one `unseen auto` wrote, with another seed.
 """
 
 import csv
@@ -25,7 +24,6 @@ HEADER = (
     *("half_width", "n", "planned", "metric"),
 )
 PLAIN, CHOSEN = "plain training", "auto"
-BY_VALIDATION = "chosen without the place, by validation images"
 
 
 def rows(name: str, answers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
@@ -57,9 +55,6 @@ def main(name: str, *folders: str) -> None:
     answers = [read_json(Path(folder) / FILE) for folder in folders]
     with (RESULTS / f"{name}_auto.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([HEADER, *rows(name, answers)])
-    pairs = [each[BY_VALIDATION].values() for each in answers]
-    gains = [100 * fmean(own - other for own, other in each) for each in pairs]
-    say("chosen by places that were left out, ahead of chosen by validation images:", gains)
     for answer in answers:
         say(answer["choice"]["row"], answer["expectation"]["rows"], f"{answer['minutes']:.1f}")
 

@@ -11,10 +11,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from unseen.api import Run
-from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer, Tried
+from unseen.automatic.answer import FILE, PAGE, REFERENCES, Answer
 from unseen.automatic.budget import Clock
-from unseen.automatic.choice import Choice, Expectation, expect
+from unseen.automatic.choice import SAME_RUNS, Choice, Expectation, expect
 from unseen.automatic.run import auto, conclude, write
 from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
@@ -50,7 +49,7 @@ def searched(home: Path) -> Answer:
 
 
 def test_a_search_ends_with_a_model_its_references_and_an_answer(answer: Answer) -> None:
-    assert min(tried.row[1] for tried in answer.tried) == 40
+    assert min(steps for _, steps in answer.tried) == 40
     assert answer.expectation.kind == "chosen by the same runs"
     assert set(answer.expectation.by_place) == {"plain", "blended"}
     result = answer.run.result
@@ -85,11 +84,10 @@ def test_the_model_predicts_and_the_commands_name_it(answer: Answer) -> None:
 def test_a_table_and_a_notebook_show_it(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     frame = answer.to_frame()
-    assert list(frame["candidate"]) == [
-        tried.row[0] for tried in sorted(answer.tried, key=lambda tried: -tried.mean)
-    ]
+    assert list(frame["mean"]) == sorted(frame["mean"], reverse=True)
     assert list(frame["chosen"]).count(True) == 1
-    assert answer.headline.replace("'", "&#39;") in answer._repr_html_()
+    assert answer.lines()[0] in answer._repr_html_()
+    assert "a new place" in answer.plot()._repr_svg_()
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UnseenError, match=r"unseen\[pandas\]"):
         answer.to_frame()
@@ -144,17 +142,15 @@ def nested(**by_place: float) -> Expectation:
     ],
 )  # fmt: skip
 def test_sentences(answer: Answer, changes: dict, line: str) -> None:
-    tried = tuple(
-        Tried((name, 300), "aggregate", False, {"a": 0.5}) for name in ("copies", "masks")
-    )
+    tried = {(name, 300): {"a": 0.5} for name in ("copies", "masks")}
     base = {"plain": None, "tried": tried, "minutes": 17.6}
     assert line in replace(answer, **base | changes).lines()
 
 
 def test_two_places_and_too_little_time_are_said_plainly(answer: Answer) -> None:
-    assert "with two places none is left to choose by" in answer.places_text
-    three = expect({"a": 0.5, "b": 0.6, "c": 0.7}, {}, "chosen by the same runs")
-    assert "no time to choose for each place" in replace(answer, expectation=three).places_text
+    assert "with two places none is left to choose by" in answer.lines()[1]
+    three = expect({"a": 0.5, "b": 0.6, "c": 0.7}, {}, SAME_RUNS)
+    assert "no time to choose for each place" in replace(answer, expectation=three).lines()[1]
 
 
 def test_own_images_are_looked_at_first_and_copies_are_kept_together(
@@ -192,10 +188,6 @@ def test_the_command_takes_settings_and_names_what_is_missing(
         main(["auto", "digits", "-o", str(tmp_path), "data.training_domains=plain"])
     assert ended.value.code == 2
     assert "only one domain with labels (plain)" in capsys.readouterr().err
-
-
-def test_the_run_can_be_opened_again(answer: Answer) -> None:
-    assert Run(answer.run.folder.path).result == answer.run.result
 
 
 def test_seeds_are_read_as_those_of_comparisons(tmp_path: Path) -> None:

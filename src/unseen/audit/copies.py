@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from unseen.audit.findings import Example, Finding
-from unseen.audit.measure import FREQUENCIES, SMALL
+from unseen.audit.pictures import FREQUENCIES, SMALL
 from unseen.data.index import Index
 
 SIMILAR, SIMILAR_SMALL = 0.985, 0.998

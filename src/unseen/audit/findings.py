@@ -1,6 +1,8 @@
-"""What an audit found: as data, as a web page that fetches nothing, and as a file of groups."""
+"""What an audit found: as lines, as data, as a web page that fetches nothing, and as a file of
+groups."""
 
 import csv
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ from unseen.atomic import atomic_file
 from unseen.data.prepare import PreparedImages
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import image_sheet, picture
-from unseen.reports.page.parts import Fold, Section, capital, render_page, write_whole
+from unseen.reports.page import parts
 
 _TEMPLATE = Path(__file__).with_name("audit.html")
 _MOST_SHOWN, _MOST_LISTED = 48, 1000
@@ -55,21 +57,25 @@ class AuditReport:
         text = f"Looked at: {', '.join(self.checked)}."
         return text if "labels" in self.checked else f"{text} Labels are checked with --labels."
 
+    def lines(self) -> Iterator[str]:
+        """Yield what was found, for a terminal."""
+        for finding in self.findings:
+            yield f"{parts.capital(finding.kind)}: {finding.text}"
+        yield self.about if self.findings else f"Nothing was found. {self.about}"
+
     def of(self, kind: str) -> Finding | None:
         """Return the finding of a kind; None where there is none."""
         return next((finding for finding in self.findings if finding.kind == kind), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything; groups but for those of one image."""
-        findings = [
-            asdict(finding) | {"examples": [
-                {"caption": each.caption, "images": [self.names[row] for row in each.rows]}
-                for each in finding.examples
-            ]}
-            for finding in self.findings
-        ]  # fmt: skip
+        found: list[dict[str, Any]] = []
+        for each in self.findings:
+            examples = [(e.caption, [self.names[row] for row in e.rows]) for e in each.examples]
+            listed = [{"caption": caption, "images": images} for caption, images in examples]
+            found.append(asdict(each) | {"examples": listed})
         about = {"dataset": self.dataset, "images": len(self.names), "checked": self.checked}
-        return about | {"findings": findings, "groups": dict(self._together())}
+        return about | {"findings": found, "groups": dict(self._together())}
 
     def _together(self) -> list[tuple[str, str]]:
         _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
@@ -84,28 +90,22 @@ class AuditReport:
     def write_page(self, prepared: PreparedImages, path: Path) -> None:
         """Write the page, with pictures of what was found."""
         sections = [_section(finding, prepared) for finding in self.findings]
-        write_whole(path, render_page(_TEMPLATE, {"report": self, "sections": sections}))
+        page = parts.render_page(_TEMPLATE, {"report": self, "sections": sections})
+        parts.write_whole(path, page)
 
 
-def _section(finding: Finding, prepared: PreparedImages) -> Section:
-    names, shown = prepared.index.names, [e for e in finding.examples if e.rows][:_MOST_SHOWN]
-    pictures = [
-        picture(
-            pixels, f"{each.caption} · {number}" if len(each.rows) > 1 else each.caption, names[row]
-        )
-        for number, each in enumerate(shown, start=1)
-        for row, pixels in zip(each.rows, _pixels(prepared, each.rows), strict=True)
-    ]
+def _section(finding: Finding, prepared: PreparedImages) -> parts.Section:
+    names, pictures = prepared.index.names, []
+    shown = [each for each in finding.examples if each.rows][:_MOST_SHOWN]
+    for number, each in enumerate(shown, start=1):
+        caption = f"{each.caption} · {number}" if len(each.rows) > 1 else each.caption
+        pixels = prepared.batch(np.array(each.rows)).permute(0, 2, 3, 1).contiguous().numpy()
+        pictures += [picture(p, caption, names[r]) for r, p in zip(each.rows, pixels, strict=True)]
     lines = [" = ".join([names[row] for row in e.rows]) or e.caption for e in finding.examples]
     more = [f"… and {len(lines) - _MOST_LISTED:,} more"] if len(lines) > _MOST_LISTED else []
-    anchor, title = finding.kind.replace(" ", "-"), f"{capital(finding.kind)}: {finding.count:,}"
-    code = "\n".join(lines[:_MOST_LISTED] + more)
-    sheet = Figure(
-        anchor, f"{len(shown)} of {len(lines)}", "", (image_sheet("", pictures),), wide=True
-    )
-    folded = Fold("Files", code=code)
-    return Section(anchor, title, finding.text, (sheet,) * bool(shown) + (folded,) * bool(lines))
-
-
-def _pixels(prepared: PreparedImages, rows: tuple[int, ...]) -> np.ndarray:
-    return prepared.batch(np.array(rows)).permute(0, 2, 3, 1).contiguous().numpy()
+    anchor, about = finding.kind.replace(" ", "-"), f"{len(shown)} of {len(lines)}"
+    sheet = Figure(anchor, about, "", (image_sheet("", pictures),), wide=True)
+    folded = parts.Fold("Files", code="\n".join(lines[:_MOST_LISTED] + more))
+    title = f"{parts.capital(finding.kind)}: {finding.count:,}"
+    own = (sheet,) * bool(shown) + (folded,) * bool(lines)
+    return parts.Section(anchor, title, finding.text, own)

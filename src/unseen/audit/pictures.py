@@ -1,12 +1,38 @@
-"""What gives a class away besides what is shown, and domains that are two, by statistics."""
+"""Everything that is measured on prepared images in one pass, and what it says: what gives a class
+away besides what is shown, and domains that are two."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from PIL import Image
+from scipy.fft import dct
 
 from unseen.audit.findings import Example, Finding
-from unseen.audit.measure import SMALL, STATISTICS, Measured
+from unseen.data.cache import cache_folder
+from unseen.data.dataset import Dataset, FileDataset
 from unseen.data.index import Index
+from unseen.data.prepare import PreparedImages
+from unseen.results.files import read_arrays_if_whole, write_arrays
+
+STATISTICS = (
+    "width", "height", "bytes per pixel", "brightness", "contrast", "saturation", "warmth",
+    "border brightness", "border contrast",
+)  # fmt: skip
+"""Of an image; those of the file, which are the first three, are NaN where it was not looked at.
+Colours are 0 to 255."""
+FREQUENCIES = 16
+SIDE = 64
+"""Pixels of the copy on which edges are measured, or a few more."""
+SMALL = 64
+"""Side of an image below which things stand at fixed places, as digits do, and look alike."""
+_VERSION, _CHUNK = 3, 256
+_MOST_CELLS = 600
+"""Domains times classes above which edges are not averaged: it would take too much memory."""
+_OPENED = 40
+"""Files of a class in a domain whose heads are read, at most."""
+_FAINTEST = 2.0
+"""Gray values of spread below which an image counts as flat: its noise is not magnified."""
 
 GIVEN_AWAY = 0.97
 """AUC of one statistic for one class of a domain, from which it gives the class away."""
@@ -23,23 +49,116 @@ _LEAST = {
 """By how much the means of two parts differ at least, in gray values; of sizes, in logarithms."""
 _FEWEST, _SHOWN = 20, 12
 
+Measured = Mapping[str, np.ndarray]
+"""`shapes`, float16 `[images, 256]`: low frequencies of green, without the mean, of length one;
+`statistics` `[images, statistics]`; `brightest` `[images]`: the largest value of green; `edges`
+`[2, domains, classes, 2, side, side]`: sums of steps to the right and down, then of their squares,
+empty where there are too many classes."""
+
+
+def measure(dataset: Dataset, prepared: PreparedImages) -> Measured:
+    """Measure all images, or read what was measured before."""
+    index = prepared.index
+    about = (_VERSION, prepared.content, prepared.left_out, prepared.size, prepared.form)
+    rows = index.labels.tobytes() + index.domain_of.tobytes()
+    key = hashlib.sha256(repr(about).encode() + rows).hexdigest()[:32]
+    file = cache_folder() / "audits" / f"{key}.npz"
+    if known := read_arrays_if_whole(file):
+        return known
+    step, cells = max(1, prepared.size // SIDE), (len(index.domains), len(index.classes))
+    side = len(range(0, prepared.size, step))
+    edges = np.zeros((2, *cells, 2, side, side) if np.prod(cells) <= _MOST_CELLS else 0, "f4")
+    parts = list[tuple[np.ndarray, ...]]()
+    for start in range(0, len(index), _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, len(index)))
+        pixels = prepared.batch(rows).permute(0, 2, 3, 1).numpy()
+        green = pixels[..., 1].astype(np.float32)
+        border = (green[:, 0], green[:, -1], green[:, :, 0], green[:, :, -1])
+        colours = _colours(pixels[:, :: 2 * step, :: 2 * step], np.concatenate(border, axis=1))
+        if edges.size:
+            _add_edges(edges, green[:, ::step, ::step], index.domain_of[rows], index.labels[rows])
+        parts.append((_shapes(green), colours, green.max(axis=(1, 2))))
+    shapes, colours, brightest = map(np.concatenate, zip(*parts, strict=True))
+    statistics = np.concatenate([_of_files(dataset, index), colours], axis=1)
+    known = {"shapes": shapes, "statistics": statistics, "brightest": brightest, "edges": edges}
+    write_arrays(file, known)
+    return known
+
+
+def _shapes(green: np.ndarray) -> np.ndarray:
+    waves = np.asarray(dct(np.eye(green.shape[1], dtype=np.float32), axis=0, norm="ortho"))
+    found = np.zeros((len(green), FREQUENCIES, FREQUENCIES), dtype=np.float32)
+    lowest = waves[:FREQUENCIES] @ green @ waves[:FREQUENCIES].T / green.shape[1]
+    found[:, : lowest.shape[1], : lowest.shape[2]] = lowest
+    found[:, 0, 0] = 0
+    found = found.reshape(len(green), -1)
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    return (found / np.maximum(lengths, _FAINTEST)).astype(np.float16)
+
+
+def _colours(small: np.ndarray, border: np.ndarray) -> np.ndarray:
+    colours = small.reshape(len(small), -1, 3).astype(np.float32)
+    gray, warm = colours.mean(axis=2), colours[..., 0] - colours[..., 2]
+    means = [each.mean(axis=1) for each in (gray, np.ptp(colours, axis=2), warm, border)]
+    return np.stack([means[0], gray.std(axis=1), *means[1:], border.std(axis=1)], axis=1)
+
+
+def _add_edges(
+    edges: np.ndarray, gray: np.ndarray, domain_of: np.ndarray, labels: np.ndarray
+) -> None:
+    """Add the edges of images to those of their class in their domain."""
+    steps = np.zeros((len(gray), *edges.shape[3:]), dtype=np.float32)
+    steps[:, 0, :, 1:] = np.diff(gray, axis=2)
+    steps[:, 1, 1:] = np.diff(gray, axis=1)
+    known = (labels >= 0) & (labels < edges.shape[2])
+    for domain, label in np.unique(np.stack([domain_of, labels], axis=1)[known], axis=0).tolist():
+        own = steps[(domain_of == domain) & (labels == label)]
+        edges[:, domain, label] += own.sum(axis=0), np.square(own).sum(axis=0)
+
+
+def _of_files(dataset: Dataset, index: Index) -> np.ndarray:
+    """Read the sizes of images from the heads of their files: of some in each class of a domain."""
+    found = np.full((len(index), 3), np.nan, dtype=np.float32)
+    if not isinstance(dataset, FileDataset):
+        return found
+    positions = {name: place for place, name in enumerate(dataset.index().names)}
+    cells = index.domain_of * (len(index.classes) + 2) + index.labels
+    for cell in np.unique(cells):
+        for row in _some(np.flatnonzero(cells == cell), _OPENED):
+            path = dataset.path(positions[index.names[row]])
+            try:
+                with Image.open(path) as image:
+                    width, height = image.size
+                found[row] = width, height, path.stat().st_size / (width * height)
+            except (OSError, Image.DecompressionBombError):  # of another reader
+                continue
+    return found
+
+
+def _some(rows: np.ndarray, most: int) -> list[int]:
+    return rows[:: -(-len(rows) // most)].tolist()
+
+
+def _examples(rows: np.ndarray, caption: str) -> list[Example]:
+    return [Example(caption, (row,)) for row in _some(rows, _SHOWN)]
+
 
 def classes_given_away(index: Index, measured: Measured, size: int) -> Iterator[Finding]:
     """Tell of classes that one number, or a mark at a fixed place, tells from the others."""
     told, examples = list[str](), list[Example]()
     for number, domain in enumerate(index.domains):
         rows = index.rows(domain)
-        values = measured.statistics[rows]
+        labels, edges = index.labels[rows], measured["edges"]
         for label, name in enumerate(index.classes):
-            own = index.labels[rows] == label
+            own = labels == label
             if min(own.sum(), (~own).sum()) < _FEWEST:
                 continue
-            ways = [*_statistics_that_tell(values, own)]
-            if size >= SMALL and measured.edges.size:
-                ways += _mark(measured.edges[:, number], index.labels[rows], label)
+            ways = [*_statistics_that_tell(measured["statistics"][rows], labels, label)]
+            if size >= SMALL and edges.size:
+                ways += _mark(edges[:, number], labels, label)
             if ways:
                 told.append(f"{name} in {domain} ({', '.join(ways)})")
-                examples += _some(rows[own], f"{domain}, {name}")
+                examples += _examples(rows[own], f"{domain}, {name}")
     if told:
         text = (
             f"Something besides what is shown tells a class: {'; '.join(told)}. A model may learn "
@@ -48,15 +167,22 @@ def classes_given_away(index: Index, measured: Measured, size: int) -> Iterator[
         yield Finding("class given away", len(told), text, tuple(examples))
 
 
-def _some(rows: np.ndarray, caption: str) -> list[Example]:
-    return [Example(caption, (row,)) for row in rows[:: -(-len(rows) // _SHOWN)].tolist()]
-
-
-def _statistics_that_tell(values: np.ndarray, own: np.ndarray) -> Iterator[str]:
+def _statistics_that_tell(values: np.ndarray, labels: np.ndarray, label: int) -> Iterator[str]:
+    """Name the numbers by which a class is told from the others. Things differ in how bright they
+    are and in how far they reach, as digits do: but for sizes, a number counts only where the class
+    stands further apart from every other one than these lie from each other."""
+    own = labels == label
     for name, column in zip(STATISTICS, values.T, strict=True):
-        here, there = (part[np.isfinite(part)] for part in (column[own], column[~own]))
-        if min(len(here), len(there)) >= _FEWEST and _told_apart(here, there) >= GIVEN_AWAY:
-            yield f"{name} {np.median(here):.3g}, others {np.median(there):.3g}"
+        known = np.isfinite(column)
+        here, there = column[own & known], column[~own & known]
+        if min(len(here), len(there)) < _FEWEST or _told_apart(here, there) < GIVEN_AWAY:
+            continue
+        middle = float(np.median(here))
+        others = np.array(
+            [np.median(column[known & (labels == n)]) for n in {*labels[~own & known]}]
+        )
+        if name in ("width", "height") or np.abs(others - middle).min() > np.ptp(others):
+            yield f"{name} {middle:.3g}, others {np.median(there):.3g}"
 
 
 def _told_apart(one: np.ndarray, other: np.ndarray) -> float:
@@ -88,7 +214,7 @@ def domains_that_are_two(
     told, examples = list[str](), list[Example]()
     for domain in index.domains:
         rows = index.rows(domain)
-        ways = dict[str, np.ndarray](zip(STATISTICS, statistics[rows].T, strict=True))
+        ways = dict(zip(STATISTICS, statistics[rows].T, strict=True))
         ways["pixels"] = np.log(ways["width"] * ways["height"])
         if features is not None and len(rows) >= 5 * _FEWEST:
             ways["look"] = _line_between_groups(features[rows], index.labels[rows])
@@ -98,8 +224,8 @@ def domains_that_are_two(
             high = _parted(name, values, index.labels[known])
             if high is not None:
                 told.append(f"{domain} (by {name}: {1 - high.mean():.0%} and {high.mean():.0%})")
-                examples += _some(known[~high], f"{domain}, one part")
-                examples += _some(known[high], f"{domain}, the other part")
+                examples += _examples(known[~high], f"{domain}, one part")
+                examples += _examples(known[high], f"{domain}, the other part")
                 break
     if told:
         text = (

@@ -44,10 +44,11 @@ class Adaptation(NamedTuple):
     def text(self) -> str:
         gains = list(self.gains.values())
         brought = f"{100 * fmean(gains):+.1f} ± {100 * standard_error(gains):.1f} points"
-        tried = f"brought {brought} when places that were left out played the new one"
-        if self.helps:
-            return f"Adapting the classifier to new images {tried}: {self.path} is adapted."
-        return f"Adapting the classifier to new images {tried}: the model stays as it is."
+        then = f"{self.path} is adapted" if self.helps else "the model stays as it is"
+        return (
+            f"Adapting the classifier to new images brought {brought} when places that were left "
+            f"out played the new one: {then}."
+        )
 
 
 def class_centres(weights: np.ndarray, features: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -71,7 +72,11 @@ def adapt(
 ) -> Adaptation | None:
     """Adapts a model to new images, if that helped on the places that were left out by more than
     one standard error, and saves it; None where a model has no single linear classifier."""
-    if not _is_linear(model) or (pixels := _read(files, model)) is None:
+    method, head = model.method, model.method.network.stage(model.method.network.head)
+    layers = [module for module in head.modules() if isinstance(module, torch.nn.Linear)]
+    if type(method).predict is not Method.predict or len(layers) != 1:
+        return None
+    if (pixels := _read(files, model)) is None:
         return None
     gains, temperature = _judged(search)
     values = list(gains.values())
@@ -79,18 +84,10 @@ def adapt(
     if helps:
         weights, features, scores = _known(model, pixels)
         centres = torch.from_numpy(class_centres(weights, features, scores))
-        set_classifier(model.method.network, centres, torch.zeros(len(centres)))
+        set_classifier(method.network, centres, torch.zeros(len(centres)))
         card = f"{model.card}\n\nIts classifier was adapted to {len(pixels)} images of a new place."
-        adapted = Model(model.method, model.experiment, card, temperature=temperature)
-        adapted.save_pretrained(path)
+        Model(method, model.experiment, card, temperature=temperature).save_pretrained(path)
     return Adaptation(len(pixels), gains, helps, str(path) if helps else "")
-
-
-def _is_linear(model: Model) -> bool:
-    """Whether the answers of a model are a linear function of features."""
-    method, network = model.method, model.method.network
-    layers = [m for m in network.stage(network.head).modules() if isinstance(m, torch.nn.Linear)]
-    return type(method).predict is Method.predict and len(layers) == 1
 
 
 def _read(files: Sequence[str | Path], model: Model) -> np.ndarray | None:
@@ -135,15 +132,10 @@ def _judged(search: Search) -> tuple[dict[str, float], float | None]:
             pixels = prepared.batch(rows).permute(0, 2, 3, 1).numpy()
             weights, features, scores = _known(model, pixels)
             adapted = features @ class_centres(weights, features, scores).T
-            truth = index.labels[rows]
-            before, after = (_confusion(s, truth) for s in (scores, adapted))
+            truth, number = index.labels[rows], len(index.classes)
+            cells = [truth * number + each.argmax(axis=1) for each in (scores, adapted)]
+            before, after = (np.bincount(c, minlength=number**2).reshape(number, -1) for c in cells)
             gains[place].append(measure(after) - measure(before))
             judged.append(adapted)
             truths.append(truth)
     return {p: fmean(own) for p, own in gains.items()}, fit_temperature(judged, truths)
-
-
-def _confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    found = np.zeros((scores.shape[1], scores.shape[1]), dtype=np.int64)
-    np.add.at(found, (labels, scores.argmax(axis=1)), 1)
-    return found

@@ -1,31 +1,39 @@
-"""The answer: what was chosen, what to expect of it at a new place, and what to do next."""
+"""The answer: what was chosen, what to expect of it at a new place, and what to do next; as a few
+sentences, as JSON, and as one web page that fetches nothing."""
 
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 import numpy as np
+from markupsafe import escape
 
 from unseen.api import Run
 from unseen.audit.findings import Finding
 from unseen.automatic.adapt import Adaptation
-from unseen.automatic.choice import Choice, Expectation, Row, standard_error
+from unseen.automatic.candidates import Candidate
+from unseen.automatic.choice import NESTED, Choice, Expectation, Row, standard_error
 from unseen.forecast.forecast import FileForecast
-from unseen.optional import require
-from unseen.results.statistics import Estimate, paired_difference
+from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
+from unseen.reports.figures.figure import Figure
+from unseen.reports.figures.grids import confusion_map, image_sheet
+from unseen.reports.figures.svg import Key
+from unseen.reports.page import parts
+from unseen.reports.page.pictures import mistakes
+from unseen.reports.shown import Shown
+from unseen.results.statistics import paired_difference
 from unseen.serve.model import Model
 from unseen.settings.experiment import METRICS
 from unseen.sweeps.plan import PlannedRun
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 PAGE, FILE, AUDIT, REFERENCES = "auto.html", "auto.json", "audit.html", "references"
 ADAPTED = "adapted"
+_TEMPLATE = Path(__file__).with_name("answer.html")
+_MOST_PICTURES = 14
 _FEW = 30
 """Images of a class, below which the answer says so."""
 _UNLIKE = 0.10
@@ -35,22 +43,7 @@ _OFTEN = 0.05
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A candidate with its length, and what it was worth on each place that was left out."""
-
-    row: Row
-    method: str
-    plain: bool
-    by_place: Mapping[str, float]
-    """Means over the runs that choices look at."""
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(list(self.by_place.values())))
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(Shown):
     """What `unseen.auto` returns: the model, what to expect of it, and how it was chosen."""
 
     home: Path
@@ -59,10 +52,10 @@ class Answer:
     expectation: Expectation
     plain: Expectation | None
     """The same for plain training, chosen by the same rules."""
-    by_validation: Mapping[str, tuple[float, float]]
-    """By place: what choices without it are worth there among the candidates of the first rounds,
-    and what choices by held-out images of the places that trained are worth."""
-    tried: tuple[Tried, ...]
+    candidates: Mapping[str, Candidate]
+    tried: Mapping[Row, Mapping[str, float]]
+    """What each candidate at its length was worth on each place: means over the runs that choices
+    look at."""
     runs: int
     minutes: float
     images: Mapping[str, int]
@@ -81,74 +74,27 @@ class Answer:
         """The model, ready to predict."""
         return self.run.model
 
-    @cached_property
-    def compared(self) -> Row:
-        """The row by which the choice was made: its candidate with the longest training that was
-        tried in all places."""
-        return max(tried.row for tried in self.tried if tried.row[0] == self.choice.row[0])
-
     @property
-    def gain(self) -> Estimate | None:
-        """How far the choice is ahead of plain training, paired by place."""
-        if self.plain is None:
-            return None
-        return paired_difference(self.plain.by_place, self.expectation.by_place)
-
-    @property
-    def measure(self) -> str:
-        return METRICS[self.run.result.metric]
+    def kept_out(self) -> dict[str, float]:
+        """What the model is worth on the domains that `--unseen` kept out."""
+        return self.run.measure() if self.run.result.unseen_domains else {}
 
     def lines(self) -> list[str]:
         """Returns the answer as a few lines of text."""
-        return [self.headline, *self.sentences, *self.limits]
+        return [*self.sentences(), *self.limits()]
 
-    @property
-    def sentences(self) -> list[str]:
-        """Returns what follows the first line, without what limits it."""
-        parts = (self._about_plain(), [self.choice_text], self._about_model(), self._about_new())
-        return [self.places_text, *chain.from_iterable(parts)]
-
-    @property
-    def headline(self) -> str:
-        found = self.expectation
-        between = f"{100 * found.low:.0f} to {100 * found.high:.0f}"
-        about = f"{between}; {self.measure}, {len(found.by_place)} places left out in turn"
-        return f"At a new place expect {percent(found.mean)} ({about})."
-
-    @property
-    def places_text(self) -> str:
-        hardest = self.expectation.hardest
-        worst = percent(self.expectation.by_place[hardest])
-        return f"Hardest: {short_name(hardest)}, {worst}. {self.kind_text}"
-
-    @property
-    def kind_text(self) -> str:
-        """Says what kind of estimate it is."""
-        places = len(self.expectation.by_place)
-        if self.expectation.kind == "nested":
-            text = "No label of a place had a part in the choice that was measured on it."
-            if places == 3:
-                text += " With three places these choices were made by models of one place each."
-            return text
-        leans = "The same runs chose the model, so these numbers lean to the high side"
-        if places == 2:
-            return (
-                f"{leans}: with two places none is left to choose by without the other. Two places "
-                "show that a model holds up somewhere else, hardly how much places differ."
-            )
-        return f"{leans}: there was no time to choose for each place without it; more minutes help."
-
-    def _about_plain(self) -> Iterator[str]:
-        if self.plain is not None and (gain := self.gain) is not None:
+    def sentences(self) -> Iterator[str]:
+        """Yields what was found; the first sentence says the most."""
+        found, (name, steps) = self.expectation, self.choice.row
+        about = f"{METRICS[self.run.result.metric]}, {len(found.by_place)} places left out in turn"
+        interval = f"{100 * found.low:.0f} to {100 * found.high:.0f}"
+        yield f"At a new place expect {percent(found.mean)} ({interval}; {about})."
+        worst = percent(found.by_place[found.hardest])
+        yield f"Hardest: {short_name(found.hardest)}, {worst}. {_kind(found)}"
+        if self.plain and (gain := paired_difference(self.plain.by_place, found.by_place)):
             spread = "" if gain.half_width is None else f" ± {100 * gain.half_width:.1f}"
-            yield (
-                f"Plain training, chosen by the same rules: {percent(self.plain.mean)} "
-                f"({100 * gain.mean:+.1f}{spread} points for the choice, paired by place)."
-            )
-
-    @property
-    def choice_text(self) -> str:
-        name, steps = self.choice.row
+            ahead = f"{100 * gain.mean:+.1f}{spread} points for the choice, paired by place"
+            yield f"Plain training, chosen by the same rules: {percent(self.plain.mean)} ({ahead})."
         why = "the best on the places that were left out"
         if self.choice.row != self.choice.best:
             behind, noise = 100 * self.choice.behind, 100 * self.choice.noise
@@ -156,57 +102,51 @@ class Answer:
                 "the simplest that is not worse by more than noise than the best, "
                 f"{self.choice.best[0]} ({behind:.1f} points, one standard error is {noise:.1f})"
             )
-        candidates = len({tried.row[0] for tried in self.tried})
-        return (
-            f"Chosen: {name}, {steps:,} steps: {why}. Tried: {candidates} candidates, "
-            f"{self.runs} runs, {self.minutes:.0f} minutes."
-        )
-
-    @property
-    def kept_out(self) -> dict[str, float]:
-        """What the model is worth on the domains that `--unseen` kept out."""
-        return self.run.measure() if self.run.result.unseen_domains else {}
-
-    def _about_model(self) -> Iterator[str]:
+        tried = f"{len(dict(self.tried))} candidates, {self.runs} runs, {self.minutes:.0f} minutes"
+        yield f"Chosen: {name}, {steps:,} steps: {why}. Tried: {tried}."
         if (merged := self.run.result.merged) is not None:
             yield f"The model: the mean of {len(merged.runs)} trainings with different seeds."
-        if found := self.kept_out:
-            values = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.items())
+        if own := self.kept_out:
+            values = ", ".join(f"{domain} {100 * value:.1f} %" for domain, value in own.items())
             yield f"Kept out of everything and measured now: {values}."
-
-    def _about_new(self) -> Iterator[str]:
         if self.forecast is not None:
             made = self.forecast.forecast
             yield f"On the {made.images} new images expect an accuracy of {made.text}."
         if self.adaptation is not None:
             yield self.adaptation.text
 
-    @property
-    def limits(self) -> list[str]:
-        """Returns what keeps the model from being better, or the answer from being surer."""
-        parts = (self._about_places(), self._about_classes(), self._about_length())
-        return [*chain.from_iterable((self._about_images(), *parts, self._about_faults()))]
-
-    def _about_images(self) -> Iterator[str]:
-        name = min(self.images, key=lambda each: self.images[each])
-        if self.images[name] < _FEW:
-            yield f"Few images: {self.images[name]} of {name} in all places together."
-
-    def _about_faults(self) -> Iterator[str]:
-        if faults := ", ".join(f"{each.kind} ({each.count:,})" for each in self.findings):
-            yield f"Faults in the images: {faults}; see {self.home / AUDIT}."
-        if self.problems:
-            yield f"A run failed: {self.problems[0]}"
-
-    def _about_places(self) -> Iterator[str]:
-        found = self.expectation
+    def limits(self) -> Iterator[str]:
+        """Yields what keeps the model from being better, or the answer from being surer."""
+        found, names = self.expectation, self.run.classes
+        rare = min(self.images, key=lambda each: self.images[each])
+        if self.images[rare] < _FEW:
+            yield f"Few images: {self.images[rare]} of {rare} in all places together."
         others = [value for place, value in found.by_place.items() if place != found.hardest]
-        behind = float(np.mean(others)) - found.by_place[found.hardest]
+        behind = fmean(others) - found.by_place[found.hardest]
         if len(others) > 1 and behind > _UNLIKE:
             yield (
                 f"{short_name(found.hardest)} is unlike the other places, {100 * behind:.0f} "
                 "points below their mean: labelled images of more places like it help most."
             )
+        true, predicted = self.most_confused
+        share = self.confusion[true, predicted] / max(1, self.confusion[true].sum())
+        if true != predicted and share >= _OFTEN:
+            about = f"{names[true]} taken for {names[predicted]}"
+            yield f"Most confused: {about}, in {percent(share)} of its images."
+        name, steps = self.choice.row
+        shorter = [n for own, n in self.tried if own == name and n < steps]
+        if shorter and self.choice.row in self.tried:
+            before = self.tried[name, max(shorter)]
+            gains = [v - before[place] for place, v in self.tried[self.choice.row].items()]
+            if fmean(gains) > max(0.005, standard_error(gains)):
+                yield (
+                    f"Longer training still helped ({100 * fmean(gains):+.1f} points from "
+                    f"{max(shorter):,} to {steps:,} steps): give more --minutes."
+                )
+        if faults := ", ".join(f"{each.kind} ({each.count:,})" for each in self.findings):
+            yield f"Faults in the images: {faults}; see {self.home / AUDIT}."
+        if self.problems:
+            yield f"A run failed: {self.problems[0]}"
 
     @cached_property
     def confusion(self) -> np.ndarray:
@@ -217,41 +157,15 @@ class Answer:
         return np.sum(list(counts), axis=0)
 
     @property
-    def wrong(self) -> np.ndarray:
-        """Returns how often each class (row) was taken for another one."""
-        return self.confusion - np.diag(self.confusion.diagonal())
-
-    @property
     def most_confused(self) -> tuple[int, int]:
-        """Returns the class that was taken for another one most often, and that other one."""
-        true, predicted = np.unravel_index(self.wrong.argmax(), self.wrong.shape)
+        """The class that was taken for another one most often, and that other one."""
+        wrong = self.confusion - np.diag(self.confusion.diagonal())
+        true, predicted = np.unravel_index(wrong.argmax(), wrong.shape)
         return int(true), int(predicted)
-
-    def _about_classes(self) -> Iterator[str]:
-        true, predicted = self.most_confused
-        share = self.wrong[true, predicted] / max(1, self.confusion[true].sum())
-        if share >= _OFTEN:
-            names = self.run.classes
-            about = f"{names[true]} taken for {names[predicted]}"
-            yield f"Most confused: {about}, in {percent(share)} of its images."
-
-    def _about_length(self) -> Iterator[str]:
-        name, steps = self.choice.row
-        lengths = {tried.row[1]: tried.by_place for tried in self.tried if tried.row[0] == name}
-        before = max((length for length in lengths if length < steps), default=None)
-        if before is None or steps not in lengths:
-            return
-        gains = [value - lengths[before][place] for place, value in lengths[steps].items()]
-        gain = float(np.mean(gains))
-        if gain > max(0.005, standard_error(gains)):
-            yield (
-                f"Longer training still helped ({100 * gain:+.1f} points from {before:,} to "
-                f"{steps:,} steps): give more --minutes."
-            )
 
     @property
     def commands(self) -> dict[str, str]:
-        """Returns what to do next, with real paths."""
+        """What to do next, with real paths."""
         run, home = (shlex.quote(str(path)) for path in (self.run.folder.path, self.home))
         adapted = self.adaptation is not None and self.adaptation.helps
         return {
@@ -266,55 +180,132 @@ class Answer:
             "the runs behind this choice": f"unseen report {home}/{REFERENCES}",
         }
 
+    def records(self) -> list[dict[str, Any]]:
+        """Returns all candidates, the best first: what each was worth on each place. The choice was
+        made by the candidate's longest training that was tried in all places."""
+        compared = max(row for row in self.tried if row[0] == self.choice.row[0])
+        rows = []
+        for (name, steps), worth in self.tried.items():
+            method, plain = self.candidates[name].method, self.candidates[name].plain
+            about = {"candidate": name, "steps": steps, "method": method, "plain": plain}
+            about |= {"chosen": (name, steps) == compared, "mean": fmean(worth.values())}
+            rows.append(about | dict(worth))
+        return sorted(rows, key=lambda row: -row["mean"])
+
     def as_json(self) -> dict[str, Any]:
         """Returns all numbers and sentences as plain data."""
-        adaptation = self.adaptation
         return {
             "text": self.lines(),
             "model": str(self.run.folder.path),
             "metric": self.run.result.metric,
             "expectation": self.expectation.as_json(),
-            "plain": None if self.plain is None else self.plain.as_json(),
-            "chosen without the place, by validation images": dict(self.by_validation),
+            "plain": self.plain and self.plain.as_json(),
             "choice": self.choice._asdict(),
             "kept out": self.kept_out,
-            "candidates": self._table(),
+            "candidates": self.records(),
             "findings": {each.kind: each.text for each in self.findings},
             "runs": self.runs,
             "minutes": self.minutes,
             "commands": self.commands,
-            "forecast": None if self.forecast is None else self.forecast.as_json(),
-            "adaptation": None if adaptation is None else adaptation._asdict(),
+            "forecast": self.forecast and self.forecast.as_json(),
+            "adaptation": self.adaptation and self.adaptation._asdict(),
         }
-
-    def _table(self) -> list[dict[str, Any]]:
-        """Returns all candidates, the best first: what each was worth on each place."""
-        rows = [
-            {
-                "candidate": tried.row[0],
-                "steps": tried.row[1],
-                "method": tried.method,
-                "plain": tried.plain,
-                "chosen": tried.row == self.compared,
-                "mean": tried.mean,
-                **tried.by_place,
-            }
-            for tried in self.tried
-        ]
-        return sorted(rows, key=lambda row: -row["mean"])
-
-    def to_frame(self) -> "DataFrame":
-        """Returns the table of all candidates, the best first."""
-        return require("pandas", extra="pandas").DataFrame(self._table())
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from markupsafe import escape
-
         first, *others = map(escape, self.lines())
         return f"<h4>{first}</h4>" + "".join(f"<p>{line}</p>" for line in others)
+
+    def plot(self) -> Figure:
+        """Draws what was measured on each place, beside plain training, and what to expect."""
+        found, rows = self.expectation, list[ChartRow]()
+        for place, value in sorted(found.by_place.items(), key=lambda each: each[1]):
+            marks = [Mark("the choice", 100 * value)]
+            if self.plain is not None:
+                marks.append(
+                    Mark("plain training", 100 * self.plain.by_place[place], look="hollow")
+                )
+            rows.append(ChartRow(short_name(place), 1, tuple(marks), percent(value)))
+        middle, half = 50 * (found.high + found.low), 50 * (found.high - found.low)
+        expected = Mark("expected", middle, half, "hollow")
+        rows.append(ChartRow("a new place", 0, (expected,), percent(found.mean)))
+        axis = Axis(0, 100, f"{METRICS[self.run.result.metric]}, %")
+        return Figure(
+            "places",
+            "Each place, by models that never saw it",
+            "Filled: what was chosen; hollow: plain training. Below: the interval for a new place, "
+            "which should hold the truth four times out of five.",
+            (row_chart("", rows, axis),),
+            legend=(Key("the choice", 1, "dot"), Key("plain training", 1, "hollow")),
+        )
+
+    def write_page(self, path: Path) -> None:
+        """Writes the answer as one web page."""
+        first, *others = self.sentences()
+        code = [parts.Fold(title, code=each, open=True) for title, each in self.commands.items()]
+        content = {
+            "title": self.run.result.dataset,
+            "headline": first,
+            "sentences": others,
+            "limits": list(self.limits()),
+            "sections": [
+                parts.Section("places", "Places", _kind(self.expectation), (self.plot(),)),
+                self._candidates(),
+                self._classes(),
+                parts.Section(
+                    "next", "Next", "The model is a run folder like any other.", (*code,)
+                ),
+            ],
+        }
+        parts.write_whole(path, parts.render_page(_TEMPLATE, content))
+
+    def _candidates(self) -> parts.Section:
+        places, rows = list(self.expectation.by_place), list[parts.PageRow]()
+        for each in self.records():
+            name, steps, mean, best = (each[k] for k in ("candidate", "steps", "mean", "chosen"))
+            cells = [parts.PageCell(name, name, best), parts.PageCell(f"{steps:,}", steps)]
+            cells.append(parts.PageCell(f"{100 * mean:.1f}", mean, best))
+            values = [100 * each[place] if place in each else None for place in places]
+            rows.append(parts.page_row(*cells, *(parts.number(value, ".1f") for value in values)))
+        header = ("candidate", "steps", "mean", *map(short_name, places))
+        note = "Each number is from a model that was trained without the place in its column."
+        if self.expectation.kind == NESTED:
+            note += " In the expectation above, what stands for a place was chosen without it."
+        table = parts.PageTable("What was tried", header, tuple(rows), (note,))
+        lead = "The simplest that is not worse by more than noise than the best is chosen."
+        return parts.Section("candidates", "Candidates", lead, (table,))
+
+    def _classes(self) -> parts.Section:
+        """Returns the confusions, and of the two classes that are confused most pictures and where
+        the models looked."""
+        names, (true, predicted) = self.run.classes, self.most_confused
+        about = "Share of each class (row) that is taken for another (column), in percent."
+        drawn = (confusion_map("", self.confusion, names),)
+        figures = [Figure("classes", "Confusions on places that were left out", about, drawn)]
+        found = [p for run in self.behind for p in mistakes(run.folder, names, true, predicted)]
+        if found:
+            title, drawn = f"{names[true]} taken for {names[predicted]}", found[:_MOST_PICTURES]
+            about = "The most confident mistakes; below each image: where the model looked."
+            figures.append(Figure("confused", title, about, (image_sheet("", drawn),), wide=True))
+        lead = "All places together, each answered by a model that never saw it."
+        return parts.Section("classes", "Classes", lead, tuple(figures))
+
+
+def _kind(found: Expectation) -> str:
+    """Says what kind of estimate it is."""
+    if found.kind == NESTED:
+        text = "No label of a place had a part in the choice that was measured on it."
+        weaker = " With three places these choices were made by models of one place each."
+        return text + weaker * (len(found.by_place) == 3)
+    leans = "The same runs chose the model, so these numbers lean to the high side"
+    if len(found.by_place) == 2:
+        return (
+            f"{leans}: with two places none is left to choose by without the other. Two places "
+            "show that a model holds up somewhere else, hardly how much places differ."
+        )
+    return f"{leans}: there was no time to choose for each place without it; more minutes help."
 
 
 def percent(value: float) -> str:

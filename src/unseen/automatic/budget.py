@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unseen.automatic.candidates import Candidate
 from unseen.automatic.choice import EVERYWHERE, Design
@@ -20,16 +20,6 @@ RUN_SECONDS = 1.0
 """What a run costs beside its steps and answers: it is opened, measured and written."""
 
 
-class Size(NamedTuple):
-    """The numbers that decide how much work a run is."""
-
-    images: int
-    """Of all places with labels."""
-    places: int
-    batch: int
-    """Images of each place in a step."""
-
-
 class Clock:
     """The time that is left, over all calls of the same command, and the work that fits into it.
 
@@ -40,8 +30,7 @@ class Clock:
         self.seconds, self._now, self._started = seconds, now, now()
         self.used_before = 0.0
         """In earlier calls."""
-        self.workers = 1
-        self.slowness = 1.0
+        self.workers, self.slowness = 1, 1.0
 
     @property
     def used(self) -> float:
@@ -66,48 +55,47 @@ class Costs(NamedTuple):
     """What candidates cost, in seconds of work."""
 
     pace: Callable[[Candidate], "ImageTimes"]
-    size: Size
+    images: int
+    """Of all places with labels."""
+    batch: int
+    """Images of each place in a step."""
     views: int
     design: Design
 
     def run(self, candidate: Candidate, steps: int, left_out: int) -> float:
         """Returns the work of one run: its steps, two evaluations on a tenth of the images that
         train, and the measurement of what it left out."""
-        pace, size = self.pace(candidate), self.size
-        trained = size.places - left_out
-        answers = size.images / size.places * (left_out + 4 * 0.1 * trained)
-        training = steps * size.batch * trained * pace.training
+        pace, places = self.pace(candidate), len(self.design.places)
+        trained = places - left_out
+        answers = self.images / places * (left_out + 4 * 0.1 * trained)
+        training = steps * self.batch * trained * pace.training
         return training + answers * pace.evaluation + RUN_SECONDS
 
     def everywhere(self, candidate: Candidate, steps: int) -> float:
         """Returns the work of all runs that a candidate is judged by."""
-        needed = candidate.fewest_domains
-        out = [len(o) for o in self.design.all_runs if self.size.places - len(o) >= needed]
+        places, needed = len(self.design.places), candidate.fewest_domains
+        out = [len(o) for o in self.design.all_runs if places - len(o) >= needed]
         return len(self.design.seeds) * sum(self.run(candidate, steps, number) for number in out)
 
     def together(self, candidates: Iterable[Candidate], steps: int) -> float:
         return sum(self.everywhere(each, steps) for each in candidates)
-
-    def _comparable(self, candidate: Candidate) -> bool:
-        """Whether the runs of the branch of all places leave the method enough places."""
-        left_out = max(map(len, self.design.runs(EVERYWHERE)))
-        return self.size.places - left_out >= candidate.fewest_domains
 
     def store(self, candidate: Candidate) -> float:
         """Returns the work of storing what a candidate learns from."""
         if candidate.boundary is None:
             return 0.0
         versions = 1 + (self.views if candidate.views else 0)
-        return versions * self.size.images * self.pace(candidate).storing
+        return versions * self.images * self.pace(candidate).storing
 
     def that_fit(
         self, candidates: Iterable[Candidate], steps: int, work: float, stored: Iterable[object]
     ) -> list[Candidate]:
-        """Returns the candidates, in their turn, that fit together, with what has to be stored."""
-        taken: list[Candidate] = []
-        stores = set(stored)
+        """Returns the candidates, in their turn, that fit together, with what has to be stored: of
+        those whose method can train in the branch of all places."""
+        taken, stores = list[Candidate](), set(stored)
+        domains = len(self.design.places) - max(map(len, self.design.runs(EVERYWHERE)))
         for each in sorted(candidates, key=lambda each: each.turn):
-            if (each.views and not self.views) or not self._comparable(each):
+            if (each.views and not self.views) or domains < each.fewest_domains:
                 continue
             own = self.everywhere(each, steps)
             own += 0.0 if each.store in stores else self.store(each)
@@ -118,23 +106,14 @@ class Costs(NamedTuple):
         return taken
 
 
-class Screening(NamedTuple):
-    """What the first round of the last stages compares, and how."""
-
-    names: list[str]
-    steps: int
-    views: int
-    nested: bool
-
-
-def screen(candidates: Sequence[Candidate], costs: Costs, work: float) -> Screening | None:
+def screen(candidates: Sequence[Candidate], costs: Costs, work: float) -> dict[str, Any] | None:
     """Returns what the first round compares, by the first way to use the time for which there is
     enough of it: with choices for each place without it and many augmented copies, then without
     the one and the other, then shorter; None where not even two candidates fit."""
     few = most = 0
     if copied := [each for each in candidates if each.views]:
         first = min(copied, key=lambda each: each.turn)
-        most = int(0.15 * work / max(costs.size.images * costs.pace(first).storing, 1e-9))
+        most = int(0.15 * work / max(costs.images * costs.pace(first).storing, 1e-9))
         few, most = FEWEST_VIEWS, max(FEWEST_VIEWS, min(MOST_VIEWS, most))
     # nested choices; copies; steps; candidates that have to fit; share of the time for all that
     ways = [(True, most, 150, 4, 0.35), (True, few, 150, 3, 0.55)]
@@ -151,8 +130,16 @@ def screen(candidates: Sequence[Candidate], costs: Costs, work: float) -> Screen
             left -= sum(map(own.store, {each.store: each for each in taken}.values()))
             seconds = partial(own.together, taken)
             steps = longest_that_fits(seconds, left, shortest, FIRST_ROUND) or shortest
-            return Screening([each.name for each in taken], steps, views, nested)
+            return screening(taken, steps, views, nested)
     return None
+
+
+def screening(
+    candidates: Iterable[Candidate], steps: int, views: int, nested: bool
+) -> dict[str, Any]:
+    """Returns what a first round of the last stages compares, and how, as plain data."""
+    names = [each.name for each in candidates]
+    return {"names": names, "steps": steps, "views": views, "nested": nested}
 
 
 def longest_that_fits(

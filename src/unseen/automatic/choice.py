@@ -6,10 +6,10 @@ that trained on it, has a part in the branch that leaves it out.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 Places = frozenset[str]
 EVERYWHERE: Places = frozenset()
@@ -28,8 +28,8 @@ class Cell(NamedTuple):
 
 Row = tuple[str, int]
 """A candidate by its name, and the steps that it trained."""
-Scores = Mapping[Row, Mapping[Cell, float]]
-"""What each run was worth on a place that it had left out, between 0 and 1."""
+Worth = Mapping[Row, Mapping[str, float]]
+"""What rows are worth on each place that they are compared by, between 0 and 1."""
 
 
 class Design(NamedTuple):
@@ -73,26 +73,21 @@ class Design(NamedTuple):
             return [frozenset(pair) for pair in combinations(self.places, 2)]
         return list(dict.fromkeys(out for branch in self.branches for out in self.runs(branch)))
 
-    def scores(self, cells: Mapping[Cell, float], branch: Places) -> dict[str, float]:
-        """Returns what a candidate is worth in a branch on each place that it does not leave out:
-        means over runs and seeds; nothing unless all of them are there."""
-        found: dict[str, float] = {}
-        for place in self.places:
-            if place not in branch:
-                counted = self.counts(branch, place)
-                wanted = [Cell(out, place, seed) for out in counted for seed in self.seeds]
-                if any(cell not in cells for cell in wanted):
-                    return {}
-                found[place] = fmean(cells[cell] for cell in wanted)
-        return found
-
-
-def longest(rows: Iterable[Row]) -> list[Row]:
-    """Returns each candidate with its longest training: how long is no matter of simplicity."""
-    steps: dict[str, int] = {}
-    for name, length in rows:
-        steps[name] = max(length, steps.get(name, 0))
-    return list(steps.items())
+    def worth(
+        self, scores: Mapping[Row, Mapping[Cell, float]], branch: Places = EVERYWHERE
+    ) -> dict[Row, dict[str, float]]:
+        """Returns what rows are worth in a branch on each place that it does not leave out: means
+        over runs and seeds. Rows of which one of these runs is missing are not among them."""
+        wanted = {
+            place: [Cell(out, place, n) for out in self.counts(branch, place) for n in self.seeds]
+            for place in self.places
+            if place not in branch
+        }
+        return {
+            row: {place: fmean(cells[each] for each in own) for place, own in wanted.items()}
+            for row, cells in scores.items()
+            if all(each in cells for own in wanted.values() for each in own)
+        }
 
 
 WORTH = 0.01
@@ -112,19 +107,20 @@ class Choice(NamedTuple):
     """One standard error of that difference over the places."""
 
 
-def choose(scores: Mapping[Row, Mapping[str, float]], simplest_first: Sequence[str]) -> Choice:
-    """Returns the simplest row that is not worse than the best by more than one standard error of
-    their paired difference over the places, nor by more than a point. Of equally good ones the
-    simplest counts as best."""
-    order = sorted(scores, key=lambda row: simplest_first.index(row[0]))
-    best = max(order, key=lambda row: fmean(scores[row].values()))
-    for row in order:
-        differences = [scores[best][place] - value for place, value in scores[row].items()]
+def choose(worth: Worth, simplest_first: Sequence[str]) -> Choice | None:
+    """Returns the simplest of the named candidates that is not worse than the best by more than one
+    standard error of their paired difference over the places, nor by more than a point; None where
+    there is none. Each counts with its longest training, and of equally good ones the simplest
+    counts as best."""
+    longest = {row[0]: row for row in sorted(worth, key=lambda row: row[1])}
+    order = [longest[name] for name in simplest_first if name in longest]
+    best = max(order, key=lambda row: fmean(worth[row].values()), default=None)
+    for row in order if best is not None else ():
+        differences = [worth[best][place] - value for place, value in worth[row].items()]
         behind, noise = fmean(differences), standard_error(differences)
         if behind <= min(noise, WORTH):
-            mean = fmean(scores[row].values())
-            return Choice(row, mean, best, behind, noise)
-    raise AssertionError("the best row is not worse than itself")
+            return Choice(row, fmean(worth[row].values()), best, behind, noise)
+    return None
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -132,46 +128,11 @@ def standard_error(values: Sequence[float]) -> float:
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def choose_in(
-    design: Design, branch: Places, scores: Scores, simplest_first: Sequence[str]
-) -> Choice | None:
-    """Returns the choice of a branch among the candidates named; each counts with the longest
-    training of which all runs are there."""
-    found = {
-        row: values
-        for row, cells in scores.items()
-        if row[0] in simplest_first and (values := design.scores(cells, branch))
-    }
-    kept = longest(found)
-    return choose({row: found[row] for row in kept}, simplest_first) if kept else None
-
-
-def best_rows(
-    design: Design, branch: Places, scores: Scores, rows: Sequence[Row], number: int
-) -> list[Row]:
-    """Returns so many of the rows with the highest means in a branch, in the order given."""
-    means = {
-        row: fmean(values.values())
-        for row in rows
-        if (values := design.scores(scores.get(row, {}), branch))
-    }
-    best = sorted(means, key=lambda row: -means[row])[:number]
-    return [row for row in rows if row in best]
-
-
-def choose_by_validation(validation: Scores, place: str) -> Row | None:
-    """Returns the row with the highest mean on held-out images of the places that trained, over all
-    runs that left out a place: the choice by a random split, which says nothing about new places.
-    """
-    means: dict[Row, float] = {}
-    for row, cells in validation.items():
-        own = [value for cell, value in cells.items() if cell.place == place]
-        if own:
-            means[row] = fmean(own)
-    return max(means, key=lambda row: means[row]) if means else None
-
-
-Kind = Literal["nested", "chosen by the same runs"]
+NESTED, SAME_RUNS = "nested", "chosen by the same runs"
+LEVEL = 0.8
+USUAL_SPREAD = 0.10
+"""The standard deviation between places that counts as one more place: few places say little about
+how different places are."""
 
 
 class Expectation(NamedTuple):
@@ -183,7 +144,7 @@ class Expectation(NamedTuple):
     by_place: Mapping[str, float]
     rows: Mapping[str, Row]
     """What was chosen for each place."""
-    kind: Kind
+    kind: str
 
     @property
     def hardest(self) -> str:
@@ -193,13 +154,7 @@ class Expectation(NamedTuple):
         return self._asdict() | {"hardest": self.hardest}
 
 
-LEVEL = 0.8
-USUAL_SPREAD = 0.10
-"""The standard deviation between places that counts as one more place: few places say little about
-how different places are."""
-
-
-def expect(by_place: Mapping[str, float], rows: Mapping[str, Row], kind: Kind) -> Expectation:
+def expect(by_place: Mapping[str, float], rows: Mapping[str, Row], kind: str) -> Expectation:
     """Returns mean and interval for a place that nobody has seen: Student's t, of which the scale
     is the spread between the places, with a usual one counting as one place more."""
     from scipy.special import stdtrit
@@ -209,17 +164,3 @@ def expect(by_place: Mapping[str, float], rows: Mapping[str, Row], kind: Kind) -
     scale = math.sqrt(squares / n * (1 + 1 / n))
     half = float(stdtrit(n, (1 + LEVEL) / 2)) * scale
     return Expectation(mean, max(0.0, mean - half), min(1.0, mean + half), by_place, rows, kind)
-
-
-def honest(
-    design: Design, scores: Scores, choices: Mapping[str, Row], kind: Kind
-) -> Expectation | None:
-    """Returns the expectation from what was chosen for each place; None until each of these runs,
-    which left out that place alone, is there."""
-    by_place: dict[str, float] = {}
-    for place, row in choices.items():
-        cells = [Cell(frozenset({place}), place, seed) for seed in design.seeds]
-        if any(cell not in scores[row] for cell in cells):
-            return None
-        by_place[place] = fmean(scores[row][cell] for cell in cells)
-    return expect(by_place, choices, kind) if by_place else None

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Unpack
 
 from rich.console import Console
@@ -13,10 +12,8 @@ from unseen.atomic import write_json
 from unseen.audit.audit import audit
 from unseen.audit.findings import AuditReport
 from unseen.automatic.adapt import adapt
-from unseen.automatic.answer import ADAPTED, AUDIT, FILE, PAGE, REFERENCES, Answer, Tried
+from unseen.automatic.answer import ADAPTED, AUDIT, FILE, PAGE, REFERENCES, Answer
 from unseen.automatic.budget import Clock
-from unseen.automatic.choice import EVERYWHERE, Expectation, choose_by_validation, choose_in
-from unseen.automatic.page import write_page
 from unseen.automatic.search import Search
 from unseen.automatic.subject import Subject, open_subject
 from unseen.data.images import find_images
@@ -25,7 +22,6 @@ from unseen.results.folder import RunList, write_run_list
 from unseen.serve.model import Model
 from unseen.settings.recipes import merge, nested
 from unseen.settings.typed import Overrides
-from unseen.sweeps.plan import PlannedRun
 from unseen.sweeps.sweep_file import as_seeds
 from unseen.training.display import Display, progress_console
 
@@ -76,10 +72,10 @@ def auto(
     search.run()
     answer = replace(conclude(search), findings=report.findings)
     if files := list(find_images(str(each) for each in images)):
-        run, references = answer.run.folder.path, home / REFERENCES
-        answer = replace(answer, forecast=forecast_accuracy(run, files, references))
-        adaptation = adapt(search, Model.from_run(answer.run.folder), files, home / ADAPTED)
-        answer = replace(answer, adaptation=adaptation)
+        run = answer.run.folder
+        forecast = forecast_accuracy(run.path, files, home / REFERENCES)
+        adaptation = adapt(search, Model.from_run(run), files, home / ADAPTED)
+        answer = replace(answer, forecast=forecast, adaptation=adaptation)
     return write(answer)
 
 
@@ -96,67 +92,32 @@ def look_at(subject: Subject, home: Path, console: Console) -> AuditReport:
 def conclude(search: Search) -> Answer:
     """Trains the winner on all places, lists its references, and reads the answer from the
     records."""
-    choice = search.winner()
-    run = search.finish()
-    expectation = search.expectation()
+    choice, run, expectation = search.winner(), search.finish(), search.expectation()
     assert expectation is not None
-    references = [planned.path for planned in search.runs_of(choice.row)]
+    references = tuple(planned.path for planned in search.runs_of(choice.row))
     note = f"Each left out a place: the references of {run.folder.path}."
-    write_run_list(search.home / REFERENCES, RunList(tuple(references), note))
-    index, domains = search.subject.index, search.subject.domains
-    counts = {domain: each for domain, each in index.count_classes().items() if domain in domains}
+    write_run_list(search.home / REFERENCES, RunList(references, note))
+    counts, domains = search.subject.index.count_classes(), search.subject.domains
+    # each left out a place, with what was chosen for it
+    behind = ((row, frozenset({place})) for place, row in expectation.rows.items())
     return Answer(
         home=search.home,
         run=run,
         choice=choice,
         expectation=expectation,
         plain=search.expectation(plain=True),
-        by_validation=_by_validation(search),
-        tried=tuple(_tried(search)),
+        candidates=search.candidates,
+        tried=search.design.worth(search.scores),
         runs=len(search.runs) + (1 if run.result.merged is None else len(run.result.merged.runs)),
         minutes=search.clock.used / 60,
-        images={name: sum(each[name] for each in counts.values()) for name in run.classes},
-        behind=tuple(_behind(search, expectation)),
+        images={name: sum(counts[domain][name] for domain in domains) for name in run.classes},
+        behind=tuple(search.runs[*each, seed] for each in behind for seed in search.seeds),
         problems=tuple(dict.fromkeys(search.problems)),
     )
-
-
-def _tried(search: Search) -> Iterable[Tried]:
-    """Yields all rows that can be compared in all places."""
-    for row, cells in search.scores.items():
-        if by_place := search.design.scores(cells, EVERYWHERE):
-            candidate = search.candidates[row[0]]
-            yield Tried(row, candidate.method, candidate.plain, by_place)
-
-
-def _by_validation(search: Search) -> dict[str, tuple[float, float]]:
-    """Returns for each place what the choice without it is worth there, and what the same
-    candidates are worth when held-out images of the places that trained choose: both measured by
-    the runs that choices look at, at the length of the first rounds."""
-    rows = {tried.row for tried in _tried(search)} & {*search.screened}
-    scores = {row: search.scores[row] for row in rows}
-    found: dict[str, tuple[float, float]] = {}
-    for place in search.design.places if search.design.nested else ():
-        names = [name for name in search.candidates if name in dict(rows)]
-        own = choose_in(search.design, frozenset({place}), scores, names)
-        other = choose_by_validation({row: search.validation[row] for row in rows}, place)
-        if own is not None and other is not None:
-            values = [
-                fmean(value for cell, value in scores[row].items() if cell.place == place)
-                for row in (own.row, other)
-            ]
-            found[place] = values[0], values[1]
-    return found
-
-
-def _behind(search: Search, expectation: Expectation) -> Iterable[PlannedRun]:
-    """Yields the runs behind an expectation: each left out a place, with what was chosen for it."""
-    for place, row in expectation.rows.items():
-        yield from (search.runs[row, frozenset({place}), seed] for seed in search.seeds)
 
 
 def write(answer: Answer) -> Answer:
     """Writes the answer as JSON and as a page, and returns it."""
     write_json(answer.home / FILE, answer.as_json())
-    write_page(answer, answer.home / PAGE)
+    answer.write_page(answer.home / PAGE)
     return answer

@@ -5,7 +5,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,31 +16,28 @@ from rich.console import Console
 from unseen.api import Run, finish_run, merge
 from unseen.atomic import link_file, read_json, write_json
 from unseen.automatic import budget
-from unseen.automatic.budget import Clock, Costs, Size
-from unseen.automatic.candidates import Candidate, ladder
+from unseen.automatic.candidates import Candidate
 from unseen.automatic.choice import (
     EVERYWHERE,
+    NESTED,
+    SAME_RUNS,
     Cell,
     Choice,
     Design,
     Expectation,
-    Kind,
     Places,
     Row,
-    best_rows,
-    choose_in,
-    honest,
+    choose,
+    expect,
 )
 from unseen.automatic.subject import Subject
 from unseen.errors import UnseenError
 from unseen.networks.quick_cpu import BFLOAT16
 from unseen.results.folder import find_run
+from unseen.settings import recipes
 from unseen.settings.experiment import Experiment, complete_settings
-from unseen.settings.recipes import build_experiment, read_recipe
-from unseen.settings.recipes import merge as merged
 from unseen.sweeps.jobs import Outcome
 from unseen.sweeps.plan import PlannedRun, plan_sweep
-from unseen.sweeps.rules import source_evaluations, validation_score
 from unseen.sweeps.sweep_file import MethodPart, Sweep
 from unseen.sweeps.train import run_plan
 from unseen.sweeps.workers import Resources, count_workers, visible_devices
@@ -56,7 +54,7 @@ PLAN, RUNS, MODEL = "plan.json", "runs", "model"
 _FINAL_SHARE = 0.12
 """The share of the time that is kept for the model on all places."""
 
-Wanted = dict[Row, list[Places]]
+Wanted = Mapping[Row, Iterable[Places]]
 """What the runs of each row leave out."""
 
 
@@ -71,36 +69,36 @@ class Search:
         self,
         subject: Subject,
         home: Path,
-        clock: Clock,
+        clock: budget.Clock,
         console: Console,
         seeds: Sequence[int] = (0,),
         workers: int | None = 0,
         measure: Callable[[Experiment], ImageTimes] | None = None,
         train: Callable[..., Mapping[Path, Outcome]] = run_plan,
     ) -> None:
-        self.subject, self.home, self.console, self._train = subject, home, console, train
-        self.clock, self.seeds = clock, tuple(seeds)
+        self.subject, self.home, self.clock, self.console = subject, home, clock, console
+        self.seeds, self._train, self._measure = tuple(seeds), train, measure or self._on_noise
         self.resources = Resources(workers=workers, gpus=float(bool(visible_devices())))
         clock.workers = max(1, count_workers(self.resources))
-        self._kept: dict[str, Any] = {"decided": {}}
-        self._kept["request"] = {
-            **subject.request, "seconds": clock.seconds, "seeds": list(seeds)
-        }  # fmt: skip
+        request = {**subject.request, "seconds": clock.seconds, "seeds": list(seeds)}
+        self._kept: dict[str, Any] = {"decided": {}, "request": request}
         known = read_json(home / PLAN) if (home / PLAN).is_file() else {}
-        if known.get("request") == self._kept["request"]:
+        if known.get("request") == request:
             self._kept = known
             clock.used_before, clock.slowness = known["used"] + self._unsaved(), known["slowness"]
-        batch = subject.experiment.images_per_domain
-        self.size = Size(subject.images, len(subject.places), batch)
-        self._measure = measure or self._on_noise
-        self.candidates = {each.name: each for each in ladder(subject.backbone())}
+        places = tuple(subject.places)
+        self.views, self.design = 0, Design(places, len(places) > 2, self.seeds)
+        """Stored augmented views of each image (0: there is no time for any), and which runs a
+        candidate is judged by: choices are nested where there is time for that."""
+        self.final_steps = 0
+        """What is chosen trains at least so long."""
+        self.candidates = {each.name: each for each in subject.candidates()}
         self.scores = defaultdict[Row, dict[Cell, float]](dict)
-        self.validation = defaultdict[Row, dict[Cell, float]](dict)
         self.runs: dict[tuple[Row, Places, int], PlannedRun] = {}
         self.problems: list[str] = []
-        self._learned = False
         self.screened: list[Row] = []
         """What was compared at the length of the first rounds."""
+        self._learned = False
 
     def decide(self, name: str, value: Callable[[], Any]) -> Any:
         """Returns what an earlier call decided under this name, or what is decided now."""
@@ -123,74 +121,54 @@ class Search:
         return max(times) - times[0]
 
     @property
-    def _screening(self) -> dict[str, Any]:
-        """What the first rounds of the last stages are; before that is decided, without copies."""
-        nested = len(self.subject.places) > 2
-        return self._kept["decided"].get("screening") or {"views": 0, "nested": nested}
-
-    @property
-    def views(self) -> int:
-        """Stored augmented views of each image; 0: there is no time for any."""
-        return self._screening["views"]
-
-    @property
-    def design(self) -> Design:
-        """Which runs a candidate is judged by: choices are nested where there is time for that."""
-        return Design(tuple(self.subject.places), self._screening["nested"], self.seeds)
-
-    @property
-    def costs(self) -> Costs:
-        return Costs(self.pace, self.size, self.views, self.design)
+    def costs(self) -> budget.Costs:
+        images, batch = self.subject.images, self.subject.experiment.images_per_domain
+        return budget.Costs(self.pace, images, batch, self.views, self.design)
 
     def run(self) -> None:
         """Makes all rounds that there is time for, before the model on all places."""
         everyone = list(self.candidates.values())
         heads = [(each.name, HEAD_STEPS) for each in everyone if each.tier == "head"]
-        self.round(self._everywhere(heads), f"{len(heads)} classifiers on stored features")
+        everywhere = dict.fromkeys(heads, self.design.all_runs)
+        self.round(everywhere, f"{len(heads)} classifiers on stored features")
         self._screen([each for each in everyone if each.tier != "head"])
         self._lengthen()
-        self.round(self._of_choices(), "what was chosen for each place")
-
-    def _everywhere(self, rows: Iterable[Row]) -> Wanted:
-        """Returns what all branches want of these rows."""
-        return {row: self._trainable(row, self.design.all_runs) for row in rows}
-
-    def _trainable(self, row: Row, left_out: Iterable[Places]) -> list[Places]:
-        """Returns those of the runs that leave a candidate enough domains to train on."""
-        places, needed = self.subject.places, self.candidates[row[0]].fewest_domains
-        sizes = {name: len(domains) for name, domains in places.items()}
-        return [o for o in left_out if sum(sizes[n] for n in sizes if n not in o) >= needed]
+        left_out = defaultdict[Row, dict[Places, None]](dict)
+        for plain in (False, True):
+            for place, row in self.choices(plain).items():
+                left_out[row][frozenset({place})] = None
+        self.round(left_out, "what was chosen for each place")
 
     def _screen(self, candidates: Sequence[Candidate]) -> None:
         """The first rounds of what takes longer: as many candidates as there is time for."""
         work = self.clock.work(1 - _FINAL_SHARE)
 
-        def decided() -> dict[str, Any] | None:
+        def first() -> dict[str, Any] | None:
             found = budget.screen(candidates, self.costs, work)
             if found is None and not self.scores:  # an answer in any case
-                names = [each.name for each in sorted(candidates, key=lambda each: each.turn)[:2]]
-                found = budget.Screening(names, budget.LENGTHS[0], 0, False)
-            return None if found is None else found._asdict()
+                simplest = sorted(candidates, key=lambda each: each.turn)[:2]
+                found = budget.screening(simplest, budget.LENGTHS[0], 0, False)
+            return found
 
-        screening = self.decide("screening", decided)
+        def more() -> dict[str, Any]:
+            """What else there is time for at the same length, now that runs were timed."""
+            tried = {name for name, _ in self.screened}
+            stored = [self.candidates[name].store for name in tried]
+            rest = [each for each in candidates if each.name not in tried]
+            kept = self._work_of_finals(0, _USUAL_LENGTH)
+            room = min(self.clock.work(0.4), self.clock.work(1 - _FINAL_SHARE) - kept)
+            taken = self.costs.that_fit(rest, steps, room, stored)
+            return budget.screening(taken, steps, self.views, self.design.nested)
+
+        screening = self.decide("screening", first)
         while screening is not None and screening["names"]:
-            steps = screening["steps"]
+            self.views, nested = screening["views"], screening["nested"]
+            self.design, steps = self.design._replace(nested=nested), screening["steps"]
             rows = [(name, steps) for name in screening["names"]]
             self.screened += rows
-            self.round(self._everywhere(rows), f"{len(rows)} candidates for {steps} steps")
-            more = partial(self._more, candidates, steps)
+            everywhere = dict.fromkeys(rows, self.design.all_runs)
+            self.round(everywhere, f"{len(rows)} candidates for {steps} steps")
             screening = self.decide(f"beside {len(self.screened)} candidates", more)
-
-    def _more(self, candidates: Sequence[Candidate], steps: int) -> dict[str, Any]:
-        """Returns what else there is time for at the same length, now that runs were timed."""
-        tried = dict(self.screened)
-        stored = [self.candidates[name].store for name in tried]
-        rest = [each for each in candidates if each.name not in tried]
-        kept = self._work_of_finals(0, _USUAL_LENGTH)
-        work = min(self.clock.work(0.4), self.clock.work(1 - _FINAL_SHARE) - kept)
-        taken = self.costs.that_fit(rest, steps, work, stored)
-        names = [each.name for each in taken]
-        return budget.Screening(names, steps, self.views, self.design.nested)._asdict()
 
     def _lengthen(self) -> None:
         """What was chosen trains as long as there is time for. Where that is enough for the best
@@ -199,92 +177,80 @@ class Search:
         How long is decided by the time and the costs alone: a length that followed from which
         candidates are ahead would carry the labels of one place into what is measured on it.
         """
-        if not self.screened:
-            return
-        above = self.screened[0][1]
 
         def decided() -> list[int] | None:
             longest: dict[int, int] = {}
             for number in range(FINALISTS + 1):
-                seconds = partial(self._work_of_finals, number)
-                steps = budget.longest_that_fits(seconds, self.clock.work(0.95), above)
-                longest[number] = steps or 0
+                seconds, work = partial(self._work_of_finals, number), self.clock.work(0.95)
+                above = self.screened[0][1]
+                longest[number] = budget.longest_that_fits(seconds, work, above) or 0
             enough = [number for number, steps in longest.items() if 2 * steps >= longest[0] > 0]
             return [max(enough), longest[max(enough)]] if enough else None
 
-        finals = self.decide("finals", decided)
-        if finals is not None and finals[0]:
-            self.round(self._finals(*finals), f"the best {finals[0]} for {finals[1]} steps")
+        finals = self.decide("finals", decided) if self.screened else None
+        if finals is None:
+            return
+        number, self.final_steps = finals
+        wanted = defaultdict[Row, dict[Places, None]](dict)
+        for branch in self.design.branches if number else ():
+            worth = self.design.worth(self.scores, branch)
+            for own, most in zip(self._screened_by_kind(), (number, 1), strict=True):
+                rows = [row for row in own if row in worth]
+                rows.sort(key=lambda row, worth=worth: -fmean(worth[row].values()))
+                for name, _ in rows[:most]:
+                    wanted[name, self.final_steps] |= dict.fromkeys(self.design.runs(branch))
+        if wanted:
+            self.round(wanted, f"the best {number} for {self.final_steps} steps")
 
-    def _finals(self, number: int, steps: int) -> Wanted:
-        """Returns what the branches want of their best so many candidates, and of the best plain
-        one."""
-        found: dict[Row, dict[Places, None]] = {}
-        for branch in self.design.branches:
-            own = dict.fromkeys(self.design.runs(branch))
-            for plain, most in ((False, number), (True, 1)):
-                rows = [row for row in self.screened if self.candidates[row[0]].plain == plain]
-                for name, _ in best_rows(self.design, branch, self.scores, rows, most):
-                    found.setdefault((name, steps), {}).update(own)
-        return {row: self._trainable(row, outs) for row, outs in found.items()}
+    def _screened_by_kind(self) -> list[list[Row]]:
+        """Returns the rows of the first rounds, those that are not plain first."""
+        kinds = (False, True)
+        return [[r for r in self.screened if self.candidates[r[0]].plain == each] for each in kinds]
 
     def _work_of_finals(self, number: int, steps: int) -> float:
         """Returns the work of so many finalists of each branch, of the runs that left out a place
         each with what was chosen for it, and of the model on all places, for which only one process
         is at work: as if all were the slowest ones, and no two branches had one in common."""
         slowest = [
-            max(own, key=lambda each: self.pace(each).training)
-            for plain in (False, True)
-            if (
-                own := [
-                    each
-                    for name, _ in self.screened
-                    if (each := self.candidates[name]).plain == plain
-                ]
-            )
+            max((self.candidates[name] for name, _ in own), key=lambda c: self.pace(c).training)
+            for own in self._screened_by_kind()
+            if own
         ]
         compared = [len(out) for branch in self.design.branches for out in self.design.runs(branch)]
-        singles = [1] * len(self.design.places)
-        seeds = len(self.design.seeds)
+        seeds = len(self.seeds)
         work = self.clock.workers * self.costs.run(slowest[0], steps, 0)
         for each, times in zip(slowest, (number, int(number > 0)), strict=False):
-            work += seeds * sum(self.costs.run(each, steps, left_out) for left_out in singles)
+            work += seeds * sum(self.costs.run(each, steps, 1) for _ in self.design.places)
             work += seeds * times * sum(self.costs.run(each, steps, out) for out in compared)
         return work
 
     def _final(self, row: Row) -> Row:
         """Returns a row at the length that what is chosen trains for."""
-        finals = self._kept["decided"].get("finals")
-        if finals is None or self.candidates[row[0]].tier == "head":
-            return row
-        return row[0], max(row[1], finals[1])
+        is_head = self.candidates[row[0]].tier == "head"
+        return row if is_head else (row[0], max(row[1], self.final_steps))
 
     def choice(self, branch: Places = EVERYWHERE, plain: bool = False) -> Choice | None:
         """Returns what a branch chooses among all candidates, or among the plain ones."""
         names = [name for name, each in self.candidates.items() if each.plain or not plain]
-        return choose_in(self.design, branch, self.scores, names)
+        return choose(self.design.worth(self.scores, branch), names)
 
     def choices(self, plain: bool = False) -> dict[str, Row]:
         """Returns what is chosen for each place: without it, where choices are nested."""
-        found: dict[str, Row] = {}
-        for place in self.design.places:
-            choice = self.choice(frozenset({place} if self.design.nested else ()), plain)
-            if choice is not None:
-                found[place] = self._final(choice.row)
-        return found
+        nested = self.design.nested
+        own = {p: self.choice(frozenset({p} if nested else ()), plain) for p in self.design.places}
+        return {place: self._final(choice.row) for place, choice in own.items() if choice}
 
     def expectation(self, plain: bool = False) -> Expectation | None:
-        kind: Kind = "nested" if self.design.nested else "chosen by the same runs"
-        return honest(self.design, self.scores, self.choices(plain), kind)
-
-    def _of_choices(self) -> Wanted:
-        """Returns the runs that left out a place each, with what was chosen for it."""
-        found: Wanted = {}
-        for plain in (False, True):
-            for place, row in self.choices(plain).items():
-                left_out = found.setdefault(row, [])
-                left_out += [frozenset({place})] if frozenset({place}) not in left_out else []
-        return found
+        """Returns what to expect by what was chosen for each place; None until each of these runs,
+        which left out that place alone, is there."""
+        rows, by_place = self.choices(plain), dict[str, float]()
+        for place, row in rows.items():
+            cells = [Cell(frozenset({place}), place, seed) for seed in self.seeds]
+            if any(cell not in self.scores[row] for cell in cells):
+                return None
+            by_place[place] = fmean(self.scores[row][cell] for cell in cells)
+        kind = NESTED if self.design.nested else SAME_RUNS
+        return expect(by_place, rows, kind) if by_place else None
 
     def winner(self) -> Choice:
         """Returns the choice for all places."""
@@ -305,20 +271,20 @@ class Search:
         """Trains the winner on all places with labels. Where time is left, it is trained with other
         seeds, too, and the model is the mean of their weights."""
         row = self.winner().row
-        settings = complete_settings(self.runs_of(row)[0].experiment)
-        length = self.candidates[row[0]].settings(self.views, row[1])
+        candidate, settings = self.candidates[row[0]], self.runs_of(row)[0].experiment
+        length = candidate.settings(self.views, row[1])
         data = {"unseen_domain": self.subject.unseen, "training_domains": self.subject.domains}
-        settings = merged(merged(settings, length), {"data": data})
+        base = recipes.merge(complete_settings(settings), recipes.merge(length, {"data": data}))
         runs: list[Run] = []
 
         def another() -> bool:
             seconds = read_json(runs[0].folder.timing)["seconds"]
             return self.clock.left > 1.3 * seconds + 10 * budget.RUN_SECONDS
 
-        for seed in range(MOST_SEEDS if self._has_mean(row[0]) else 1):
+        for seed in range(MOST_SEEDS if self._has_mean(candidate) else 1):
             if seed and not self.decide(f"seed {seed} on all places", another):
                 break
-            experiment = build_experiment(merged(settings, {"seed": seed}))
+            experiment = recipes.build_experiment(recipes.merge(base, {"seed": seed}))
             self.say(f"{row[0]}, {row[1]} steps, on all places")
             folder = find_run(self.home / RUNS, experiment)
             runs.append(finish_run(experiment, folder, self.console))
@@ -328,73 +294,64 @@ class Search:
             path = path.with_name(f"{path.name}-and-{len(runs) - 1}-more")
             merge([run.folder.path for run in runs], path, console=self.console)
         shutil.rmtree(self.home / MODEL, ignore_errors=True)
-        shutil.copytree(path, self.home / MODEL, copy_function=_link)
+        shutil.copytree(
+            path, self.home / MODEL, copy_function=lambda old, new: link_file(Path(old), Path(new))
+        )
         return Run(self.home / MODEL)
 
-    def _has_mean(self, name: str) -> bool:
+    def _has_mean(self, candidate: Candidate) -> bool:
         """Whether trainings with other seeds differ, and have a mean: they begin at one start."""
         pretrained = self.subject.experiment.network.pretrained is not False
-        return pretrained and self.candidates[name].tier != "head"
+        return pretrained and candidate.tier != "head"
 
     def round(self, rows: Wanted, what: str) -> None:
-        """Trains what is not finished of these rows and reads all results."""
-        together: dict[tuple[int, tuple[Places, ...]], list[str]] = {}
-        for (name, steps), left_out in rows.items():
+        """Trains what is not finished of these rows, but for runs that leave a candidate too few
+        domains to train on, and reads all results."""
+        together = defaultdict[tuple[int, tuple[Places, ...]], list[str]](list)
+        for (name, steps), wanted in rows.items():
+            domains, needed = len(self.subject.domains), self.candidates[name].fewest_domains
+            left_out = tuple(o for o in wanted if domains - len(self._domains(o)) >= needed)
             if left_out:
-                together.setdefault((steps, tuple(left_out)), []).append(name)
-        plans = [
-            plan_sweep(self._sweep(names, steps, left_out), "auto", self.home / RUNS)
-            for (steps, left_out), names in together.items()
-        ]
-        if not plans:
+                together[steps, left_out].append(name)
+        if not together:
             return
         self.say(what)
-        plan = replace(plans[0], parts=tuple(part for each in plans for part in each.parts))
-        lengths = {
-            id(p): steps
-            for each, (steps, _) in zip(plans, together, strict=True)
-            for p in each.parts
-        }
-        runs = [(lengths[id(run.part)], run) for run in plan.listed]
-        fresh = [each for each in runs if not each[1].folder.finished]
+        sweeps = [self._sweep(names, *about) for about, names in together.items()]
+        plans = [plan_sweep(sweep, "auto", self.home / RUNS) for sweep in sweeps]
+        plan = replace(plans[0], parts=tuple(chain.from_iterable(each.parts for each in plans)))
+        pairs = zip(together, plans, strict=True)
+        lengths = {id(part): about[0] for about, each in pairs for part in each.parts}
+        fresh = {run.path for run in plan.listed if not run.folder.finished}
         outcomes = self._train(plan, self.resources, self.console, together=True)
         self.problems += [each.error for each in outcomes.values() if each.state == "failed"]
-        for steps, run in runs:
-            self._read(steps, run)
-        self._learn(fresh)
+        planned = seconds = 0.0
+        for run in plan.listed:
+            candidate, steps = self.candidates[run.condition.method], lengths[id(run.part)]
+            if run.folder.finished:
+                self._read(run, (candidate.name, steps))
+                if run.path in fresh and candidate.tier != "head":
+                    planned += self.costs.run(candidate, steps, len(self.left_out(run)))
+                    seconds += read_json(run.folder.timing)["seconds"]
+        self.clock.learn(planned, seconds)  # by what these runs took, one by one
+        self._learned = self._learned or planned > 0
         self._save()
 
-    def _read(self, steps: int, run: PlannedRun) -> None:
+    def _read(self, run: PlannedRun, row: Row) -> None:
         """Takes over what a finished run was worth on the places that it left out."""
-        if not run.folder.finished:
-            return
-        result, row = run.result, (run.condition.method, steps)
+        result, left_out, seed = run.result, self.left_out(run), run.condition.seed
         measured = result.view(result.selection, "out_of_domain")
         values = {domain: each.measures[result.metric] for domain, each in measured.items()}
-        left_out = self.left_out(run)
-        seed = run.condition.seed
         self.runs[row, left_out, seed] = run
         for place in left_out:
-            cell = Cell(left_out, place, seed)
-            own = self.subject.places[place]
-            self.scores[row][cell] = fmean(values[domain] for domain in own)
-            self.validation[row][cell] = validation_score(source_evaluations(run.folder))[0]
+            own = fmean(values[domain] for domain in self.subject.places[place])
+            self.scores[row][Cell(left_out, place, seed)] = own
 
     def left_out(self, run: PlannedRun) -> Places:
         unseen = run.condition.unseen
         return frozenset(name for name, own in self.subject.places.items() if own[0] in unseen)
 
-    def _learn(self, fresh: Sequence[tuple[int, PlannedRun]]) -> None:
-        """Corrects the measured times by what these runs took, one by one."""
-        planned = seconds = 0.0
-        for steps, run in fresh:
-            candidate = self.candidates[run.condition.method]
-            if candidate.tier != "head" and run.folder.finished:
-                left_out = len(self.left_out(run))
-                planned += self.costs.run(candidate, steps, left_out)
-                seconds += read_json(run.folder.timing)["seconds"]
-        self.clock.learn(planned, seconds)
-        self._learned = self._learned or planned > 0
+    def _domains(self, places: Places) -> list[str]:
+        return [domain for place in sorted(places) for domain in self.subject.places[place]]
 
     def pace(self, candidate: Candidate) -> ImageTimes:
         """Returns the seconds for an image, measured once for a method at a boundary."""
@@ -409,11 +366,10 @@ class Search:
         wall, processor = time.monotonic(), time.process_time()
         gpu, threads = self.resources.gpus > 0, self.resources.threads
         few = experiment.network.pretrained and not experiment.network.freeze_until
-        domains, classes = max(2, self.size.places - 1), len(self.subject.index.classes)
+        domains, classes = max(2, len(self.subject.places) - 1), len(self.subject.index.classes)
         times = time_method(experiment, domains, classes, threads, gpu, 2 if few else 8)
         if experiment.network.freeze_until is not None:
-            storing = time_storing(experiment, classes, threads, gpu)
-            times = times._replace(storing=storing)
+            times = times._replace(storing=time_storing(experiment, classes, threads, gpu))
         if not gpu and not self._learned:
             wall, processor = time.monotonic() - wall, time.process_time() - processor
             self.clock.learn(processor * threads, max(processor, wall))
@@ -422,46 +378,27 @@ class Search:
         return times
 
     def _experiment(self, candidate: Candidate) -> Experiment:
-        recipe = read_recipe(f"{self.subject.dataset}/{candidate.method}")
-        own = merged(candidate.settings(1, 100), self.subject.overrides)
-        return build_experiment(merged(merged(recipe, self.subject.settings), own), candidate.name)
+        recipe = recipes.read_recipe(f"{self.subject.dataset}/{candidate.method}")
+        backbone = {"network": {"name": self.subject.experiment.network.name}}
+        own = (self.subject.settings, candidate.settings(1, 100), self.subject.overrides, backbone)
+        return recipes.build_experiment(reduce(recipes.merge, own, recipe), candidate.name)
 
     def _sweep(self, names: Sequence[str], steps: int, left_out: Sequence[Places]) -> Sweep:
         """Returns the sweep of these candidates."""
-        own = {
-            name: MethodPart(
-                variant_of=self.candidates[name].method,
-                settings=merged(
-                    self.candidates[name].settings(self.views, steps),
-                    _without_network_name(self.subject.overrides),
-                ),
-            )
-            for name in names
-        }
-        domains = self.subject.places
+        own: dict[str, MethodPart] = {}
+        for each in (self.candidates[name] for name in names):
+            settings = recipes.merge(each.settings(self.views, steps), self.subject.overrides)
+            own[each.name] = MethodPart(variant_of=each.method, settings=settings)
         return Sweep(
             datasets=(self.subject.dataset,),
             methods=tuple(names),
             backbones=(self.subject.experiment.network.name,),
-            unseen=tuple("+".join(d for p in sorted(out) for d in domains[p]) for out in left_out),
+            unseen=tuple("+".join(self._domains(places)) for places in left_out),
             seeds=self.seeds,
-            settings=_without_network_name(self.subject.settings),
+            settings=self.subject.settings,
             by_method=own,
         )
 
     def say(self, text: str) -> None:
-        left = self.clock.left / 60
-        line = f"auto: {text} ({left:.1f} minutes left)"
+        line = f"auto: {text} ({self.clock.left / 60:.1f} minutes left)"
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _without_network_name(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as a sweep takes them, which calls the network a backbone."""
-    found = dict(settings)
-    if "network" in found:
-        found["network"] = {k: v for k, v in found["network"].items() if k != "name"}
-    return found
-
-
-def _link(existing: str, path: str) -> None:
-    link_file(Path(existing), Path(path))
