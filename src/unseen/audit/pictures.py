@@ -214,7 +214,7 @@ def domains_that_are_two(
     told, examples = list[str](), list[Example]()
     for domain in index.domains:
         rows = index.rows(domain)
-        ways = dict(zip(STATISTICS, statistics[rows].T, strict=True))
+        ways = dict[str, np.ndarray](zip(STATISTICS, statistics[rows].T, strict=True))
         ways["pixels"] = np.log(ways["width"] * ways["height"])
         if features is not None and len(rows) >= 5 * _FEWEST:
             ways["look"] = _line_between_groups(features[rows], index.labels[rows])

@@ -114,13 +114,15 @@ def choose(worth: Worth, simplest_first: Sequence[str]) -> Choice | None:
     counts as best."""
     longest = {row[0]: row for row in sorted(worth, key=lambda row: row[1])}
     order = [longest[name] for name in simplest_first if name in longest]
-    best = max(order, key=lambda row: fmean(worth[row].values()), default=None)
-    for row in order if best is not None else ():
+    if not order:
+        return None
+    best = max(order, key=lambda row: fmean(worth[row].values()))
+    for row in order:
         differences = [worth[best][place] - value for place, value in worth[row].items()]
         behind, noise = fmean(differences), standard_error(differences)
         if behind <= min(noise, WORTH):
             return Choice(row, fmean(worth[row].values()), best, behind, noise)
-    return None
+    raise AssertionError("the best row is not worse than itself")
 
 
 def standard_error(values: Sequence[float]) -> float:

@@ -14,40 +14,28 @@ from typing import NoReturn
 from rich.console import Console
 
 from unseen import __version__
-from unseen.cli.shared import say
+from unseen.cli.shared import adder, say
 from unseen.errors import UnseenError, unknown_name
 from unseen.optional import training_packages
 
 COMMANDS = {
     "list": ("show", "what there is: methods, datasets, backbones, recipes, sweeps"),
     "prepare": ("prepare", "check, decode and cache a dataset once"),
-    "auto": (
-        "auto",
-        "the best model for your images within some minutes, and what to expect of it",
-    ),
+    "auto": ("train", "the best model for your images within some minutes, and what to expect"),
     "train": ("train", "train a recipe, or resume a run"),
     "evaluate": ("model", "measure a run again, or on other images"),
     "predict": ("model", "classes of your images, with probabilities and the domains' opinions"),
-    "forecast": (
-        "model",
-        "how accurate a model will be on images without labels, and what is different",
-    ),
+    "forecast": ("model", "how accurate a model will be on images without labels"),
     "export": ("model", "one file from a run, for onnxruntime or torch"),
-    "serve": ("serve", "predictions over HTTP, and a page to drop images on"),
-    "compare": (
-        "sweep",
-        "leave each domain out in turn, for every method and seed, and print the tables",
-    ),
-    "sweep": (
-        "sweep",
-        "many runs: domains, seeds and draws of hyper-parameters, here or on a cluster",
-    ),
+    "serve": ("model", "predictions over HTTP, and a page to drop images on"),
+    "compare": ("sweep", "leave each domain out in turn, for every method and seed: tables"),
+    "sweep": ("sweep", "many runs: domains, seeds, draws of settings, here or on a cluster"),
     "merge": ("train", "one model from many runs: their weights averaged"),
-    "report": ("report", "one web page from a folder of runs: tables, figures, how it was made"),
+    "report": ("train", "one web page from a folder of runs: tables, figures, how it was made"),
     "show": ("show", "the complete settings of a recipe or a run"),
-    "completion": ("completion", "names of commands, options and recipes as you type"),
+    "completion": ("show", "names of commands, options and recipes as you type"),
 }
-"""The file of each command, which has `add_COMMAND(parser)` and `run_COMMAND(chosen)`, and what the
+"""The file of each command, which has `add_COMMAND(add)` and `run_COMMAND(chosen)`, and what the
 command is for."""
 
 OPENING = ("train", "evaluate", "predict", "forecast", "export", "serve", "merge", "report")
@@ -82,20 +70,16 @@ def build_parser(called: str | None = None) -> argparse.ArgumentParser:
     for name, (file, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=_Form)
         if called in (None, name):
-            module = importlib.import_module(f"unseen.cli.{file}")
+            module, add = importlib.import_module(f"unseen.cli.{file}"), adder(command)
             run = getattr(module, f"run_{name}")
-            getattr(module, f"add_{name}")(command)
+            getattr(module, f"add_{name}")(add)
             if name in OPENING:
-                command.add_argument(
-                    "--trust-imports",
-                    action="append",
-                    metavar="MODULE",
-                    help="may be imported, also from this folder, if settings of a run name it",
-                )
+                about = "may be imported, also from this folder, if settings of a run name it"
+                add("--trust-imports", about, action="append", metavar="MODULE")
             if name in WITH_JSON:
-                command.add_argument("--json", action="store_true", help="print JSON, not text")
+                add("--json", "print JSON, not text")
             for option, about in VOLUME.items():
-                command.add_argument(*option.split(), action="store_true", help=about)
+                add(option, about)
             command.description = inspect.getdoc(run)
             command.set_defaults(run_command=run)
     return parser

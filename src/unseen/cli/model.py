@@ -1,34 +1,43 @@
-"""The commands that use one model: `evaluate`, `predict`, `forecast` and `export`."""
+"""The commands that use one model: `evaluate`, `predict`, `forecast`, `export` and `serve`."""
 
 import argparse
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
 
-from unseen.cli.shared import add_model, add_output, loading, next_step, say, say_json, whole
+from unseen.cli.shared import (
+    RUNS_OF_DOMAINS,
+    Add,
+    add_model,
+    loading,
+    next_step,
+    say,
+    say_json,
+    whole,
+)
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
-    from unseen.reports.formats import Guess, PredictedColumns, PredictedImage
+    from unseen.reports.formats import Guess, PredictedImage
     from unseen.serve.predictor import ImageLike, Prediction, Predictor
 
 _WIDEST_NAME = 60
 
 
-def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        help="other images: a folder domain/class/*, or a CSV or JSON-lines manifest",
-    )
+def add_evaluate(add: Add) -> None:
+    add("run", "the folder of a finished run", metavar="RUN", type=Path)
+    others = "other images: a folder domain/class/*, or a CSV or JSON-lines manifest"
+    add("--data", others, type=Path)
 
 
 def run_evaluate(chosen: argparse.Namespace) -> None:
@@ -57,22 +66,16 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
         say(f"{'Same as' if same else 'Differs from'} the recorded result.")
 
 
-def add_predict(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    parser.add_argument("--domain", help="the training domain of all images, where it is known")
-    parser.add_argument("--top", type=whole(1), default=3, metavar="N", help="classes to name")
-    parser.add_argument("--raw", action="store_true", help="probabilities without calibration")
-    parser.add_argument(
-        "--format", choices=["table", "csv", "json"], default="table", help="form of the output"
-    )
-    parser.add_argument("--batch", type=whole(1), default=64, metavar="N", help="images at a time")
-    add_output(parser, "FILE", "there; left out: on the screen")
-    parser.add_argument(
-        "--heatmaps",
-        type=Path,
-        metavar="DIR",
-        help="write a heatmap of each image: where the model looked",
-    )
+def add_predict(add: Add) -> None:
+    add_model(add)
+    add("--domain", "the training domain of all images, where it is known", metavar="DOMAIN")
+    add("--top", "classes to name", type=whole(1), default=3, metavar="N")
+    add("--raw", "probabilities without calibration")
+    add("--format", "form of the output", choices=["table", "csv", "json"], default="table")
+    add("--batch", "images at a time", type=whole(1), default=64, metavar="N")
+    add("-o --output", "write there; left out: on the screen", type=Path, metavar="FILE")
+    looked = "write a heatmap of each image: where the model looked"
+    add("--heatmaps", looked, type=Path, metavar="DIR")
 
 
 def run_predict(chosen: argparse.Namespace) -> int:
@@ -86,39 +89,44 @@ def run_predict(chosen: argparse.Namespace) -> int:
       unseen predict runs/pacs-... drawings/ --domain cartoon
       unseen predict runs/pacs-... photos/ --heatmaps looked_at
     """
+    from unseen.atomic import atomic_file
     from unseen.data.images import find_images
-    from unseen.reports.formats import PREDICTIONS
+    from unseen.reports.formats import PREDICTIONS, PredictedColumns
 
-    number, width = 0, 0
-    for path in find_images(chosen.images):
-        number, width = number + 1, max(width, len(str(path)))
+    widths = [len(str(path)) for path in find_images(chosen.images)]
     with loading():
         from unseen.serve.predictor import load
 
         model = load(chosen.model, chosen.device)
     predictions = model.stream(find_images(chosen.images), chosen.domain, chosen.batch, chosen.raw)
-    columns = _columns(model, chosen, width)
-    console = Console(stderr=True)
+    opinions = model.domains if model.has_opinions and chosen.domain is None else ()
+    top, width = min(chosen.top, len(model.classes)), min(max(widths, default=0), _WIDEST_NAME)
+    columns = PredictedColumns(top, opinions, width, max(map(len, model.classes)))
+    console, bad = Console(stderr=True), 0
     write_heatmaps = _heatmaps(model, chosen.heatmaps, console)
-    bad = 0
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
 
     def rows() -> "Iterator[PredictedImage]":
         nonlocal bad
-        for prediction in bar.track(predictions, total=number, description="images"):
+        for prediction in bar.track(predictions, total=len(widths), description="images"):
             if prediction.problem is None:
                 write_heatmaps(prediction.image)
-                yield _row(model, prediction, columns.top)
+                yield _row(model, prediction, top)
             else:
                 bad += 1
                 say(prediction.problem, console)
 
-    with _output(chosen.output) as file, bar:
+    with contextlib.ExitStack() as stack:
+        file = sys.stdout
+        if chosen.output is not None:  # it is there when it is complete
+            part = stack.enter_context(atomic_file(chosen.output))
+            file = stack.enter_context(part.open("w", encoding="utf-8"))
+        stack.enter_context(bar)
         for text in PREDICTIONS[chosen.format](rows(), columns):
             file.write(text)
         file.flush()
     if bad:
-        say(f"{bad} of {number} images were left out", console)
+        say(f"{bad} of {len(widths)} images were left out", console)
     return 1 if bad else 0
 
 
@@ -148,17 +156,6 @@ def _heatmaps(
     return write
 
 
-def _columns(model: "Predictor", chosen: argparse.Namespace, width: int) -> "PredictedColumns":
-    from unseen.reports.formats import PredictedColumns
-
-    return PredictedColumns(
-        min(chosen.top, len(model.classes)),
-        model.domains if model.has_opinions and chosen.domain is None else (),
-        min(width, _WIDEST_NAME),
-        max(map(len, model.classes)),
-    )
-
-
 def _row(model: "Predictor", prediction: "Prediction", top: int) -> "PredictedImage":
     from unseen.reports.formats import PredictedImage
 
@@ -174,27 +171,10 @@ def _row(model: "Predictor", prediction: "Prediction", top: int) -> "PredictedIm
     return PredictedImage(name, best(prediction.probabilities), opinions, prediction.disagreement)
 
 
-@contextlib.contextmanager
-def _output(path: Path | None) -> Iterator[TextIO]:
-    """The screen, or a file that is there when it is complete."""
-    from unseen.atomic import atomic_file
-
-    if path is None:
-        yield sys.stdout
-        return
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        yield file
-
-
-def add_forecast(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    parser.add_argument(
-        "--reference",
-        type=Path,
-        metavar="RUNS",
-        help="runs that left out each training domain in turn: better forecasts (needs torch)",
-    )
-    add_output(parser, "PAGE.html", "a web page, too")
+def add_forecast(add: Add) -> None:
+    add_model(add)
+    add("--reference", RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
+    add("-o --output", "write a web page, too", type=Path, metavar="PAGE.html")
 
 
 def run_forecast(chosen: argparse.Namespace) -> int:
@@ -236,18 +216,14 @@ def run_forecast(chosen: argparse.Namespace) -> int:
     return 1 if found.problems else 0
 
 
-def add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a finished run, or a folder made by save_pretrained"
-    )
-    parser.add_argument("--to", choices=["onnx", "torch"], required=True, help="the kind of file")
-    add_output(parser, "FILE", "there; left out: RUN/model.onnx or RUN/model.pt2")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=1e-4,
-        help="largest allowed difference from the model's probabilities",
-    )
+def add_export(add: Add) -> None:
+    about = "a finished run, or a folder made by save_pretrained"
+    add("run", about, metavar="RUN", type=Path)
+    add("--to", "the kind of file", choices=["onnx", "torch"], required=True)
+    where = "write there; left out: RUN/model.onnx or RUN/model.pt2"
+    add("-o --output", where, type=Path, metavar="FILE")
+    largest = "largest allowed difference from the model's probabilities"
+    add("--tolerance", largest, type=float, default=1e-4)
 
 
 def run_export(chosen: argparse.Namespace) -> None:
@@ -278,3 +254,65 @@ def run_export(chosen: argparse.Namespace) -> None:
     if chosen.to == "onnx":
         file = shlex.quote(str(written.path))
         next_step(f"unseen predict {file} IMAGES", f"unseen serve {file}")
+
+
+def add_serve(add: Add) -> None:
+    from unseen.serve.limits import Limits
+
+    add_model(add, images=False)
+    add("--host", "address to listen on", default="127.0.0.1")
+    add("--port", "0 finds a free one", type=int, default=8000)
+    secret = "secret that requests must send; better given as the variable UNSEEN_TOKEN"
+    add("--token", secret, metavar="TOKEN")
+    add("--reference", RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
+    add("--keep", "keep images and predictions there", type=Path, metavar="DIR")
+    for each in fields(Limits):
+        option, about = f"--{each.name.replace('_', '-')}", each.metadata["help"]
+        add(option, about, type=type(each.default), default=each.default, metavar="N")
+
+
+def run_serve(chosen: argparse.Namespace) -> int:
+    """Serve a model over HTTP: a page for people, and predictions for programs.
+
+    Only this machine can reach the service, unless --host says otherwise; then set a token, too.
+    SIGTERM or Ctrl+C ends it after all accepted requests are answered.
+
+      unseen serve runs/pacs-...
+      unseen serve model.onnx --port 8080
+      UNSEEN_TOKEN=... unseen serve model.onnx --host 0.0.0.0
+    """
+    from unseen.optional import require
+
+    for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
+        require(package, "serve")
+    with loading():
+        from unseen.serve.drift import DriftWatch
+        from unseen.serve.evaluate import read_references
+        from unseen.serve.http import Guard, is_local, open_socket, run_server
+        from unseen.serve.limits import Limits
+        from unseen.serve.predictor import load
+        from unseen.serve.service import Keeper, Service
+
+        model = load(chosen.model, chosen.device)
+    aside = Console(stderr=True)
+    limits = Limits(**{each.name: getattr(chosen, each.name) for each in fields(Limits)})
+    keeper, references = None if chosen.keep is None else Keeper(chosen.keep, limits), []
+    if chosen.reference is not None:
+        references = read_references(chosen.reference, model, aside.print, chosen.device)
+    beside = chosen.model.with_name(f"{chosen.model.name}.md")  # the card of an exported file
+    text = beside.read_text(encoding="utf-8") if beside.is_file() else None
+    name, card = chosen.model.resolve().name, getattr(model, "card", text)
+    watch = DriftWatch(model, limits.window, references)
+    service = Service(model, limits, name, card, keeper, watch)
+    listening = open_socket(chosen.host, chosen.port)
+    token = chosen.token or os.environ.get("UNSEEN_TOKEN") or None
+    local = is_local(listening)
+    if not local and token is None:
+        say(f"Everybody who reaches {chosen.host} can use this service: set --token", aside)
+    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
+    started = partial(say, f"Serving {chosen.model} at {address}", aside)
+    code = run_server(Guard(service, token, local), listening, started)
+    answered = service.answered
+    say(f"Ended; {answered} image{'s' if answered != 1 else ''} answered", aside)
+    return code

@@ -3,11 +3,66 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.status import Status
 
 from unseen.atomic import as_json
+
+Add = Callable[..., None]
+"""`add(names, help, **how)` adds an argument to a command; an option of which nothing else is said
+is a switch."""
+RUNS_OF_DOMAINS = "runs that left out each training domain in turn: better forecasts (needs torch)"
+ADDRESS = "of a running Ray cluster; left out: this machine"
+
+
+def adder(parser: argparse.ArgumentParser) -> Add:
+    """Return what adds arguments to this command."""
+
+    def add(names: str, about: str, **how: Any) -> None:
+        switch = {"action": "store_true"} if names.startswith("-") and not how else {}
+        parser.add_argument(*names.split(), help=about, **switch, **how)
+
+    return add
+
+
+def add_model(add: Add, images: bool = True) -> None:
+    """Add the model that a command uses, the images it is used on, and the device."""
+    kinds = "a run folder, a folder made by save_pretrained, or a file made by 'unseen export'"
+    add("model", kinds, metavar="MODEL", type=Path)
+    if images:
+        more = "files, folders (with all below them) or patterns"
+        add("images", more, metavar="IMAGES", nargs="+")
+    add("--device", "auto (a GPU if there is one), cpu, cuda", default="auto")
+
+
+def add_settings(add: Add, about: str = "settings to change") -> None:
+    add("overrides", about, nargs="*", metavar="key=value")
+
+
+def add_recipe(add: Add) -> None:
+    """Add a recipe or a run, and settings to change in it."""
+    add("what", "a recipe's name or file, or a run folder", metavar="RECIPE|RUN")
+    add_settings(add)
+
+
+def add_runs(add: Add) -> None:
+    """Add where runs are kept, and which trackers get their records."""
+    add("--runs", "where runs are kept", type=Path, default=Path("runs"))
+    trackers = "also send records to wandb, tensorboard or mlflow (separated by commas)"
+    add("--log", trackers, default="")
+
+
+def whole(smallest: int) -> Callable[[str], int]:
+    """Return what reads an option as a whole number that is not smaller."""
+
+    def read(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or int(text) < smallest:
+            raise argparse.ArgumentTypeError(f"should be {smallest} or more, got {text}")
+        return int(text)
+
+    return read
 
 
 def say(text: object, console: Console | None = None, end: str = "\n") -> None:
@@ -31,50 +86,3 @@ def next_step(*commands: str) -> None:
 def loading() -> Status:
     """A sign of life in a terminal while packages and a model are loaded."""
     return Console(stderr=True).status("starting")
-
-
-def add_output(
-    parser: argparse.ArgumentParser, metavar: str, about: str, required: bool = False
-) -> None:
-    """Add where the command writes what it makes: a file or a folder."""
-    names, text = ("-o", "--output"), f"write {about}"
-    parser.add_argument(*names, type=Path, metavar=metavar, required=required, help=text)
-
-
-def add_model(parser: argparse.ArgumentParser, images: bool = True) -> None:
-    """Add the model that a command uses, the images it is used on, and the device."""
-    kinds = "a run folder, a folder made by save_pretrained, or a file made by 'unseen export'"
-    parser.add_argument("model", metavar="MODEL", type=Path, help=kinds)
-    if images:
-        more = "files, folders (with all below them) or patterns"
-        parser.add_argument("images", metavar="IMAGES", nargs="+", help=more)
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
-
-
-def add_settings(parser: argparse.ArgumentParser, about: str = "settings to change") -> None:
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=about)
-
-
-def add_recipe(parser: argparse.ArgumentParser) -> None:
-    """Add a recipe or a run, and settings to change in it."""
-    either = "a recipe's name or file, or a run folder"
-    parser.add_argument("what", metavar="RECIPE|RUN", help=either)
-    add_settings(parser)
-
-
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add where runs are kept, and which trackers get their records."""
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    trackers = "also send records to wandb, tensorboard or mlflow (separated by commas)"
-    parser.add_argument("--log", default="", help=trackers)
-
-
-def whole(smallest: int) -> Callable[[str], int]:
-    """Return what reads an option as a whole number that is not smaller."""
-
-    def read(text: str) -> int:
-        if not text.removeprefix("-").isdecimal() or int(text) < smallest:
-            raise argparse.ArgumentTypeError(f"should be {smallest} or more, got {text}")
-        return int(text)
-
-    return read

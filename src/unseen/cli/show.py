@@ -1,7 +1,9 @@
-"""The commands `list` and `show`: what there is, and settings. No torch."""
+"""The commands `list`, `show` and `completion`: what there is, settings, and names as one types.
+No torch."""
 
 import argparse
 import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import yaml
@@ -10,12 +12,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from unseen.atomic import read_json
-from unseen.cli.shared import add_recipe, next_step, say, say_json
+from unseen.cli.shared import Add, add_recipe, next_step, say, say_json
 from unseen.errors import UnseenError
 from unseen.settings import catalog
 from unseen.settings.experiment import complete_settings
 from unseen.settings.recipes import (
+    RECIPES,
     about_recipe,
+    file_names,
     load_experiment,
     merge,
     parse_overrides,
@@ -25,9 +29,8 @@ from unseen.settings.recipes import (
 from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
 
-def add_list(parser: argparse.ArgumentParser) -> None:
-    kinds = ("methods", "datasets", "backbones", "recipes", "sweeps")
-    parser.add_argument("kind", choices=kinds, help="what to list")
+def add_list(add: Add) -> None:
+    add("kind", "what to list", choices=("methods", "datasets", "backbones", "recipes", "sweeps"))
 
 
 def run_list(chosen: argparse.Namespace) -> None:
@@ -54,11 +57,9 @@ def run_list(chosen: argparse.Namespace) -> None:
     Console().print(table)
 
 
-def add_show(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser)
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE", help="write a recipe to a file of your own, to edit"
-    )
+def add_show(add: Add) -> None:
+    add_recipe(add)
+    add("--save", "write a recipe to a file of your own, to edit", type=Path, metavar="FILE")
 
 
 def run_show(chosen: argparse.Namespace) -> None:
@@ -110,3 +111,82 @@ def _save(file: Path, comments: str, settings: dict) -> None:
 
 def _as_yaml(settings: dict) -> str:
     return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+
+
+SCRIPTS = {
+    "bash": """\
+_unseen() {
+    local IFS=$'\\n'
+    COMPREPLY=($(unseen completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _unseen unseen""",
+    "zsh": """\
+#compdef unseen
+_unseen() {
+    local -a found
+    found=("${(@f)$(unseen completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n $found[1] ]]; then compadd -- $found; else _files; fi
+}
+compdef _unseen unseen""",
+    "fish": """\
+complete -c unseen -a \\
+    "(unseen completion words -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)\"""",
+}
+"""Each asks `unseen completion words` what the last word may become; where there is no answer, the
+shell offers files."""
+
+_NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "what": recipe_names,
+    "dataset": lambda: {*file_names(RECIPES), *catalog.DATASETS},
+    "sweep": sweep_names,
+    "methods": lambda: catalog.METHODS,
+    "backbone": lambda: catalog.BACKBONES,
+}
+"""What an argument may be, by its name."""
+
+
+def add_completion(add: Add) -> None:
+    about = "prints its script; words: what the last word may become"
+    add("shell", about, choices=[*SCRIPTS, "words"])
+    add("typed", "what was typed after 'unseen'", nargs="*", metavar="WORD")
+
+
+def run_completion(chosen: argparse.Namespace) -> None:
+    """Let the shell complete commands, options, recipes, methods and datasets.
+
+    Add its line to ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+
+    eval "$(unseen completion bash)"
+    eval "$(unseen completion zsh)"
+    unseen completion fish | source
+    """
+    found = candidates(chosen.typed) if chosen.shell == "words" else [SCRIPTS[chosen.shell]]
+    for line in found:
+        say(line)
+
+
+def candidates(typed: list[str]) -> list[str]:
+    """Return what the last of these words may become; of a list, its last part."""
+    from unseen.cli.main import COMMANDS, build_parser
+
+    *before, last = typed or [""]
+    called = next((word for word in before if not word.startswith("-")), None)
+    if called is None:
+        return _beginning(last, [*COMMANDS, "--help", "--version"])
+    if called not in COMMANDS:
+        return []
+    [commands] = build_parser(called)._subparsers._group_actions  # type: ignore[union-attr]
+    actions = commands.choices[called]._actions  # type: ignore[index]
+    options = {option: each for each in actions for option in each.option_strings}
+    action = options.get(before[-1])
+    if action is None or action.nargs == 0:
+        if last.startswith("-"):
+            return _beginning(last, options)
+        action = next(each for each in actions if not each.option_strings)
+    head, comma, tail = last.rpartition(",")
+    names = action.choices or _NAMES.get(action.dest, tuple)()
+    return [f"{head}{comma}{name}" for name in _beginning(tail, names)]
+
+
+def _beginning(start: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(start))

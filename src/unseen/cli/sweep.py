@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from unseen.cli.shared import add_runs, add_settings, loading, next_step, say, say_json, whole
+from unseen.cli.shared import (
+    ADDRESS,
+    Add,
+    add_runs,
+    add_settings,
+    loading,
+    next_step,
+    say,
+    say_json,
+    whole,
+)
 from unseen.errors import SettingsError
 from unseen.settings.recipes import parse_overrides
 
@@ -18,27 +28,17 @@ if TYPE_CHECKING:
     from unseen.training.timing import ImageTimes
 
 
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dataset", help="a dataset with recipes: 'unseen list recipes'")
-    parser.add_argument(
-        "--methods",
-        default="aggregate,multihead,dmg",
-        help="the first is the baseline of the others; 'all' for every one",
-    )
-    parser.add_argument("--seeds", default="0", help="for example 0,1,2 or 0-4")
-    parser.add_argument("--backbone", help="another network for all methods")
-    parser.add_argument(
-        "--unseen",
-        default="",
-        help="leave out only these domains: a,b one after the other, a+b both at once",
-    )
-    parser.add_argument(
-        "--upper-bound",
-        action="store_true",
-        help="add a row that is also trained on labels of the unseen domain",
-    )
-    _add_run_options(parser, "all seeds of a method and domain")
-    add_settings(parser, "settings for all runs")
+def add_compare(add: Add) -> None:
+    add("dataset", "a dataset with recipes: 'unseen list recipes'")
+    first = "the first is the baseline of the others; 'all' for every one"
+    add("--methods", first, default="aggregate,multihead,dmg")
+    add("--seeds", "for example 0,1,2 or 0-4", default="0")
+    add("--backbone", "another network for all methods", metavar="BACKBONE")
+    only = "leave out only these domains: a,b one after the other, a+b both at once"
+    add("--unseen", only, default="")
+    add("--upper-bound", "add a row that is also trained on labels of the unseen domain")
+    _add_run_options(add, "all seeds of a method and domain")
+    add_settings(add, "settings for all runs")
 
 
 def run_compare(chosen: argparse.Namespace) -> int:
@@ -68,15 +68,11 @@ def run_compare(chosen: argparse.Namespace) -> int:
     return _run(sweep, "", chosen, together=False)
 
 
-def add_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sweep", metavar="FILE|NAME", help="a sweep file, or 'unseen list sweeps'")
-    add_settings(parser, "keys of the sweep file: draws=20 seeds=0-2 settings.steps=500")
-    _add_run_options(parser, "all draws of a seed (without draws: of all seeds)")
-    parser.add_argument(
-        "--one-by-one",
-        action="store_true",
-        help="do not train runs on stored features as a stack",
-    )
+def add_sweep(add: Add) -> None:
+    add("sweep", "a sweep file, or 'unseen list sweeps'", metavar="FILE|NAME")
+    add_settings(add, "keys of the sweep file: draws=20 seeds=0-2 settings.steps=500")
+    _add_run_options(add, "all draws of a seed (without draws: of all seeds)")
+    add("--one-by-one", "do not train runs on stored features as a stack")
 
 
 def run_sweep(chosen: argparse.Namespace) -> int:
@@ -98,37 +94,26 @@ def run_sweep(chosen: argparse.Namespace) -> int:
     return _run(sweep, chosen.sweep, chosen, together=not chosen.one_by_one)
 
 
-def _add_run_options(parser: argparse.ArgumentParser, merged: str) -> None:
+def _add_run_options(add: Add, merged: str) -> None:
     """Options of both commands; `merged` is what one model is made of."""
-    add_runs(parser)
-    parser.add_argument(
-        "--merge",
-        nargs="?",
-        const="all",
-        choices=("all", "greedy"),
-        help=f"add rows of merged models: the averaged weights of {merged}; greedy: without "
-        "runs that make the average worse on validation images",
+    add_runs(add)
+    about = (
+        f"add rows of merged models: the averaged weights of {merged}; greedy: without runs that "
+        "make the average worse on validation images"
     )
-    parser.add_argument("--on", choices=("here", "ray"), default="here", help="where runs train")
-    parser.add_argument(
-        "--workers",
-        type=whole(0),
-        help="runs at the same time, each in its own process; left out: as many as the cores "
-        "allow; 0: one after the other in this process",
+    add("--merge", about, nargs="?", const="all", choices=("all", "greedy"))
+    add("--on", "where runs train", choices=("here", "ray"), default="here")
+    about = (
+        "runs at the same time, each in its own process; left out: as many as the cores allow; "
+        "0: one after the other in this process"
     )
-    parser.add_argument(
-        "--cpus", type=_positive, default=1.0, help="cores, and therefore threads, of a run"
-    )
-    parser.add_argument(
-        "--gpus",
-        type=_number,
-        help="GPUs of a run, such as 0.5; left out: 1 if this machine has any",
-    )
-    parser.add_argument("--address", help="of a running Ray cluster; left out: this machine")
-    parser.add_argument("--retries", type=whole(0), help="how often a failed run is tried again")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="list the runs, estimate their cost, train nothing"
-    )
+    add("--workers", about, type=whole(0))
+    add("--cpus", "cores, and therefore threads, of a run", type=_positive, default=1.0)
+    share = "GPUs of a run, such as 0.5; left out: 1 if this machine has any"
+    add("--gpus", share, type=_number)
+    add("--address", ADDRESS, metavar="ADDRESS")
+    add("--retries", "how often a failed run is tried again", type=whole(0))
+    add("--dry-run", "list the runs, estimate their cost, train nothing")
 
 
 def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) -> int:

@@ -1,4 +1,5 @@
-"""The commands `train` and `merge`: one model from a recipe or a run, or from many runs."""
+"""The commands `train`, `merge`, `auto` and `report`: one model from a recipe or a run, from many
+runs, or from images; and the page about runs."""
 
 import argparse
 import shlex
@@ -7,10 +8,19 @@ from typing import Any
 
 from rich.console import Console
 
-from unseen.cli.shared import add_output, add_recipe, add_runs, loading, next_step, say
+from unseen.cli.shared import (
+    Add,
+    add_recipe,
+    add_runs,
+    add_settings,
+    loading,
+    next_step,
+    say,
+    say_json,
+)
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_run
-from unseen.settings.experiment import Experiment, identity
+from unseen.settings.experiment import METRICS, Experiment, identity
 from unseen.settings.recipes import (
     build_experiment,
     load_experiment,
@@ -20,10 +30,11 @@ from unseen.settings.recipes import (
 )
 
 
-def add_train(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser)
-    add_runs(parser)
-    parser.add_argument("--resume", action="store_true", help="fail if there is no run to continue")
+
+def add_train(add: Add) -> None:
+    add_recipe(add)
+    add_runs(add)
+    add("--resume", "fail if there is no run to continue")
 
 
 def run_train(chosen: argparse.Namespace) -> None:
@@ -81,17 +92,14 @@ def _uses(folder: Path) -> list[str]:
     return [f"unseen predict {run} IMAGES", f"unseen export {run} --to onnx"]
 
 
-def add_merge(parser: argparse.ArgumentParser) -> None:
+def add_merge(add: Add) -> None:
     many = "run folders, or folders that hold runs"
-    parser.add_argument("merged", metavar="RUNS", nargs="+", type=Path, help=many)
-    parser.add_argument(
-        "--choose",
-        choices=("all", "greedy"),
-        default="all",
-        help="greedy: start with the best on validation images, add each next one unless the "
-        "average gets worse",
-    )
-    add_output(parser, "MODEL", "the new run folder there", required=True)
+    add("merged", many, metavar="RUNS", nargs="+", type=Path)
+    greedy = "greedy: start with the best on validation images, add each next one unless the "
+    how = greedy + "average gets worse"
+    add("--choose", how, choices=("all", "greedy"), default="all")
+    about = "write the new run folder there"
+    add("-o --output", about, type=Path, metavar="MODEL", required=True)
 
 
 def run_merge(chosen: argparse.Namespace) -> None:
@@ -112,3 +120,76 @@ def run_merge(chosen: argparse.Namespace) -> None:
     assert finished.result.merged is not None
     say(finished.result.merged.description)
     next_step(*_uses(chosen.output))
+
+
+def add_auto(add: Add) -> None:
+    add("data", "a folder domain/class/*, a manifest, or a dataset's name", metavar="DATA")
+    add("--minutes", "the time it may take", type=float, default=20)
+    new = "images of a new place without labels (may be given again): forecast the accuracy there"
+    add("--for", new, dest="images", action="append", default=[], metavar="IMAGES")
+    where = "write runs and the result there; left out: auto-DATA"
+    add("-o --output", where, type=Path, metavar="DIR")
+    out = "keep these domains out of everything and measure the model on them at the end"
+    add("--unseen", out, default="", metavar="DOMAIN")
+    add("--seeds", "for example 0,1,2 or 0-4", default="0")
+    add("--workers", "runs at the same time; left out: as many as the cores allow", type=int)
+    add_settings(add, "settings for all runs")
+
+
+def run_auto(chosen: argparse.Namespace) -> None:
+    """Find the best model that this machine can train in the given time, and say what to expect of
+    it in a new domain.
+
+    Candidates are compared by leaving each domain out in turn; the simplest that is not worse by
+    more than noise is trained on all domains. What is expected was measured on domains that had no
+    part in the choice. The same command continues where it stopped.
+
+      unseen auto three_hospitals
+      unseen auto three_hospitals --minutes 60 --for fourth_hospital -o best
+      unseen auto pacs --unseen sketch data.root=PACS
+    """
+    with loading():
+        from unseen.automatic.answer import PAGE
+        from unseen.automatic.run import auto
+
+    answer = auto(
+        chosen.data,
+        chosen.minutes,
+        images=chosen.images,
+        output=chosen.output,
+        unseen=chosen.unseen,
+        seeds=chosen.seeds,
+        workers=chosen.workers,
+        **parse_overrides(chosen.overrides),
+    )
+    if chosen.json:
+        say_json(answer.as_json())
+        return
+    for line in answer.lines():
+        say(line)
+    for about, command in {"as a page": str(answer.home / PAGE), **answer.commands}.items():
+        say(f"  {about}: {command}")
+
+
+def add_report(add: Add) -> None:
+    add("runs", "where runs are kept, or a folder of tables", metavar="RUNS", type=Path)
+    where = "write the page there; left out: RUNS/report"
+    add("-o --output", where, type=Path, metavar="DIR")
+    add("--rule", "selection rule to show first: source, last or oracle", metavar="RULE")
+    about = "show this one, whatever chose the checkpoints; left out: that of each run"
+    add("--metric", about, choices=tuple(METRICS))
+    add("--figures", "also write each figure as SVG, PDF and PNG")
+
+
+def run_report(chosen: argparse.Namespace) -> None:
+    """Write one web page about a folder of runs: conclusion, tables, figures, how it was made.
+
+    unseen report runs
+    unseen report runs -o paper --rule last --figures
+    unseen report runs --metric balanced             (every class counts the same)
+    unseen report runs/tables/sweep-.../source       (a folder of tables: the runs it was made of)
+    """
+    from unseen.reports.page.write import write_report
+
+    folder = chosen.output or chosen.runs / "report"
+    say(write_report(chosen.runs, folder, chosen.rule, chosen.figures, chosen.metric))
