@@ -30,7 +30,6 @@ from unseen.settings.recipes import (
 )
 
 
-
 def add_train(add: Add) -> None:
     add_recipe(add)
     add_runs(add)
