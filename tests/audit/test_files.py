@@ -28,7 +28,6 @@ def test_files_that_are_passed_over_are_counted_by_ending(
     (scans / "about.txt").write_text("beside the domains")
     monkeypatch.setattr(images, "is_installed", lambda module: False)
     found = look(scans).of("ignored files")
-    assert found is not None
     assert found.count == 4
     assert "2 .mp4, 1 without an ending, 1 .dcm" in found.text
     assert "`pip install pydicom` reads 1 of them" in found.text
@@ -39,18 +38,15 @@ def test_splits_are_no_domains(scans: Path, look) -> None:
     (scans / "north").rename(scans / "train")
     assert look(scans).of("splits for domains") is None
     (scans / "south").rename(scans / "VAL")
-    found = look(scans).of("splits for domains")
-    assert found is not None
-    assert "VAL, train" in found.text
+    assert "VAL, train" in look(scans).of("splits for domains").text
 
 
 def test_a_folder_level_too_many(scans: Path, look, tmp_path: Path) -> None:
     (tmp_path / "outer").mkdir()
     scans.rename(tmp_path / "outer" / "images")
-    found = look(tmp_path / "outer").of("a folder level too many")
-    assert found is not None
-    assert f"data.root to the folder that holds the domains, such as {tmp_path}/outer/images" in (
-        found.text
+    text = look(tmp_path / "outer").of("a folder level too many").text
+    assert (
+        f"data.root to the folder that holds the domains, such as {tmp_path}/outer/images" in text
     )
 
 
@@ -64,17 +60,14 @@ def test_folders_of_patients_are_no_level_too_many(scans: Path, look) -> None:
 def test_a_single_class(scans: Path, look) -> None:
     for domain in ("north", "south"):
         shutil.rmtree(scans / domain / "dog")
-    found = look(scans).of("a single class")
-    assert found is not None
-    assert "cat" in found.text
+    assert "cat" in look(scans).of("a single class").text
 
 
 @pytest.mark.parametrize("other", ["Dog", "dogs", "d og", "ｄｏｇ"])
 def test_class_names_that_differ_by_spelling(scans: Path, look, other: str) -> None:
     (scans / "south/dog").rename(scans / "south" / other)
-    found = look(scans).of("similar class names")
-    assert found is not None
-    assert f"'data.classes={{{min(other, 'dog')}: {max(other, 'dog')}}}'" in found.text
+    text = look(scans).of("similar class names").text
+    assert f"'data.classes={{{min(other, 'dog')}: {max(other, 'dog')}}}'" in text
 
 
 def test_classes_that_stand_side_by_side_are_two(scans: Path, look) -> None:
@@ -88,7 +81,5 @@ def test_twelve_bits_in_sixteen_are_nearly_black(scans: Path, look) -> None:
         values = np.asarray(scene(500 + number).convert("L")).astype(np.uint16) * 16
         Image.fromarray(values).save(scans / "north/cat" / f"deep{number}.png")
     scene(600).point(lambda value: value // 8).save(scans / "north/cat/night.png")
-    found = look(scans).of("nearly black")
-    assert found is not None
-    assert "data.window=0,4095" in found.text
+    assert "data.window=0,4095" in look(scans).of("nearly black").text
     assert look(scans, window=(0, 4095)).of("nearly black") is None

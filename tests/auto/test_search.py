@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.auto.simulated import Machine, worth
 
 from unseen.automatic import search as room
-from unseen.automatic.choice import EVERYWHERE
+from unseen.automatic.choice import EVERYWHERE, NESTED, SAME_RUNS
 from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
 from unseen.errors import DataError
@@ -31,21 +31,31 @@ def write_images(
                 Image.new("RGB", (8, 8), (image, 0, 0)).save(root / domain / name / f"{image}.png")
 
 
-def test_the_best_is_found_and_plain_training_is_judged_by_the_same_rules(tmp_path: Path) -> None:
-    search = Machine(tmp_path).search()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, Search]:
+    """A search from start to end, by a clock that stands still."""
+    machine = Machine(tmp_path_factory.mktemp("whole"), stands_still=True)
+    search = machine.search()
     search.run()
-    choice, found, plain = search.winner(), search.expectation(), search.expectation(plain=True)
-    assert choice.row[0] == "masks"
+    return machine, search
+
+
+def test_the_best_is_found_and_plain_training_is_judged_by_the_same_rules(
+    whole: tuple[Machine, Search],
+) -> None:
+    _, search = whole
+    found, plain = search.expectation(), search.expectation(plain=True)
+    assert search.winner().row[0] == "masks"
     assert found is not None
     assert plain is not None
-    assert found.kind == "nested"
+    assert found.kind == NESTED
     assert {row[0] for row in found.rows.values()} == {"masks"}
     gains = [found.by_place[place] - plain.by_place[place] for place in found.by_place]
     assert gains == pytest.approx([0.08] * 4)
 
 
 def test_labels_of_a_domain_change_nothing_in_what_is_trained_and_chosen_for_it(
-    tmp_path: Path,
+    whole: tuple[Machine, Search], tmp_path: Path
 ) -> None:
     def other_labels(candidate: str, *about) -> float:
         experiment, domain = about
@@ -54,29 +64,26 @@ def test_labels_of_a_domain_change_nothing_in_what_is_trained_and_chosen_for_it(
         seen = "outlines" not in experiment.data.unseen_domain
         return worth(candidate, *about) + 0.3 * seen * (candidate == "sd")
 
-    chosen = []
-    for home, known in ((tmp_path / "a", worth), (tmp_path / "b", other_labels)):
-        search = Machine(home, worth=known, stands_still=True).search()
-        search.run()
-        choice = search.choice(frozenset({"outlines"}))
-        assert choice is not None
-        chosen.append((choice, search.choices()["outlines"]))
-    assert chosen[0] == chosen[1]
+    search = Machine(tmp_path, worth=other_labels, stands_still=True).search()
+    search.run()
+    branch = frozenset({"outlines"})
+    assert search.choice(branch) == whole[1].choice(branch)
+    assert search.choices()["outlines"] == whole[1].choices()["outlines"]
     assert search.winner().row[0] != "masks"  # for all places together the labels do count
 
 
 @pytest.mark.parametrize("dies_after", [1, 65])
-def test_a_killed_search_goes_on_and_decides_the_same(tmp_path: Path, dies_after: int) -> None:
-    whole = Machine(tmp_path / "whole", stands_still=True)
-    first = whole.search()
-    first.run()
-    broken = Machine(tmp_path / "broken", dies_after=dies_after, stands_still=True)
+def test_a_killed_search_goes_on_and_decides_the_same(
+    whole: tuple[Machine, Search], tmp_path: Path, dies_after: int
+) -> None:
+    machine, first = whole
+    broken = Machine(tmp_path, dies_after=dies_after, stands_still=True)
     with pytest.raises(KeyboardInterrupt):
         broken.search().run()
-    again = Machine(tmp_path / "broken", stands_still=True)
+    again = Machine(tmp_path, stands_still=True)
     second = again.search()
     second.run()
-    assert sorted(broken.trained + again.trained) == sorted(whole.trained)
+    assert sorted(broken.trained + again.trained) == sorted(machine.trained)
     assert (second.winner(), second.choices()) == (first.winner(), first.choices())
     assert second.expectation() == first.expectation()
 
@@ -145,44 +152,32 @@ def test_where_time_is_left_trainings_with_other_seeds_are_averaged(
     assert averaged == ([len(seeds)] if len(seeds) > 1 else [])
 
 
-def test_without_time_for_pairs_the_answer_says_what_kind_it_is(tmp_path: Path) -> None:
-    search = Machine(tmp_path, 60.0).search()
-    search.run()
-    found = search.expectation()
-    assert found is not None
-    assert found.kind == "chosen by the same runs"
-    assert set(found.rows.values()) == {search.winner().row}
-
-
-def test_with_two_places_nothing_is_nested(tmp_path: Path) -> None:
-    search = Machine(tmp_path).search(**{"data.training_domains": "plain,outlines"})
+@pytest.mark.parametrize("settings", [{}, {"data.training_domains": "plain,outlines"}])
+def test_without_time_for_pairs_or_with_two_places_nothing_is_nested(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    search = Machine(tmp_path, 600.0 if settings else 60.0).search(**settings)
     search.run()
     assert search.design.branches == [EVERYWHERE]
     assert {len(left_out) for _, left_out, _ in search.runs} == {1}
     found = search.expectation()
     assert found is not None
-    assert found.kind == "chosen by the same runs"
+    assert found.kind == SAME_RUNS
+    assert set(found.rows.values()) == {search.winner().row}
 
 
 def test_a_domain_that_is_kept_out_has_no_part_in_any_run(tmp_path: Path) -> None:
-    search = Machine(tmp_path).search(unseen="outlines")
+    """With three places left, pairs leave one, and methods that compare domains train on two."""
+    search = Machine(tmp_path, 1800.0).search(unseen="outlines")
     search.run()
-    for run in search.runs.values():
+    left_out: dict[str, set[int]] = {}
+    for (row, out, _), run in search.runs.items():
         data = run.experiment.data
         assert "outlines" not in (*data.training_domains, *data.unseen_domain)
         assert data.training_domains
-
-
-def test_runs_that_leave_too_few_domains_for_a_method_are_left_out(tmp_path: Path) -> None:
-    """With three places, pairs leave one: coral, mixup and vrex compare domains."""
-    search = Machine(tmp_path, 1800.0).search(unseen="outlines")
-    search.run()
-    by_method = {
-        name: {len(left_out) for row, left_out, _ in search.runs if row[0] == name}
-        for name, _ in search.screened
-    }
-    assert by_method["coral"] == by_method["vrex"] == {1}
-    assert by_method["masks"] == {1, 2}
+        left_out.setdefault(row[0], set()).add(len(out))
+    assert left_out["coral"] == left_out["vrex"] == {1}
+    assert left_out["masks"] == {1, 2}
 
 
 def test_one_domain_is_refused_with_the_reason(tmp_path: Path) -> None:

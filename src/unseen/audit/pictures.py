@@ -153,7 +153,7 @@ def classes_given_away(index: Index, measured: Measured, size: int) -> Iterator[
             own = labels == label
             if min(own.sum(), (~own).sum()) < _FEWEST:
                 continue
-            ways = [*_statistics_that_tell(measured["statistics"][rows], labels, label)]
+            ways = [*_statistics_that_tell(measured["statistics"][rows], labels, label, size)]
             if size >= SMALL and edges.size:
                 ways += _mark(edges[:, number], labels, label)
             if ways:
@@ -167,13 +167,16 @@ def classes_given_away(index: Index, measured: Measured, size: int) -> Iterator[
         yield Finding("class given away", len(told), text, tuple(examples))
 
 
-def _statistics_that_tell(values: np.ndarray, labels: np.ndarray, label: int) -> Iterator[str]:
+def _statistics_that_tell(
+    values: np.ndarray, labels: np.ndarray, label: int, size: int
+) -> Iterator[str]:
     """Name the numbers by which a class is told from the others. Things differ in how bright they
     are and in how far they reach, as digits do: but for sizes, a number counts only where the class
-    stands further apart from every other one than these lie from each other."""
+    stands further apart from every other one than these lie from each other. How well a file of few
+    pixels is compressed says what it shows."""
     own = labels == label
     for name, column in zip(STATISTICS, values.T, strict=True):
-        known = np.isfinite(column)
+        known = np.isfinite(column) & (name != "bytes per pixel" or size >= SMALL)
         here, there = column[own & known], column[~own & known]
         if min(len(here), len(there)) < _FEWEST or _told_apart(here, there) < GIVEN_AWAY:
             continue

@@ -10,12 +10,11 @@ from rich.console import Console
 from unseen.api import forecast_accuracy
 from unseen.atomic import write_json
 from unseen.audit.audit import audit
-from unseen.audit.findings import AuditReport
 from unseen.automatic.adapt import adapt
 from unseen.automatic.answer import ADAPTED, AUDIT, FILE, PAGE, REFERENCES, Answer
 from unseen.automatic.budget import Clock
 from unseen.automatic.search import Search
-from unseen.automatic.subject import Subject, open_subject
+from unseen.automatic.subject import open_subject
 from unseen.data.images import find_images
 from unseen.errors import SettingsError
 from unseen.results.folder import RunList, write_run_list
@@ -63,7 +62,11 @@ def auto(
     clock, console = Clock(60 * minutes), console or progress_console()
     subject = open_subject(data, unseen, overrides)
     home = Path(output) if output is not None else Path(f"auto-{subject.name}")
-    report = look_at(subject, home, console)
+    with Display(console, len(subject.index), "images") as display:
+        dataset, prepared = subject.prepared(display.preparing)
+        report = audit(dataset, prepared)
+    home.mkdir(parents=True, exist_ok=True)
+    report.write_page(prepared, home / AUDIT)
     if report.of(COPIES) and getattr(subject.experiment.data, "group", "none") is None:
         report.write_groups(home / GROUPS)
         groups = {"data": {"group": str((home / GROUPS).resolve())}}
@@ -77,16 +80,6 @@ def auto(
         adaptation = adapt(search, Model.from_run(run), files, home / ADAPTED)
         answer = replace(answer, forecast=forecast, adaptation=adaptation)
     return write(answer)
-
-
-def look_at(subject: Subject, home: Path, console: Console) -> AuditReport:
-    """Prepares the images, looks for faults in them, and writes what was found as a page."""
-    with Display(console, len(subject.index), "images") as display:
-        dataset, prepared = subject.prepared(display.preparing)
-        report = audit(dataset, prepared)
-    home.mkdir(parents=True, exist_ok=True)
-    report.write_page(prepared, home / AUDIT)
-    return report
 
 
 def conclude(search: Search) -> Answer:

@@ -16,20 +16,8 @@ from rich.console import Console
 from unseen.api import Run, finish_run, merge
 from unseen.atomic import link_file, read_json, write_json
 from unseen.automatic import budget
+from unseen.automatic import choice as rules
 from unseen.automatic.candidates import Candidate
-from unseen.automatic.choice import (
-    EVERYWHERE,
-    NESTED,
-    SAME_RUNS,
-    Cell,
-    Choice,
-    Design,
-    Expectation,
-    Places,
-    Row,
-    choose,
-    expect,
-)
 from unseen.automatic.subject import Subject
 from unseen.errors import UnseenError
 from unseen.networks.quick_cpu import BFLOAT16
@@ -54,7 +42,7 @@ PLAN, RUNS, MODEL = "plan.json", "runs", "model"
 _FINAL_SHARE = 0.12
 """The share of the time that is kept for the model on all places."""
 
-Wanted = Mapping[Row, Iterable[Places]]
+Wanted = Mapping[rules.Row, Iterable[rules.Places]]
 """What the runs of each row leave out."""
 
 
@@ -87,16 +75,16 @@ class Search:
             self._kept = known
             clock.used_before, clock.slowness = known["used"] + self._unsaved(), known["slowness"]
         places = tuple(subject.places)
-        self.views, self.design = 0, Design(places, len(places) > 2, self.seeds)
+        self.views, self.design = 0, rules.Design(places, len(places) > 2, self.seeds)
         """Stored augmented views of each image (0: there is no time for any), and which runs a
         candidate is judged by: choices are nested where there is time for that."""
         self.final_steps = 0
         """What is chosen trains at least so long."""
         self.candidates = {each.name: each for each in subject.candidates()}
-        self.scores = defaultdict[Row, dict[Cell, float]](dict)
-        self.runs: dict[tuple[Row, Places, int], PlannedRun] = {}
+        self.scores = defaultdict[rules.Row, dict[rules.Cell, float]](dict)
+        self.runs: dict[tuple[rules.Row, rules.Places, int], PlannedRun] = {}
         self.problems: list[str] = []
-        self.screened: list[Row] = []
+        self.screened: list[rules.Row] = []
         """What was compared at the length of the first rounds."""
         self._learned = False
 
@@ -133,7 +121,7 @@ class Search:
         self.round(everywhere, f"{len(heads)} classifiers on stored features")
         self._screen([each for each in everyone if each.tier != "head"])
         self._lengthen()
-        left_out = defaultdict[Row, dict[Places, None]](dict)
+        left_out = defaultdict[rules.Row, dict[rules.Places, None]](dict)
         for plain in (False, True):
             for place, row in self.choices(plain).items():
                 left_out[row][frozenset({place})] = None
@@ -191,7 +179,7 @@ class Search:
         if finals is None:
             return
         number, self.final_steps = finals
-        wanted = defaultdict[Row, dict[Places, None]](dict)
+        wanted = defaultdict[rules.Row, dict[rules.Places, None]](dict)
         for branch in self.design.branches if number else ():
             worth = self.design.worth(self.scores, branch)
             for own, most in zip(self._screened_by_kind(), (number, 1), strict=True):
@@ -202,7 +190,7 @@ class Search:
         if wanted:
             self.round(wanted, f"the best {number} for {self.final_steps} steps")
 
-    def _screened_by_kind(self) -> list[list[Row]]:
+    def _screened_by_kind(self) -> list[list[rules.Row]]:
         """Returns the rows of the first rounds, those that are not plain first."""
         kinds = (False, True)
         return [[r for r in self.screened if self.candidates[r[0]].plain == each] for each in kinds]
@@ -224,35 +212,37 @@ class Search:
             work += seeds * times * sum(self.costs.run(each, steps, out) for out in compared)
         return work
 
-    def _final(self, row: Row) -> Row:
+    def _final(self, row: rules.Row) -> rules.Row:
         """Returns a row at the length that what is chosen trains for."""
         is_head = self.candidates[row[0]].tier == "head"
         return row if is_head else (row[0], max(row[1], self.final_steps))
 
-    def choice(self, branch: Places = EVERYWHERE, plain: bool = False) -> Choice | None:
+    def choice(
+        self, branch: rules.Places = rules.EVERYWHERE, plain: bool = False
+    ) -> rules.Choice | None:
         """Returns what a branch chooses among all candidates, or among the plain ones."""
         names = [name for name, each in self.candidates.items() if each.plain or not plain]
-        return choose(self.design.worth(self.scores, branch), names)
+        return rules.choose(self.design.worth(self.scores, branch), names)
 
-    def choices(self, plain: bool = False) -> dict[str, Row]:
+    def choices(self, plain: bool = False) -> dict[str, rules.Row]:
         """Returns what is chosen for each place: without it, where choices are nested."""
         nested = self.design.nested
         own = {p: self.choice(frozenset({p} if nested else ()), plain) for p in self.design.places}
         return {place: self._final(choice.row) for place, choice in own.items() if choice}
 
-    def expectation(self, plain: bool = False) -> Expectation | None:
+    def expectation(self, plain: bool = False) -> rules.Expectation | None:
         """Returns what to expect by what was chosen for each place; None until each of these runs,
         which left out that place alone, is there."""
         rows, by_place = self.choices(plain), dict[str, float]()
         for place, row in rows.items():
-            cells = [Cell(frozenset({place}), place, seed) for seed in self.seeds]
+            cells = [rules.Cell(frozenset({place}), place, seed) for seed in self.seeds]
             if any(cell not in self.scores[row] for cell in cells):
                 return None
             by_place[place] = fmean(self.scores[row][cell] for cell in cells)
-        kind = NESTED if self.design.nested else SAME_RUNS
-        return expect(by_place, rows, kind) if by_place else None
+        kind = rules.NESTED if self.design.nested else rules.SAME_RUNS
+        return rules.expect(by_place, rows, kind) if by_place else None
 
-    def winner(self) -> Choice:
+    def winner(self) -> rules.Choice:
         """Returns the choice for all places."""
         choice = self.choice()
         if choice is None:
@@ -260,7 +250,7 @@ class Search:
             raise UnseenError(f"no candidate could be compared in all places:\n  {about}")
         return choice._replace(row=self._final(choice.row), best=self._final(choice.best))
 
-    def runs_of(self, row: Row) -> list[PlannedRun]:
+    def runs_of(self, row: rules.Row) -> list[PlannedRun]:
         """Returns the finished runs of a row, all of which have left out a place or two; those of
         the candidate's longest training where this one was not needed for any place."""
         steps = {own[1] for own, _, _ in self.runs if own[0] == row[0]}
@@ -307,7 +297,7 @@ class Search:
     def round(self, rows: Wanted, what: str) -> None:
         """Trains what is not finished of these rows, but for runs that leave a candidate too few
         domains to train on, and reads all results."""
-        together = defaultdict[tuple[int, tuple[Places, ...]], list[str]](list)
+        together = defaultdict[tuple[int, tuple[rules.Places, ...]], list[str]](list)
         for (name, steps), wanted in rows.items():
             domains, needed = len(self.subject.domains), self.candidates[name].fewest_domains
             left_out = tuple(o for o in wanted if domains - len(self._domains(o)) >= needed)
@@ -336,7 +326,7 @@ class Search:
         self._learned = self._learned or planned > 0
         self._save()
 
-    def _read(self, run: PlannedRun, row: Row) -> None:
+    def _read(self, run: PlannedRun, row: rules.Row) -> None:
         """Takes over what a finished run was worth on the places that it left out."""
         result, left_out, seed = run.result, self.left_out(run), run.condition.seed
         measured = result.view(result.selection, "out_of_domain")
@@ -344,13 +334,13 @@ class Search:
         self.runs[row, left_out, seed] = run
         for place in left_out:
             own = fmean(values[domain] for domain in self.subject.places[place])
-            self.scores[row][Cell(left_out, place, seed)] = own
+            self.scores[row][rules.Cell(left_out, place, seed)] = own
 
-    def left_out(self, run: PlannedRun) -> Places:
+    def left_out(self, run: PlannedRun) -> rules.Places:
         unseen = run.condition.unseen
         return frozenset(name for name, own in self.subject.places.items() if own[0] in unseen)
 
-    def _domains(self, places: Places) -> list[str]:
+    def _domains(self, places: rules.Places) -> list[str]:
         return [domain for place in sorted(places) for domain in self.subject.places[place]]
 
     def pace(self, candidate: Candidate) -> ImageTimes:
@@ -383,7 +373,7 @@ class Search:
         own = (self.subject.settings, candidate.settings(1, 100), self.subject.overrides, backbone)
         return recipes.build_experiment(reduce(recipes.merge, own, recipe), candidate.name)
 
-    def _sweep(self, names: Sequence[str], steps: int, left_out: Sequence[Places]) -> Sweep:
+    def _sweep(self, names: Sequence[str], steps: int, left_out: Sequence[rules.Places]) -> Sweep:
         """Returns the sweep of these candidates."""
         own: dict[str, MethodPart] = {}
         for each in (self.candidates[name] for name in names):
