@@ -37,6 +37,11 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
 
     metrics: list[Metric] = list(dict.fromkeys((result.metric, "accuracy")))
     title = f"{result.label} on {result.dataset} ({result.backbone})"
+    views = result.under(result.selection).views
+    merged = [
+        (e.folder, e.seed, e.steps, f"{e.validation:.1%}", "yes" if e.averaged else "no")
+        for e in (result.merged.runs if result.merged else ())
+    ]
     content = {
         "settings": settings,
         "result": result,
@@ -45,19 +50,14 @@ def model_card(settings: Content, result: RunResult, data: Content) -> str:
         "front_matter": _front_matter(result, title, metrics),
         "data_table": _data_table(result, data),
         "rule_note": rule_note(result.selection, result.metric),
-        "results_table": pipe_table(
-            *result_table(result.under(result.selection).views, metrics, result.view_texts)
-        ),
-        "merged_table": _merged_table(result),
+        "results_table": pipe_table(*result_table(views, metrics, result.view_texts)),
+        "merged_table": pipe_table(("run", "seed", "steps", "validation", "averaged"), merged),
         "weaknesses": list(_weaknesses(result)),
         "shown_settings": _shown(settings),
     }
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {
-        "text": escaped,
-        "code": code,
-        "word": lambda name: quote(one_line(name)),
-    }
+    filters = {"text": escaped, "code": code, "word": lambda name: quote(one_line(name))}
+    environment.filters |= filters
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return environment.from_string(template).render(content)
 
@@ -114,23 +114,14 @@ def _data_table(result: RunResult, data: Content) -> str:
     return pipe_table(header, rows)
 
 
-def _merged_table(result: RunResult) -> str:
-    header = ("run", "seed", "steps", "validation", "averaged")
-    rows = [
-        (e.folder, e.seed, e.steps, f"{e.validation:.1%}", "yes" if e.averaged else "no")
-        for e in (result.merged.runs if result.merged else ())
-    ]
-    return pipe_table(header, rows)
-
-
 def _weaknesses(result: RunResult) -> Iterator[tuple[str, str, str, str]]:
     """Yields each unseen domain with its weakest class, the share of it that was recognised, and
     how far confidence is off, where that is much."""
     for domain, measured in result.view(result.selection, "out_of_domain").items():
         worst = int(np.nanargmin(measured.recall))
         name = result.names_of(measured.confusion)[worst]
-        after = measured.calibrated_error
-        error = measured.calibration_error if after is None else after
+        error = measured.calibrated_error
+        error = measured.calibration_error if error is None else error
         yield domain, name, f"{measured.recall[worst]:.1%}", f"{error:.1%}" * (error > _MUCH)
 
 

@@ -327,20 +327,16 @@ def _rows_apart(results: Iterable[RunResult]) -> set[MethodKey]:
 
 def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
     planned = {row: len(layout.seeds_of(row)) for row in numbers}
-    columns = {
-        name: {row: by_column[name] for row, by_column in numbers.items()}
+    columns = [
+        _cells({row: by_column[name] for row, by_column in numbers.items()}, planned, apart)
         for name in (*layout.columns, OVERALL)
-    }
-    leaders = {name: _leader(column, planned, apart) for name, column in columns.items()}
+    ]
     first, *others = layout.methods
     rows = []
     for row, by_column in numbers.items():
-        cells = [
-            Cell(estimate(list(by_column[name].values())), planned[row], row == leaders[name])
-            for name in columns
-        ]
+        cells = [column[row] for column in columns]
         if row[0] != first:
-            reference = columns[OVERALL].get((first, row[1]), {})
+            reference = numbers.get((first, row[1]), {}).get(OVERALL, {})
             difference = layout.difference(row, reference, by_column[OVERALL])
             cell = Cell(difference, planned[row], signed=True)
             ahead = row not in apart and cell.complete and above_zero(difference)
@@ -351,21 +347,29 @@ def _rows(numbers: Numbers, layout: Layout, apart: set[MethodKey]) -> list[Row]:
     return rows
 
 
-def _leader(
-    column: Mapping[_Key, BySeed], planned: Mapping[_Key, int], apart: set[_Key]
-) -> _Key | None:
-    """Returns the row that is ahead of all others beyond noise, among those with all their
-    seeds."""
+def _cells(
+    column: Mapping[_Key, BySeed],
+    planned: Mapping[_Key, int],
+    apart: set[_Key],
+    spread: Callable[[list[float]], Estimate | None] = estimate,
+) -> dict[_Key, Cell]:
+    """Makes the cells of a column. The best is the row that is ahead of all others beyond noise,
+    among those with all their seeds."""
     whole = {
         row: by_seed
         for row, by_seed in column.items()
         if by_seed and len(by_seed) == planned[row] and row not in apart
     }
-    for row, by_seed in whole.items():
-        others = [other for key, other in whole.items() if key != row]
-        if others and all(above_zero(paired_difference(other, by_seed)) for other in others):
-            return row
-    return None
+
+    def is_best(row: _Key) -> bool:
+        others = [by_seed for key, by_seed in whole.items() if key != row]
+        ahead = (above_zero(paired_difference(other, whole[row])) for other in others)
+        return row in whole and bool(others) and all(ahead)
+
+    return {
+        row: Cell(spread([*by_seed.values()]), planned[row], is_best(row))
+        for row, by_seed in column.items()
+    }
 
 
 def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Numbers) -> Iterator[str]:
@@ -410,16 +414,19 @@ def summarize(
     columns = {name: _overall(results, expected[name]) for name, results in by_dataset.items()}
     planned = {name: len(expected[name].seeds) for name in by_dataset}
     apart = {method for method, _ in _rows_apart(everything)}
-    leaders = {
-        name: _leader(by_row, dict.fromkeys(by_row, planned[name]), apart)
+    names = _distinct(row for by_row in columns.values() for row in by_row)
+    found = [
+        _cells(
+            {row: by_row.get(row, {}) for row in names},
+            dict.fromkeys(names, planned[name]),
+            apart,
+            standard_error,
+        )
         for name, by_row in columns.items()
-    }
+    ]
     rows = []
-    for row in _distinct(row for by_row in columns.values() for row in by_row):
-        cells = [
-            Cell(standard_error([*by_row.get(row, {}).values()]), planned[name], row == leader)
-            for (name, by_row), leader in zip(columns.items(), leaders.values(), strict=True)
-        ]
+    for row in names:
+        cells = [column[row] for column in found]
         means = [cell.estimate.mean for cell in cells if cell.estimate and cell.complete]
         average = Estimate(fmean(means), None, 1) if len(means) == len(cells) else None
         rows.append(Row(row, row, "", (*cells, Cell(average, 1))))
