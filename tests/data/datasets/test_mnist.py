@@ -383,7 +383,6 @@ def test_the_published_files_of_digits_five(published: Path) -> None:
             difference = np.asarray(dataset.read(row)).astype(int) - expected
             assert np.abs(difference).max() <= (domain == "usps"), domain
     assert len(prepare(dataset, 28).index) == 5 * 30
-    assert "svhn has 20 + 10 images; 73,257 + 26,032 are published" in index.remarks
 
 
 def test_the_original_files_of_digits_five(original: Path) -> None:

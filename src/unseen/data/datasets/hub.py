@@ -153,15 +153,11 @@ def _ask(name: str, ask: Callable[[Any], Any]) -> Any:
     hub, errors = require("huggingface_hub", "hub"), require("huggingface_hub.errors", "hub")
     try:
         return ask(hub)
-    except errors.GatedRepoError as error:
-        raise DataError(
-            f"{name} asks for an account that accepted its terms: do so on its page, then "
-            "run `hf auth login`"
-        ) from error
-    except (errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
+    except (errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:  # or gated
         raise DataError(
             f"there is no folder {name}, and no dataset of that name on the Hub, or not at this "
-            "data.revision; expected a folder of Parquet files, or owner/name"
+            "data.revision, or for accounts only that accepted its terms on its page (then run "
+            "`hf auth login`); expected a folder of Parquet files, or owner/name"
         ) from error
     except Exception as error:  # those of whichever HTTP client the library uses
         raise ConnectionError(str(error) or type(error).__name__) from error

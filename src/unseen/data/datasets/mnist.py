@@ -264,13 +264,6 @@ class ColoredMNIST(_Environments):
         return self.labels ^ flips
 
 
-PUBLISHED = {  # training and test images: in the folder Digit-Five, and in the original files
-    "mnist": ((55_000, 10_000), (60_000, 10_000)),
-    "mnist_m": ((55_000, 10_000), (60_000, 10_000)),
-    "usps": ((7_438, 1_860), (7_291, 2_007)),
-    "svhn": ((73_257, 26_032),),
-    "syn": ((25_000, 9_000), (479_400, 9_553)),
-}
 FILES: dict[str, dict[str, Callable[[str, Path], Part]]] = {
     "mnist": {
         "mnist_data.mat": partial(arrays, images="{}_28", labels="label_{}"),
@@ -302,16 +295,16 @@ class Digits5(PartsDataset):
     row_digits = 5
 
     class Config(Dataset.Config):
-        domains: Names = tuple(PUBLISHED)
+        domains: Names = tuple(FILES)
         """Domains to use, if files of others are missing."""
 
         @field_validator("domains")
         @classmethod
         def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
             for name in names:
-                if name not in PUBLISHED:
-                    raise ValueError(unknown_name("domain", name, PUBLISHED))
-            return tuple(name for name in PUBLISHED if name in names)
+                if name not in FILES:
+                    raise ValueError(unknown_name("domain", name, FILES))
+            return tuple(name for name in FILES if name in names)
 
     config: Config
 
@@ -336,15 +329,7 @@ class Digits5(PartsDataset):
         return parts
 
     def build_index(self) -> Index:
-        remarks: list[str] = []
-        for train, test in zip(self.all_parts[::2], self.all_parts[1::2], strict=True):
-            sizes = len(train.classes), len(test.classes)
-            if sizes not in PUBLISHED[train.domain]:
-                published = " or ".join(f"{a:,} + {b:,}" for a, b in PUBLISHED[train.domain])
-                found = f"{train.domain} has {sizes[0]:,} + {sizes[1]:,} images"
-                remarks.append(f"{found}; {published} are published")
-        domains = self.config.domains
-        return self.index_of(self.listed, CLASSES, domains, remarks, [Split.TEST])
+        return self.index_of(self.listed, CLASSES, self.config.domains, published=[Split.TEST])
 
 
 class MNISTM(PartsDataset):
@@ -355,23 +340,17 @@ class MNISTM(PartsDataset):
     def parts(self) -> list[Part]:
         root = existing_folder(self.root, BLENDED_LAYOUT)
         digits = existing_folder(root / "MNIST", BLENDED_LAYOUT)
-        return [
-            *(idx_files(f"mnist/{part}", digits) for part in ("train", "test")),
-            *(blended(f"mnist_m/{part}", self._photographs) for part in ("train", "test")),
-        ]
-
-    @property
-    def _photographs(self) -> Path:
-        """BSDS500 below the root, or where its archive unpacks itself."""
-        root = existing_folder(self.root, BLENDED_LAYOUT)
-        unpacked = root / "BSR/BSDS500"
-        found = unpacked if unpacked.is_dir() else root / "BSDS500"
-        return existing_folder(found, BLENDED_LAYOUT)
+        unpacked = root / "BSR/BSDS500"  # where its archive unpacks itself
+        place = existing_folder(unpacked if unpacked.is_dir() else root / "BSDS500", BLENDED_LAYOUT)
+        self._photographs = len(photographs_in(place))
+        parts = ("train", "test")
+        plain = [idx_files(f"mnist/{part}", digits) for part in parts]
+        return plain + [blended(f"mnist_m/{part}", place) for part in parts]
 
     def build_index(self) -> Index:
         """A digit that is held out in one domain is held out in both: its name without the domain
         decides."""
         digits = [image.name.partition("/")[2] for image in self.listed]
-        number = len(photographs_in(self._photographs))
+        number = self._photographs
         remarks = () if number == 200 else (f"mnist_m is made of {number} photographs, not 200",)
         return self.index_of(self.listed, CLASSES, None, remarks, [Split.TEST], digits)

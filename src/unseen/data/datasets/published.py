@@ -146,12 +146,7 @@ class DomainNet(FileDataset):
         remarks = remark("in train and test, used for test", both)
         labels = train | test
         remarks += _spare(labels, root)
-        label_of: dict[str, int] = {}
-        pairs = {(image.class_name, label) for image, label in labels.items()}
-        for name, label in sorted(pairs, reverse=True):  # the smallest one last
-            label_of[name] = label
-        unequal = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
-        remarks += remark("several labels for one class; the folder's name is used", unequal)
+        label_of = {image.class_name: label for image, label in reversed(labels.items())}
         classes = sorted(label_of, key=lambda name: (label_of[name], name))
         images = [image._replace(split=Split.TEST) if image in test else image for image in labels]
         return self.index_of(images, classes, remarks=remarks), root
