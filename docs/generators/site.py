@@ -35,7 +35,7 @@ OUTSIDE = {
 _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
-WIDE = 4
+WIDE = 3
 """Columns from which on a table does not fit a phone: there, each row is a card."""
 _FORMULA = re.compile(r'<pre class="math"><code>(.*?)</code></pre>', re.DOTALL)
 _SYMBOLS = re.compile(r"\$<code>(.*?)</code>\$")
@@ -88,7 +88,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Typeset formulas: blocks of the language math, and $`symbols`$ in a sentence."""
+    """Typeset formulas (blocks of the language math, and $`symbols`$ in a sentence); what scrolls by
+    itself can be reached by keys, and wide tables become cards on a phone."""
 
     def formula(match: re.Match[str]) -> str:
         typeset = convert(unescape(match[1]).strip(), display="block")
@@ -96,6 +97,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
     html = _FORMULA.sub(formula, html)
     html = _SYMBOLS.sub(lambda match: convert(unescape(match[1])), html)
+    html = html.replace('<div class="wide"', '<div class="wide" tabindex="0"')  # it scrolls
     return _TABLE.sub(_labelled, html)
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(
-    [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-        *(ROOT / folder / "README.md" for folder in ("benchmarks", "examples")),
-        *(ROOT / "docs").rglob("*.md"),
-    ]
-)
+FILES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "examples")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", flags=re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-_LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 _PLACEHOLDER = re.compile(r"…|\.\.\.|\[|^[A-Z_|]{2,}(:\d+)?$|^<")
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
 
 
 class Command(NamedTuple):
@@ -32,11 +32,15 @@ class Command(NamedTuple):
         return any(_PLACEHOLDER.search(word.rpartition("=")[2]) for word in self.words)
 
     def __str__(self) -> str:
-        return f"{self.file.relative_to(ROOT)}: {' '.join(self.words)}"
+        return f"{name_of(self.file)}: {' '.join(self.words)}"
 
 
 def text_of(file: Path) -> str:
     return file.read_text(encoding="utf-8")
+
+
+def prose_of(file: Path) -> str:
+    return re.sub(_FENCE, "", text_of(file))
 
 
 def blocks(file: Path, language: str | None = None) -> Iterator[str]:
@@ -52,10 +56,9 @@ def commands(program: str) -> list[Command]:
     for file in FILES:
         lines = [line for code in blocks(file) for line in code.replace("\\\n", " ").split("\n")]
         lines += re.findall(r"^    .*$", text_of(file), flags=re.MULTILINE)
-        prose = re.sub(_FENCE, "", text_of(file))
-        lines += [" ".join(code.split()) for code in _INLINE.findall(prose)]
+        lines += re.findall(r"(?<!`)`([^`]+)`(?!`)", prose_of(file))
         for line in lines:
-            words = _words(line.strip().replace("\\|", "|"))
+            words = _words(" ".join(line.split()).replace("\\|", "|"))
             if len(words) > 1 and words[0] == program:
                 command = Command(file, tuple(words))
                 found[str(command)] = command
@@ -63,7 +66,7 @@ def commands(program: str) -> list[Command]:
 
 
 def _words(line: str) -> list[str]:
-    """Of a line as a shell reads it, without comments and leading assignments."""
+    """A line as a shell reads it, without comments and leading assignments."""
     try:
         words = shlex.split(re.sub(r"\s(#|\().*", "", line))
     except ValueError:
@@ -73,15 +76,20 @@ def _words(line: str) -> list[str]:
     return words
 
 
-def links(file: Path) -> list[str]:
-    """What a file links to inside the repository."""
-    outside_code = re.sub(r"`[^`\n]*`", "", re.sub(_FENCE, "", text_of(file)))
-    found = _LINK.findall(outside_code)
-    return [link for link in found if not re.match(r"https?:|mailto:", link)]
+def broken_links(file: Path) -> list[str]:
+    """Links inside the repository that lead nowhere, or to no heading."""
+    found = re.findall(r"(?<=\]\()[^)\s]+(?=\))", re.sub(r"`[^`\n]*`", "", prose_of(file)))
+    broken = []
+    for link in found:
+        path, _, anchor = link.partition("#")
+        target = file.parent / path if path else file
+        outside = re.match(r"https?:|mailto:", link)
+        if not outside and not (target.exists() and (not anchor or anchor in _anchors(target))):
+            broken.append(link)
+    return broken
 
 
-def anchors(file: Path) -> set[str]:
-    """Names of the headings, as links have them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(_FENCE, "", text_of(file)), flags=re.MULTILINE)
+def _anchors(file: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose_of(file), flags=re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in plain}
