@@ -88,7 +88,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Typeset formulas (blocks of the language math, and $`symbols`$ in a sentence); what scrolls by
+    """Typeset formulas: blocks of the language math, and $`symbols`$ in a sentence. What scrolls by
     itself can be reached by keys, and wide tables become cards on a phone."""
 
     def formula(match: re.Match[str]) -> str:
