@@ -46,21 +46,16 @@ def test_distance_of_a_case_worked_out_by_hand() -> None:
     assert distance(np.array([1.0, 2]), np.array([7.0, 8])) == 1
 
 
-def test_images_of_one_training_domain_are_as_in_training() -> None:
+def test_levels_follow_what_changed() -> None:
+    """Images of one training domain are as in training; one statistic alone is no other world."""
     assert set(VALIDATION) == {ALL_DOMAINS, *DOMAINS}
     assert levels(made(200)) == ("day", "as in training", {})
     assert levels(made(49))[1] == "too few images"
-
-
-def test_levels_follow_what_changed() -> None:
     _, level, unusual = levels(made(200, shift=0.5))
     assert level == "very different"
     assert unusual == dict.fromkeys(("contrast", "colourfulness", "saturation"), level)
     _, level, unusual = levels(made(200, sure=0.0))
     assert level == unusual["confidence"] == "very different"
-
-
-def test_one_statistic_alone_is_not_another_world() -> None:
     now = made(200)
     assert now.statistics is not None
     now.statistics[:, 0] += 5
@@ -138,15 +133,11 @@ def test_the_service_reports_drift(served) -> None:
     assert metric(lines, 'unseen_drift_difference{measure="width"}') == 1
 
 
-def test_the_watch_can_be_off() -> None:
+def test_the_watch_can_be_off_and_needs_a_profile(asked) -> None:
     model = BrightnessModel()
     model.profile = PROFILE
     watch = DriftWatch(model, window=0)
-    assert not watch.measures
-    assert watch.outlier_scale is None
+    assert (watch.measures, watch.outlier_scale) == (False, None)
     assert "--window 0" in watch.report()["note"]
     assert DriftWatch(model).measures
-
-
-def test_a_model_without_a_profile_says_so(asked) -> None:
     assert "no profile" in asked("/drift").content["note"]
