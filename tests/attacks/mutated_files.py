@@ -14,7 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,7 +189,7 @@ def _in_a_copy(
         shutil.rmtree(home)
 
 
-def attack_all(subjects: Subjects, numbers: range, home: Path) -> list[tuple[str, str]]:
+def attack_all(subjects: Subjects, numbers: Iterable[int], home: Path) -> list[tuple[str, str]]:
     answers: dict[str, Any] = {}
     found = (attack(subjects, number, answers, home) for number in numbers)
     return [each for each in found if each is not None]

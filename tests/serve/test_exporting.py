@@ -186,9 +186,16 @@ def test_a_file_that_predicts_otherwise_is_not_kept(
     assert kept.difference == pytest.approx(0.01, abs=1e-4)
 
 
-def test_the_file_is_named_after_its_kind(dmg: Model, tmp_path: Path) -> None:
+def test_files_with_another_ending_or_weights_that_are_no_numbers_are_not_written(
+    dmg: Model, tmp_path: Path
+) -> None:
     with pytest.raises(SettingsError, match=r"model\.bin should end in \.onnx"):
         export(dmg, "onnx", tmp_path / "model.bin")
+    model = make_model("aggregate")
+    next(model.method.parameters()).fill_(float("nan"))
+    with pytest.raises(UnseenError, match=r"was not written: .* by up to nan"):
+        export(model, "torch", tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_real_images_in_onnxruntime(real_data: Path, tmp_path: Path) -> None:
@@ -272,10 +279,5 @@ def test_width_goes_first_whatever_the_shape() -> None:
     by_hand = tall.resize((32, 200), Image.Resampling.BILINEAR)
     by_hand = by_hand.resize((32, 32), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(to_square(tall, 32), np.asarray(by_hand))
-
-
-def test_an_image_of_the_right_size_stays_as_it_is() -> None:
     pixels = picture(64, 64, "noise")
     np.testing.assert_array_equal(to_square(Image.fromarray(pixels), 64), pixels)
-    found = to_squares(torch.from_numpy(pixels[None]), 64)[0].permute(1, 2, 0).numpy()
-    np.testing.assert_array_equal(found, pixels)

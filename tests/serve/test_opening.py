@@ -49,8 +49,8 @@ def test_there_and_back_without_losing_a_bit(
 def test_the_config_is_complete_and_tells_nothing_of_this_machine(saved: Path) -> None:
     text = (saved / "config.json").read_text()
     config = json.loads(text)
-    assert (config["library"], config["format"]) == ("unseen", FORMAT)
-    assert (config["classes"], config["domains"]) == (list(CLASSES), list(DOMAINS))
+    found = [config[name] for name in ("library", "format", "classes", "domains")]
+    assert found == ["unseen", FORMAT, list(CLASSES), list(DOMAINS)]
     assert config["settings"]["method"]["overlap_weight"] == 0.1
     assert config["settings"]["data"]["root"] is None
     assert "somebody" not in text
@@ -61,14 +61,11 @@ def test_a_run_keeps_its_card_and_its_answers(run: unseen.Run, tmp_path: Path) -
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card == run.folder.card.read_text(encoding="utf-8")
     data = ModelCard(card).data  # the Hub's own reader
-    assert data.library_name == "unseen"
-    assert data.pipeline_tag == "image-classification"
+    assert (data.library_name, data.pipeline_tag) == ("unseen", "image-classification")
     assert data.tags == ["unseen", "domain-generalization", "dmg", "small_cnn"]
-    results = {
-        (each.dataset_name, each.metric_name): each.metric_value for each in data.eval_results
-    }
-    expected = run.accuracy()["outlines"]
-    assert results["digits, outlines", "accuracy, out of domain"] == round(expected, 4)
+    results = {(e.dataset_name, e.metric_name): e.metric_value for e in data.eval_results}
+    expected = round(run.accuracy()["outlines"], 4)
+    assert results["digits, outlines", "accuracy, out of domain"] == expected
     assert len(results) == 7
     images = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
     np.testing.assert_array_equal(unseen.load(tmp_path).predict(images), run.predict(images))
@@ -85,6 +82,9 @@ def test_weights_for_other_classes(saved: Path) -> None:
         r"is \[7\], expected \[10\][\s\S]*dmg on small_cnn, 10 classes, 3 training domains"
     )
     assert_refused(saved, message)
+
+
+BAD_TEMPERATURES = (0, -1.5, "2", True, [2.0])
 
 
 class Harm:
@@ -240,17 +240,13 @@ def test_a_pickle_in_place_of_weights(
 
 
 def test_a_pickle_with_a_models_name(harm: bytes, mark: Path, tmp_path: Path) -> None:
+    """Opening a file of torch may run code, so it is left to programs that trust it."""
     file = tmp_path / "model.onnx"
     file.write_bytes(harm)
     assert_refused(file, "is damaged or not an ONNX file", mark)
     torch.save({"weights": Harm(mark)}, file)
     assert_refused(file, "is damaged or not an ONNX file", mark)
-
-
-def test_a_torch_file_is_not_opened(harm: bytes, mark: Path, tmp_path: Path) -> None:
-    """Opening one may run code, so it is left to programs that trust it."""
-    file = tmp_path / "model.pt2"
-    file.write_bytes(harm)
+    file = file.rename(tmp_path / "model.pt2")
     message = r"model\.pt2 is a file of torch\.export.*Name the run folder.*torch\.export\.load"
     assert_refused(file, message, mark)
 
@@ -263,7 +259,7 @@ def test_a_torch_file_is_not_opened(harm: bytes, mark: Path, tmp_path: Path) -> 
         ({"settings": None}, "is damaged: settings: .*dictionary"),
         ({"classes": "dog"}, "is damaged: classes: .*list"),
         ({"settings": {}}, "config.json is not a valid recipe"),
-        *[({"temperature": bad}, "is damaged: temperature") for bad in (0, -1.5, "2", True, [2.0])],
+        *[({"temperature": bad}, "is damaged: temperature") for bad in BAD_TEMPERATURES],
     ],
     ids=str,
 )
@@ -290,15 +286,12 @@ def changed_onnx(onnx_file: Exported, file: Path, **facts: object) -> Path:
     return file
 
 
-@pytest.mark.parametrize("bad", [0, -1.5, "2", True, [2.0]])
+@pytest.mark.parametrize("bad", BAD_TEMPERATURES)
 def test_a_damaged_temperature_in_an_onnx_file(
     bad: object, onnx_file: Exported, tmp_path: Path
 ) -> None:
     file = changed_onnx(onnx_file, tmp_path / "bad.onnx", temperature=bad)
     assert_refused(file, r"is damaged: .*temperature")
-
-
-def test_a_model_of_another_program(onnx_file: Exported, tmp_path: Path) -> None:
     file = changed_onnx(onnx_file, tmp_path / "other.onnx")
     assert_refused(file, "was not made by 'unseen export'")
 
@@ -320,9 +313,7 @@ def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_refused(empty, "empty is not a model; expected a run folder")
-    assert_refused(
-        run.folder.path.parent, r"It holds runs; name one of them, for example .*digits-small"
-    )
+    assert_refused(run.folder.path.parent, r"It holds runs; name one of them, .*digits-small")
     assert_refused(run.folder.result, r"result\.json is not a model")
     begun = tmp_path / "begun"
     shutil.copytree(run.folder.path, begun)
@@ -346,21 +337,19 @@ def test_what_is_no_model(run: unseen.Run, tmp_path: Path) -> None:
 def test_a_bit_that_changed_is_noticed(
     name: str, run: unseen.Run, saved: Path, onnx_file: Exported, tmp_path: Path
 ) -> None:
-    folder, remedy = tmp_path / "copied", "train it again"
-    if (run.folder.path / name).is_file():
-        shutil.copytree(run.folder.path, folder)
-    else:
-        shutil.copytree(saved, folder)
-        remedy = "save the model again"
-    if name == "model.onnx":
+    of_run, exported = (run.folder.path / name).is_file(), name == "model.onnx"
+    folder = tmp_path / "copied"
+    shutil.copytree(run.folder.path if of_run else saved, folder)
+    if exported:
         shutil.copy(onnx_file.path, folder)
-        remedy = "export the run again"
+    remedy = "train it again" if of_run else "save the model again"
+    remedy = "export the run again" if exported else remedy
     file = folder / name
-    opened = file if name == "model.onnx" else folder
+    opened = file if exported else folder
     unseen.load(opened)
     content = bytearray(file.read_bytes())
     place = len(content) // 2
-    if name == "model.onnx":  # in the weights
+    if exported:  # in the weights
         tensors = onnx.load(file).graph.initializer
         weights = max(tensors, key=lambda each: len(each.raw_data)).raw_data
         place = content.index(weights) + len(weights) // 2

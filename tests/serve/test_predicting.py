@@ -16,7 +16,7 @@ from unseen.cli.main import main
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.forecast.profile import disagreement, image_statistics
-from unseen.serve.export import Exported, export
+from unseen.serve.export import Exported
 from unseen.serve.forecast import read_files
 from unseen.serve.model import Model
 from unseen.serve.predictor import Predictions, Predictor, read_pixels
@@ -42,6 +42,8 @@ def test_a_model_that_ignores_the_domain_has_no_opinions(files: list[Path]) -> N
     assert (first.opinions, first.disagreement) == (None, None)
     with pytest.raises(UnseenError, match="predicts the same for every domain"):
         model.opinions(files)
+    with pytest.raises(SettingsError, match="the device 'abacus' cannot be used"):
+        Model(model.method, model.experiment, "", "abacus")
 
 
 def test_a_bad_image_stops_nothing_in_a_stream(
@@ -53,9 +55,8 @@ def test_a_bad_image_stops_nothing_in_a_stream(
     found = list(dmg.stream(given, batch=2))
     assert [each.image for each in found] == given
     assert [each.problem is None for each in found] == [False, True, True, False, True]
-    assert (
-        found[0].problem == f"{bad} is not a readable image: its bytes are in no known image format"
-    )
+    problem = "is not a readable image: its bytes are in no known image format"
+    assert found[0].problem == f"{bad} {problem}"
     assert (found[0].probabilities, found[0].opinions) == (None, None)
     alone = dmg.predict([files[2]])[0]
     np.testing.assert_allclose(found[4].probabilities, alone, atol=1e-6)
@@ -120,9 +121,7 @@ def test_only_two_batches_are_ever_held() -> None:
 
 
 def test_what_is_refused(dmg: Model, files: list[Path]) -> None:
-    with pytest.raises(
-        SettingsError, match=r"unknown training domain 'foto'; did you mean 'photo'"
-    ):
+    with pytest.raises(SettingsError, match=r"training domain 'foto'; did you mean 'photo'"):
         dmg.predict(files, domain="foto")
     for single in (files[0], str(files[0]), Image.new("RGB", (4, 4))):
         with pytest.raises(DataError, match="put a single image into a list"):
@@ -137,13 +136,7 @@ def test_an_image_bomb_is_named_and_left_out(dmg: Model, tmp_path: Path) -> None
     file = tmp_path / "bomb.png"
     file.write_bytes(bomb(60_000, 60_000))
     (found,) = dmg.stream([file])
-    assert found.problem is not None
-    assert "bomb.png is not a readable image: it is too large" in found.problem
-
-
-def test_devices() -> None:
-    with pytest.raises(SettingsError, match="the device 'abacus' cannot be used"):
-        Model(make_model("aggregate").method, make_model("aggregate").experiment, "", "abacus")
+    assert "bomb.png is not a readable image: it is too large" in (found.problem or "")
 
 
 TEMPERATURE = 0.7  # of the fixture `dmg`
@@ -232,11 +225,3 @@ def test_an_answer_that_is_not_a_number_is_a_problem(tmp_path: Path) -> None:
     assert len(outputs.scores) == 2
     assert len(problems) == 1
     assert "1.png: the model's prediction is not a number" in problems[0]
-
-
-def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
-    model = make_model("aggregate")
-    next(model.method.parameters()).fill_(float("nan"))
-    with pytest.raises(UnseenError, match=r"was not written: .* by up to nan"):
-        export(model, "torch", tmp_path / "model.pt2")
-    assert list(tmp_path.iterdir()) == []
