@@ -6,6 +6,7 @@ Whether this helps is seen where labels are: each place that was left out plays 
 images adapt the models that never saw it, and its labels measure what that brought.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +18,14 @@ import torch
 
 from unseen.automatic.choice import standard_error
 from unseen.automatic.search import Search
+from unseen.data.decoding import ahead
 from unseen.errors import DataError
 from unseen.methods.base import Method
 from unseen.networks.stages import classifier_inputs, linear_classifier, set_classifier
 from unseen.results.result import MEASURES
 from unseen.results.statistics import entropy, evenly, fit_temperature, softmax
 from unseen.serve.model import Model
-from unseen.serve.predictor import BATCH, prefetch, read_pixels
+from unseen.serve.predictor import BATCH, read_pixels
 
 MOST_IMAGES, MOST_NEW = 128, 1000
 """Images of a place that judge, and images of the new place that adapt; evenly spaced."""
@@ -100,7 +102,8 @@ def _read(files: Sequence[str | Path], model: Model) -> np.ndarray | None:
             return None
 
     some = [files[place] for place in evenly(np.arange(len(files)), MOST_NEW)]
-    found = [each for part in prefetch(read, some, BATCH) for each in part if each is not None]
+    pixels = ahead(read, some, os.cpu_count() or 1, BATCH)
+    found = [each for each in pixels if each is not None]
     return np.stack(found) if found else None
 
 

@@ -3,16 +3,16 @@
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 from scipy.special import softmax
 
+from unseen.data.decoding import ahead
 from unseen.data.images import Window, open_image, read_bytes, to_rgb, to_square
 from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
 from unseen.forecast.profile import ModelOutputs, Profile, disagreement, image_statistics
@@ -34,8 +34,6 @@ _EXPECTED = (
     "expected a run folder, a folder made by save_pretrained, or a file made by "
     "'unseen export --to onnx'"
 )
-_Item = TypeVar("_Item")
-_Outcome = TypeVar("_Outcome")
 
 
 class Predictions(NamedTuple):
@@ -184,8 +182,11 @@ class Predictor(ABC):
         if domain is not None and domain not in self.domains:
             raise SettingsError(unknown_name("training domain", domain, self.domains))
         number = None if domain is None else self.domains.index(domain)
-        read = prefetch(lambda image: self._read(image, measure), images, batch)
-        return (each for parts in read for each in self._predict_read(parts, number, raw, measure))
+        # threads work on the next batch while this one is used, and on no more
+        cores = os.cpu_count() or 1
+        read = ahead(lambda image: self._read(image, measure), images, cores, batch)
+        batches = iter(lambda: list(islice(read, batch)), [])
+        return (each for some in batches for each in self._predict_read(some, number, raw, measure))
 
     def _predict_read(
         self,
@@ -232,20 +233,6 @@ class Predictor(ABC):
             return Prediction(image), to_square(to_rgb(Image.fromarray(image)), size)
         except DataError as error:
             return Prediction(image, problem=str(error)), None
-
-
-def prefetch(
-    function: Callable[[_Item], _Outcome], items: Iterable[_Item], batch: int
-) -> Iterator[list[_Outcome]]:
-    """Yields batches of outcomes in order. Threads work on the next batch while this one is used,
-    and on no more: memory does not grow with the number of items."""
-    source = iter(items)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        pending = [pool.submit(function, item) for item in islice(source, batch)]
-        while pending:
-            upcoming = [pool.submit(function, item) for item in islice(source, batch)]
-            yield [future.result() for future in pending]
-            pending = upcoming
 
 
 def read_pixels(
