@@ -14,17 +14,7 @@ from urllib.parse import quote
 from unseen.reports.figures.charts import Axis, ChartRow, Mark, row_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.formats import FILES
-from unseen.reports.page.parts import (
-    Fold,
-    PageCell,
-    PageTable,
-    Part,
-    Section,
-    capital,
-    first_and_folded,
-    number,
-    page_row,
-)
+from unseen.reports.page import parts
 from unseen.reports.page.studies import MOST_DRAWN, Study
 from unseen.reports.shown import bar_panels
 from unseen.reports.tables import (
@@ -214,8 +204,8 @@ def _interval(value: Estimate) -> str:
     return f"{value.mean - half:.1f} to {value.mean + half:.1f}".replace("-", "−")
 
 
-def tables_section(study: Study) -> Section:
-    return Section(
+def tables_section(study: Study) -> parts.Section:
+    return parts.Section(
         "tables",
         "Results",
         "Three measurements of the same runs. In bold: ahead of all others beyond noise.",
@@ -223,14 +213,14 @@ def tables_section(study: Study) -> Section:
     )
 
 
-def _tables(study: Study, rule: str) -> Iterator[Part]:
+def _tables(study: Study, rule: str) -> Iterator[parts.Part]:
     tables = study.built_tables(rule)
     noted = zip(tables, notes_once(tables), strict=True)
     shown = [_result_table(study, table, own.notes) for table, own in noted]
-    yield from first_and_folded("In domain and known domain", shown)
+    yield from parts.first_and_folded("In domain and known domain", shown)
 
 
-def _result_table(study: Study, table: Table, notes: tuple[str, ...]) -> PageTable:
+def _result_table(study: Study, table: Table, notes: tuple[str, ...]) -> parts.PageTable:
     """Shows a table with some of its notes; as a file it has them all. The overall and the
     difference come first: a phone has no room for all domains."""
     last = 1 + table.domains
@@ -238,18 +228,18 @@ def _result_table(study: Study, table: Table, notes: tuple[str, ...]) -> PageTab
     def overall_first(cells: tuple[_Item, ...]) -> tuple[_Item, ...]:
         return cells[:1] + cells[last:] + cells[1:last]
 
-    def cells(row: Row) -> tuple[PageCell, ...]:
-        found = [PageCell(row.name, row.name)]
+    def cells(row: Row) -> tuple[parts.PageCell, ...]:
+        found = [parts.PageCell(row.name, row.name)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             value, tip = None, ""
             if cell.estimate is not None:
                 value, tip = cell.estimate.mean, f"{row.name}, {column}"
                 seeds = f": n = {cell.estimate.n} of {cell.planned}"
                 tip += seeds if row is not table.always_largest else ""
-            found.append(PageCell(cell.text.replace("-", "−"), value, cell.best, tip))
+            found.append(parts.PageCell(cell.text.replace("-", "−"), value, cell.best, tip))
         return overall_first(tuple(found))
 
-    return PageTable(
+    return parts.PageTable(
         VIEWS[table.view].table_title(table.metric),
         overall_first(("method", *table.columns)),
         tuple(study.table_row(row.key, *cells(row)) for row in table.rows),
@@ -258,22 +248,22 @@ def _result_table(study: Study, table: Table, notes: tuple[str, ...]) -> PageTab
             (label, f"{table.view}_{table.rule}{suffix}", f"data:{kind},{quote(render(table))}")
             for suffix, (label, kind, render) in FILES.items()
         ),
-        (page_row(*cells(table.always_largest)),) if table.always_largest else (),
+        (parts.page_row(*cells(table.always_largest)),) if table.always_largest else (),
     )
 
 
-def comparison_section(study: Study) -> Section:
+def comparison_section(study: Study) -> parts.Section:
     lead = "Each domain was left out of training in turn and then tested on."
     if len(study.rows) > MOST_DRAWN:
         lead += (
             f" Figures show {study.rows[0][0]} and the {MOST_DRAWN - 1} best of the other "
             f"{len(study.rows) - 1} rows; the tables above have all."
         )
-    parts = study.drawn.under_rules(_comparison)
-    return Section("comparison", "Unseen domains, method by method", lead, parts)
+    shown = study.drawn.under_rules(_comparison)
+    return parts.Section("comparison", "Unseen domains, method by method", lead, shown)
 
 
-def _comparison(study: Study, rule: str) -> Iterator[Part]:
+def _comparison(study: Study, rule: str) -> Iterator[parts.Part]:
     table = next((each for each in study.built_tables(rule) if each.view == "out_of_domain"), None)
     if table is None:
         return
@@ -282,7 +272,7 @@ def _comparison(study: Study, rule: str) -> Iterator[Part]:
     def draw(row: Row, column: str, marks: tuple[Mark, ...], text: str) -> ChartRow:
         return study.chart_row(row.key, marks, text, numbers[row.key][column].values())
 
-    measure = capital(study.measure)
+    measure = parts.capital(study.measure)
     about = f"{measure} on the unseen domain, in percent."
     if len(study.seeds) > 1:
         about += " Whiskers: 95 % t-interval over seeds; dots: single seeds."
@@ -331,7 +321,7 @@ def _differences(study: Study, rule: str) -> Iterator[Figure]:
     yield Figure("differences", "Difference to the baseline", about, tuple(drawn))
 
 
-def _gaps(study: Study, rule: str) -> Iterator[Fold]:
+def _gaps(study: Study, rule: str) -> Iterator[parts.Fold]:
     """Shows the worst domain, and what is lost from in-domain to out-of-domain."""
     inside = study.numbers(rule, "in_domain")
     lines = []
@@ -339,17 +329,17 @@ def _gaps(study: Study, rule: str) -> Iterator[Fold]:
         gap = paired_difference(each.by_seed, inside[each.row][OVERALL])
         domain, worst = worst_domain(each.by_column)
         cells = (
-            PageCell(estimate_text(each.overall), each.overall.mean),
-            PageCell(f"{worst:.1f} ({domain})", worst),
-            None if gap is None else number(each.overall.mean + gap.mean, ".1f"),
-            None if gap is None else PageCell(estimate_text(gap).replace("-", "−"), gap.mean),
+            parts.PageCell(estimate_text(each.overall), each.overall.mean),
+            parts.PageCell(f"{worst:.1f} ({domain})", worst),
+            None if gap is None else parts.number(each.overall.mean + gap.mean, ".1f"),
+            None if gap is None else parts.PageCell(estimate_text(gap).replace("-", "−"), gap.mean),
         )
         lines.append(study.table_row(each.row, each.name, *cells))
     header = ("method", "out of domain", "worst unseen domain", "in domain", "gap (in − out)")
     note = "Percent; over the seeds that all methods have; the gap is paired by seed."
-    table = PageTable("Worst domain and gap", header, tuple(lines), (note,))
+    table = parts.PageTable("Worst domain and gap", header, tuple(lines), (note,))
     if lines:
-        yield Fold("Worst domain, and from known domains to unseen ones", (table,))
+        yield parts.Fold("Worst domain, and from known domains to unseen ones", (table,))
 
 
 class PublishedNumber(NamedTuple):
@@ -390,25 +380,25 @@ def by_source(dataset: str | None = None) -> dict[tuple[str, str], list[Publishe
     return found
 
 
-def published_section(study: Study) -> Section:
+def published_section(study: Study) -> parts.Section:
     """Shows what others have published on the same dataset. It stands only beside results of the
     same kind: one domain held out, and nothing of it seen."""
     alike = study.setting == "generalization" and study.number_unseen == 1
     tables = []
     for (source, rule), numbers in by_source(study.dataset).items() if alike else ():
         rows = tuple(
-            page_row(each.method, each.backbone, PageCell(each.text, each.accuracy))
+            parts.page_row(each.method, each.backbone, parts.PageCell(each.text, each.accuracy))
             for each in sorted(numbers, key=lambda each: -each.accuracy)
         )
         chosen = f"chosen by rule {rule}" if rule else "selection rule not said"
         header = ("method", "backbone", "out of domain, published")
-        tables.append(PageTable(f"Published: {chosen}", header, rows, (source,)))
+        tables.append(parts.PageTable(f"Published: {chosen}", header, rows, (source,)))
     caution = (
         "Published by others under their own protocols (splits, image size, augmentation, search): "
         "a reference, not a comparison. Nothing here was measured by unseen."
     )
-    folded = (caution, Fold("Tables, by source and selection rule", tuple(tables)))
-    return Section(
+    folded = (caution, parts.Fold("Tables, by source and selection rule", tuple(tables)))
+    return parts.Section(
         "published",
         "Published numbers",
         "What papers and other toolkits report on this dataset.",
