@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from unseen.sweeps.jobs import Outcome
     from unseen.sweeps.ledger import Ledger
     from unseen.sweeps.plan import Plan
+    from unseen.sweeps.workers import Outcome
 
 CONDITIONS = 4 * 5
 """Domains and seeds."""
@@ -69,10 +69,10 @@ def write_records(plan: "Plan") -> None:
 def work(step: str, number: int, runs: Path) -> Callable[[], object]:
     """What is measured; what it needs has been imported."""
     from unseen.sweeps import cost
+    from unseen.sweeps.cost import ImageTimes
     from unseen.sweeps.ledger import Ledger
     from unseen.sweeps.tables import apply_rules
     from unseen.sweeps.train import PlanDisplay, train_plan
-    from unseen.training.timing import ImageTimes
 
     if step == "report":
         from unseen.reports.page.write import write_report

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from unseen.serve.predictor import Predictor, load
     from unseen.settings.catalog import trust_imports
     from unseen.settings.experiment import Settings
-    from unseen.sweeps.compare import compare, sweep
     from unseen.sweeps.tables import Comparison
+    from unseen.sweeps.train import compare, sweep
 
 __all__ = [
     "Comparison",
@@ -51,8 +51,8 @@ _HOMES = {
     "unseen.serve.predictor": ("Predictor", "load"),
     "unseen.settings.catalog": ("trust_imports",),
     "unseen.settings.experiment": ("Settings",),
-    "unseen.sweeps.compare": ("compare", "sweep"),
     "unseen.sweeps.tables": ("Comparison",),
+    "unseen.sweeps.train": ("compare", "sweep"),
 }
 
 

@@ -13,9 +13,10 @@ from unseen.automatic.budget import Clock
 from unseen.automatic.search import Search
 from unseen.automatic.subject import open_subject
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.jobs import Outcome
-from unseen.sweeps.plan import Plan, PlannedRun
-from unseen.training.timing import ImageTimes
+from unseen.sweeps.cost import ImageTimes
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import Plan
+from unseen.sweeps.workers import Outcome
 
 PACE = ImageTimes(training=1e-3, evaluation=1e-4)
 Worth = Callable[[str, Experiment, str], float]

@@ -20,7 +20,7 @@ from unseen.automatic.subject import open_subject
 from unseen.cli.main import main
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import find_runs
-from unseen.training.timing import ImageTimes
+from unseen.sweeps.cost import ImageTimes
 
 TINY = {
     "network.image_size": 16,

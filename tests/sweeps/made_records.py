@@ -10,9 +10,9 @@ from tests.made_results import made_result
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import build_experiment
-from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.plan import Plan, plan_sweep
 from unseen.sweeps.sweep_file import load_sweep, make_comparison
+from unseen.sweeps.workers import Job, Outcome
 
 DOMAINS = ("plain", "blended", "coloured", "outlines")
 TINY: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A driver with a worker that does nothing: `python -m tests.sweeps.orphan PLATFORM`.
+"""A driver with a worker that does nothing: `python -m tests.sweeps.orphan`.
 
 It writes the worker's process number, and waits to be killed.
 """
@@ -6,16 +6,12 @@ It writes the worker's process number, and waits to be killed.
 import multiprocessing
 import os
 import sys
-import threading
 import time
 
 from unseen.sweeps.workers import end_with_the_command
 
 
-def idle(platform: str) -> None:
-    sys.platform = platform
-    if platform == "linux":  # the kernel alone
-        threading.Thread.start = lambda self: None
+def idle() -> None:
     end_with_the_command()
     assert "torch" not in sys.modules
     print(os.getpid(), flush=True)
@@ -23,5 +19,5 @@ def idle(platform: str) -> None:
 
 
 if __name__ == "__main__":
-    multiprocessing.get_context("spawn").Process(target=idle, args=(sys.argv[1],)).start()
+    multiprocessing.get_context("spawn").Process(target=idle).start()
     time.sleep(3600)

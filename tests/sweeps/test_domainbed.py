@@ -14,7 +14,6 @@ from rich.console import Console
 from tests.made_results import made_result
 
 import unseen
-from unseen.cli.main import main
 from unseen.errors import SettingsError
 from unseen.reports.formats import to_csv, to_latex, to_markdown
 from unseen.reports.tables import Expected, standard_error, summarize
@@ -22,11 +21,11 @@ from unseen.results.result import RunResult
 from unseen.settings import catalog
 from unseen.settings.experiment import identity
 from unseen.settings.recipes import load_experiment
-from unseen.sweeps.cost import estimate, run_seconds
+from unseen.sweeps.cost import ImageTimes, estimate, time_method
+from unseen.sweeps.draws import draws_of, find_parts
 from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import Comparison
-from unseen.training.timing import ImageTimes, time_method
 
 SMALL = """
 datasets: digits, folder
@@ -186,7 +185,7 @@ def test_what_does_not_fit_is_named(small: Path) -> None:
     changes = {"settings.data.split_seed": 3, "by_dataset": {"nowhere": {"settings": {}}}}
     with pytest.raises(SettingsError) as caught:
         plan_sweep(load_sweep(small, changes), "small")
-    assert "by_dataset: unknown dataset 'nowhere'" in str(caught.value)
+    assert "unknown dataset 'nowhere'" in str(caught.value)
     assert "settings.data.split_seed: is chosen by 'split_by_seed'" in str(caught.value)
     with pytest.raises(SettingsError, match="settings: batch: unknown key"):
         plan_sweep(load_sweep(small, {"by_dataset.digits.settings.batch": 3}), "small")
@@ -196,57 +195,29 @@ def everything(experiment: Any, n_domains: int, n_classes: int) -> ImageTimes:
     return ImageTimes(training=2.0, evaluation=1.0)
 
 
-def test_runs_are_counted_without_being_listed(small: Path) -> None:
+def test_the_cost_of_a_run_is_steps_evaluations_and_the_end(small: Path) -> None:
     plan = plan_sweep(load_sweep(small), "small")
-    assert plan.count == len(plan.singles) + len(plan.pairs)
-    assert not plan.absent
-    nested = {"pairs": "nested", "selection": "leave-one-domain-out"}
-    with pytest.raises(SettingsError, match="nested serves every dataset"):
-        load_sweep(small, nested)
-    sweep = load_sweep(small, nested | {"datasets": "digits", "unseen": "plain"})
-    plan = plan_sweep(sweep, "small")
-    assert plan.count == plan.size
-
-
-def test_the_cost_of_a_part_is_steps_evaluations_and_the_end(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_sweep(load_sweep(small), "small")
-    part = next(each for each in plan.parts if each.name == "folder/aggregate")
-    assert part.size[1:] == (3, 2, 72)
+    rows = estimate(plan, lambda *_: ImageTimes(training=2.0, evaluation=1.0))
+    folder, digits = ("folder", "small_cnn"), ("digits", "small_cnn")
+    assert [(row.kind[::2], row.planned) for row in rows] == [(digits, 16)] * 2 + [(folder, 8)] * 2
     # 4 steps of 2 · 4 images; 2 evaluations of 48 · 0.2 images; twice 24 + 9.6 at the end
-    seconds = run_seconds(part, 4, 4, everything(None, 2, 2))
-    assert seconds == pytest.approx(64 + 19.2 + 67.2)
-    monkeypatch.setattr("unseen.sweeps.cost.LARGE", 0)
-    rows = estimate(plan, everything)
-    assert [(row.kind, row.planned) for row in rows] == [
-        (("digits", "2 methods", "small_cnn"), 32),
-        (("folder", "2 methods", "small_cnn"), 16),
-    ]
+    assert rows[-1].seconds_per_run == pytest.approx(64 + 19.2 + 67.2)
 
 
-def test_datasets_that_are_not_at_hand(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_datasets_that_are_not_at_hand_are_all_named(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dry run counts them by their published size; a run names them all before it starts."""
     monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
     monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
-    words = ["datasets=digits,vlcs,colored_mnist", "methods=aggregate", "pairs=none"]
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", str(small), *words, "--dry-run"])
-    out = capsys.readouterr().out
-    assert ended.value.code == 0, out
-    told = " ".join(out.split())
-    assert "Not at hand, and counted by their published size: vlcs, colored_mnist." in told
-    assert "unseen prepare vlcs --root DIR" in told
-    assert "(or: unseen prepare colored_mnist --download)" in told
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", str(small), *words])
-    err = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert "datasets: vlcs: where is the dataset 'vlcs'?" in err
-    assert "datasets: colored_mnist: where is the dataset 'colored_mnist'?" in err
-    assert "datasets: those at hand are digits" in err
+    changes = {"datasets": "digits,vlcs,colored_mnist", "methods": "aggregate", "pairs": "none"}
+    with pytest.raises(SettingsError) as caught:
+        plan_sweep(load_sweep(small, changes), "small")
+    for text in (
+        "datasets: vlcs: where is the dataset 'vlcs'?",
+        "datasets: colored_mnist: where is the dataset 'colored_mnist'?",
+        "datasets: those at hand are digits",
+    ):
+        assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("method", catalog.METHODS)
@@ -260,18 +231,14 @@ def test_every_method_is_timed_on_noise(method: str) -> None:
     assert (identity(experiment), torch.get_num_threads()) == (before, threads)
 
 
-def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By published sizes: nothing is at hand. ColoredMNIST has no pairs."""
-    monkeypatch.setenv("UNSEEN_DATA", str(tmp_path))
-    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path))
+def test_the_shipped_benchmark() -> None:
+    """ColoredMNIST has no pairs."""
     sweep = load_sweep("domainbed")
-    assert len(sweep.methods) == 22
     assert sweep.rules == ("source", "last", "leave-one-domain-out", "oracle")
-    found = plan_sweep(sweep, "domainbed", dry=True)
-    assert len(found.absent) == 7
-    six, four, three = 6 + 15, 4 + 6, 3
-    assert found.count == 22 * 20 * 3 * (2 * six + 4 * four + three)
-    for part in found.parts:
+    assert sweep.by_dataset["colored_mnist"].pairs == "none"
+    parts = find_parts(sweep, "domainbed")
+    assert len(parts) == 7 * 22
+    for part in parts:
         experiment = part.experiment
         mnist = part.dataset.endswith("mnist")
         assert experiment.network.name == ("mnist_cnn" if mnist else "resnet50_v1")
@@ -281,3 +248,4 @@ def test_the_shipped_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert experiment.images_per_domain == (64 if mnist else 32)
         assert experiment.data.validation_share == 0.2
         assert experiment.steps == (15000 if part.dataset == "domainnet" else 5000)
+        assert len(draws_of(sweep, part, seed=2)) == 20

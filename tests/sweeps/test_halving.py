@@ -15,12 +15,13 @@ from unseen.data.dataset import OpenDatasets
 from unseen.errors import SettingsError, UnseenError
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings.recipes import load_experiment
-from unseen.sweeps.jobs import Job, Outcome, train_job
-from unseen.sweeps.plan import Plan, PlannedRun
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import Plan
 from unseen.sweeps.rules import kept, rounds, rungs, state_of, survivors
 from unseen.sweeps.sweep_file import Halving
 from unseen.sweeps.tables import apply_rules
 from unseen.sweeps.train import train_plan
+from unseen.sweeps.workers import Job, Outcome, train_job
 from unseen.training.display import SilentDisplay
 
 

@@ -15,8 +15,8 @@ from tests.sweeps.tiny_sweep import job_of, tiny_experiment
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.ledger import Ledger
+from unseen.sweeps.workers import Job, Outcome
 
 ONE = tiny_experiment()
 TWO = tiny_experiment(seed=1)

@@ -58,10 +58,9 @@ by_method: {dmg: {rangs: {}}}
         ("draws: 2\ngrid: {seed: [1]}", "give either draws or grid"),
         ("draws: 2\nby_method: {dmg: {grid: {method.mask_lr: [1]}}}", "give either draws or grid"),
         ("halving: {}\npairs: all", "halving stops draws that leave-one-domain-out would need"),
-        ("selection: leave-one-domain-out", "needs pairs=all or pairs=nested"),
-        ("pairs: nested\nselection: source", "pairs=nested serves leave-one-domain-out alone"),
+        ("selection: leave-one-domain-out", "needs pairs=all"),
         ("by_method: {dgm: {}}", "by_method: unknown method 'dgm'; did you mean 'dmg'?"),
-        ("seeds: []", "a sweep needs at least one of its seeds"),
+        ("seeds: []", "seeds: Tuple should have at least 1 item"),
         ("ranges: {a: {uniform: [0, 1], choice: [1]}}", "one of log_uniform, uniform, choice"),
     ],
 )
@@ -123,7 +122,6 @@ def test_names_of_methods_are_no_dotted_keys(tmp_path: Path) -> None:
             "leave-one-domain-out",
             ("source", "last", "leave-one-domain-out", "oracle"),
         ),
-        ({"pairs": "nested"}, "leave-one-domain-out", ("leave-one-domain-out",)),
     ],
 )
 def test_rules_follow_from_what_is_trained(

@@ -9,8 +9,8 @@ from tests.tiny import TINY
 from unseen.results.folder import find_runs, run_name
 from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import load_experiment
-from unseen.sweeps.jobs import Job, Outcome
 from unseen.sweeps.train import PlanDisplay
+from unseen.sweeps.workers import Job, Outcome
 from unseen.training.display import Display, SilentDisplay
 
 NOT_COMPARED = {"lock", "timing.json", "environment.json"}

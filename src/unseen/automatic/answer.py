@@ -28,7 +28,7 @@ from unseen.reports.shown import Shown
 from unseen.results.statistics import paired_difference
 from unseen.serve.model import Model
 from unseen.settings.experiment import METRICS
-from unseen.sweeps.plan import PlannedRun
+from unseen.sweeps.draws import PlannedRun
 
 PAGE, FILE, AUDIT, REFERENCES = "auto.html", "auto.json", "audit.html", "references"
 ADAPTED = "adapted"

@@ -9,7 +9,7 @@ from unseen.automatic.candidates import Candidate
 from unseen.automatic.choice import EVERYWHERE, Design
 
 if TYPE_CHECKING:
-    from unseen.training.timing import ImageTimes
+    from unseen.sweeps.cost import ImageTimes
 
 LENGTHS = (40, 75, 150, 200, 250, *range(300, 2501, 100))
 """Steps that a run may have."""

@@ -24,12 +24,12 @@ from unseen.networks.quick_cpu import BFLOAT16
 from unseen.results.folder import find_run
 from unseen.settings import recipes
 from unseen.settings.experiment import Experiment, complete_settings
-from unseen.sweeps.jobs import Outcome
-from unseen.sweeps.plan import PlannedRun, plan_sweep
+from unseen.sweeps.cost import ImageTimes, time_method, time_storing
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import MethodPart, Sweep
 from unseen.sweeps.train import run_plan
-from unseen.sweeps.workers import Resources, count_workers, visible_devices
-from unseen.training.timing import ImageTimes, time_method, time_storing
+from unseen.sweeps.workers import Outcome, Resources, count_workers, visible_devices
 
 HEAD_STEPS, MOST_SEEDS = 300, 3
 """Steps of a classifier on stored features; trainings of the chosen model that are averaged."""

@@ -23,9 +23,9 @@ from unseen.settings.recipes import parse_overrides
 
 if TYPE_CHECKING:
     from unseen.settings.experiment import Experiment
+    from unseen.sweeps.cost import ImageTimes
     from unseen.sweeps.plan import Plan
     from unseen.sweeps.sweep_file import Sweep
-    from unseen.training.timing import ImageTimes
 
 
 def add_compare(add: Add) -> None:
@@ -83,7 +83,7 @@ def run_sweep(chosen: argparse.Namespace) -> int:
 
       unseen sweep digits --dry-run
       unseen sweep pacs draws=20 seeds=0-2 methods=aggregate,dmg
-      unseen sweep pacs pairs=nested settings.steps=500 --workers 4
+      unseen sweep pacs pairs=all settings.steps=500 --workers 4
       unseen sweep pacs draws=8 --merge greedy
       unseen sweep domainbed --dry-run
       unseen sweep mine.yaml --on ray --address ADDRESS --gpus 0.5
@@ -127,7 +127,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
         raise SettingsError("--json prints results, and a dry run has none; leave one of them out")
     if chosen.workers == 0 and chosen.on == "ray":
         raise SettingsError("--workers 0 trains in this process; leave it or --on ray out")
-    plan = plan_sweep(sweep, name, chosen.runs, dry=chosen.dry_run)
+    plan = plan_sweep(sweep, name, chosen.runs)
     words = ("on", "workers", "cpus", "gpus", "retries", "address")
     options = {word: getattr(chosen, word) for word in words}
     if chosen.dry_run:
@@ -136,7 +136,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
 
     with loading():
         from unseen.reports.terminal import show_tables
-        from unseen.sweeps.compare import run_sweep
+        from unseen.sweeps.train import run_sweep
         from unseen.training.devices import is_first_process
 
     quiet = not is_first_process()
@@ -162,28 +162,25 @@ def _show_cost(plan: "Plan", chosen: argparse.Namespace, options: dict[str, Any]
     from unseen.sweeps import cost
     from unseen.sweeps.train import check_mergeable, resources_for
     from unseen.sweeps.workers import count_workers
-    from unseen.training.timing import time_method
 
     console, status = Console(), Console(stderr=True).status("Timing")
     resources = resources_for(plan, options)
 
     def measure(experiment: "Experiment", domains: int, classes: int) -> "ImageTimes":
         status.update(f"Timing {experiment.method.name} on {experiment.network.name}")
-        return time_method(experiment, domains, classes, resources.threads, resources.gpus > 0)
+        gpu = resources.gpus > 0
+        return cost.time_method(experiment, domains, classes, resources.threads, gpu)
 
-    if cost.is_listed(plan):
-        if chosen.merge:
-            check_mergeable(plan)
-        if (listed := cost.runs_table(plan)) is not None:
-            console.print(listed)
-        for remark in plan.remarks:
-            say(remark, console)
+    if chosen.merge:
+        check_mergeable(plan)
+    if (listed := cost.runs_table(plan)) is not None:
+        console.print(listed)
+    for remark in plan.remarks:
+        say(remark, console)
     with status:
         rows = cost.estimate(plan, measure)
     console.print(cost.cost_table(rows))
-    summary = cost.cost_summary(rows, max(1, count_workers(resources)))
-    for line in (summary, *cost.absent_summary(plan.absent)):
-        say(line, console)
+    say(cost.cost_summary(rows, max(1, count_workers(resources))), console)
 
 
 def _positive(text: str) -> float:

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -16,14 +16,8 @@ from typing import Any, NamedTuple
 
 from unseen.atomic import read_json, read_object, write_json
 from unseen.errors import UnseenError
-from unseen.results.files import (
-    DIGESTS,
-    FORMAT,
-    FormatError,
-    check_format,
-    checked,
-    write_digests,
-)
+from unseen.results import files
+from unseen.results.files import FORMAT, FormatError, check_format
 from unseen.results.result import RunResult, merged_identity, read_result, write_result
 from unseen.settings.experiment import Experiment, complete_settings, identity
 
@@ -60,16 +54,17 @@ class MetricsLog:
         self._file.close()
 
 
-_PLACE = "src/unseen/results/folder.py"
-
-
 def describe_environment() -> dict[str, Any]:
     """Returns versions, commit and hardware: what a reader needs to repeat the run."""
     packages = ("unseen", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+    versions: dict[str, str | None] = dict.fromkeys(packages)
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
+        "packages": versions,
         "commit": source_commit(),
         "platform": platform.platform(),
         "processor": processor_name(),
@@ -79,39 +74,30 @@ def describe_environment() -> dict[str, Any]:
 
 def processor_name() -> str:
     """Returns a name such as `AMD EPYC 9654`, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @cache
 def source_commit(module: Path = Path(__file__)) -> str | None:
-    """Returns the commit of the source tree that runs; None where this module is not tracked at its
-    place in a repository: an environment may lie inside the repository of another project."""
-    place = _git(module, "ls-files", "--full-name", "--error-unmatch", module.name)
-    return _git(module, "rev-parse", "HEAD") if place == _PLACE else None
+    """Returns the commit of the source tree that runs; None where git is not installed, or this
+    module is not tracked at its place in a repository: an environment may lie inside the repository
+    of another project."""
 
-
-def _git(module: Path, *words: str) -> str | None:
-    """Returns what git answers in the module's folder; None where it fails or is not installed."""
-    command = ["git", *words]
-    try:
-        answer = subprocess.run(
-            command, cwd=module.parent, capture_output=True, text=True, timeout=5, check=True
+    def git(*words: str) -> str:
+        command, where = ["git", *words], module.parent
+        done = subprocess.run(
+            command, cwd=where, capture_output=True, text=True, timeout=5, check=True
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
+        return done.stdout.strip()
+
+    with suppress(OSError, subprocess.SubprocessError):
+        place = git("ls-files", "--full-name", "--error-unmatch", module.name)
+        return git("rev-parse", "HEAD") if place == "src/unseen/results/folder.py" else None
+    return None
 
 
 try:
@@ -198,10 +184,10 @@ class RunFolder(os.PathLike[str]):
 
     def create(self, experiment: Experiment) -> None:
         """Makes the folder with settings and environment; one that is there already keeps them."""
-        self.path.mkdir(parents=True, exist_ok=True)
         if self.settings.is_file():
             self.read_settings()  # a run of another version is not resumed
             return
+        self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.environment, describe_environment())
         write_json(self.settings, {"format": FORMAT, **complete_settings(experiment)})
 
@@ -213,12 +199,8 @@ class RunFolder(os.PathLike[str]):
                 "'unseen train RECIPE' makes one"
             )
         settings = read_json(self.checked(self.settings))
-        check_format(
-            settings,
-            self.path,
-            "train it again in another folder of runs (--runs DIR), or open it with the version of "
-            "unseen that wrote it",
-        )
+        remedy = "train it again in another folder of runs (--runs DIR), or open it with the "
+        check_format(settings, self.path, f"{remedy}version of unseen that wrote it")
         return {key: value for key, value in settings.items() if key != "format"}
 
     def read_result(self) -> RunResult:
@@ -238,20 +220,20 @@ class RunFolder(os.PathLike[str]):
         written = self.path / f".{self.result.name}.partial"
         write_result(written, result)
         others = {self.card, self.checkpoint, self.failure, self.environment, self.timing}
-        others |= {self.path / "lock", self.path / DIGESTS}
-        files = {file for file in self.path.rglob("[!.]*") if file.is_file()} - others
-        write_digests(self.path, {file: file for file in files} | {self.result: written})
+        others |= {self.path / "lock", self.path / files.DIGESTS}
+        kept = {file for file in self.path.rglob("[!.]*") if file.is_file()} - others
+        files.write_digests(self.path, {file: file for file in kept} | {self.result: written})
         written.replace(self.result)
 
     @property
     def has_digests(self) -> bool:
-        return (self.path / DIGESTS).is_file()
+        return (self.path / files.DIGESTS).is_file()
 
     def checked(self, file: Path) -> Path:
         """Return a file of a finished run; raise where it does not hold what was written at its
         end."""
         remedy = "put it back, or remove the run's folder and train it again"
-        return checked(self.path, file, remedy) if self.finished else file
+        return files.checked(self.path, file, remedy) if self.finished else file
 
     def read_metrics(self, with_key: str = "") -> list[dict[str, Any]]:
         """Returns all records up to now, or those with a key; a line that a crash cut short is left
@@ -259,8 +241,8 @@ class RunFolder(os.PathLike[str]):
         if not self.metrics.is_file():
             return []
         try:
-            lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")
-            records = [json.loads(line) for line in lines[:-1] if with_key in line]
+            lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")[:-1]
+            records = [json.loads(line) for line in lines if with_key in line]
             if not all(isinstance(record["step"], int) for record in records):
                 raise TypeError("a step is no number")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -295,28 +277,25 @@ def run_name(experiment: Experiment) -> str:
 def find_run(runs: Path, experiment: Experiment) -> RunFolder:
     """Returns the folder of a run below a folder of runs: the one that has the identity of these
     settings, whatever recipe it was trained with, or else a new one."""
-    return RunFolder(_with_identity(runs / run_name(experiment)))
+    return _with_identity(runs / run_name(experiment))
 
 
 def find_merged(
     runs: Path, experiment: Experiment, choose: str, merged: Collection[str]
 ) -> RunFolder:
     """Returns the folder of a model that is merged from the runs with these identities."""
-    identity = merged_identity(choose, merged)
-    name = _folder_name(experiment, f"merged{len(merged)}", identity)
-    return RunFolder(_with_identity(runs / name))
+    unique = merged_identity(choose, merged)
+    return _with_identity(runs / _folder_name(experiment, f"merged{len(merged)}", unique))
 
 
-def _with_identity(path: Path) -> Path:
+def _with_identity(path: Path) -> RunFolder:
     """Returns the folder with the same identity, where another recipe made it."""
-    try:
+    with suppress(FileNotFoundError):
         changed = path.parent.stat().st_mtime_ns
-    except FileNotFoundError:
-        return path
-    if path.is_dir():
-        return path
-    other = _names_by_identity(path.parent, changed).get(path.name.rpartition("-")[2])
-    return path if other is None else path.with_name(other)
+        if not path.is_dir():
+            names = _names_by_identity(path.parent, changed)
+            path = path.with_name(names.get(path.name.rpartition("-")[2], path.name))
+    return RunFolder(path)
 
 
 @lru_cache(maxsize=1)
@@ -326,19 +305,12 @@ def _names_by_identity(runs: Path, changed: int) -> dict[str, str]:
 
 
 def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
-    unseen = "+".join(experiment.data.unseen_domain) or "none"
-    parts = (
-        experiment.data.name,
-        experiment.network.name,
-        experiment.recipe or experiment.method.name,
-        unseen,
-        which,
-        unique,
-    )
-    *readable, unique = (safe_name(part) for part in parts)
+    data, recipe = experiment.data, experiment.recipe or experiment.method.name
+    unseen = "+".join(data.unseen_domain) or "none"
+    parts = (data.name, experiment.network.name, recipe, unseen, which)
     # file systems allow 255 bytes; a letter may take four
-    shortened = "-".join(readable).encode()[:_LONGEST_NAME].decode(errors="ignore")
-    return f"{shortened}-{unique}"
+    readable = "-".join(map(safe_name, parts)).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{readable}-{unique}"
 
 
 def safe_name(text: str) -> str:

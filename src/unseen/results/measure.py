@@ -65,8 +65,11 @@ class Counts:
         sums: list[Tensor] = []
         for divisor in self._divisors:
             confidence = (scores / divisor).softmax(dim=2).amax(dim=2)
-            bins = (confidence * N_BINS).long().clamp(0, N_BINS - 1)
-            sums += [self._binned(bins, of) for of in (None, confidence, predicted == labels)]
+            bins = self._places((confidence * N_BINS).long().clamp(0, N_BINS - 1), N_BINS)
+            for weights in (torch.ones_like(confidence), confidence, predicted == labels):
+                flat = weights.double().flatten()
+                found = torch.bincount(bins, flat, self.n_models * N_BINS)
+                sums.append(found.view(self.n_models, N_BINS))
         true = labels.clamp(max=self.n_classes - 1).expand(self.n_models, -1).unsqueeze(2)
         own = scores.log_softmax(dim=2).gather(2, true).squeeze(2)
         own = own.masked_fill(labels == self.n_classes, 0)
@@ -78,13 +81,6 @@ class Counts:
         among those of all models."""
         models = torch.arange(self.n_models, device=own.device).unsqueeze(1)
         return (own + values * models).flatten()
-
-    def _binned(self, bins: Tensor, weights: Tensor | None) -> Tensor:
-        """Returns the sum of the weights of the images in each bin; without weights, their
-        number."""
-        flat = None if weights is None else weights.double().flatten()
-        found = torch.bincount(self._places(bins, N_BINS), flat, self.n_models * N_BINS)
-        return found.double().view(self.n_models, N_BINS)
 
     def scores(self) -> list[Score]:
         """Returns how well each model answers, in short."""
@@ -106,9 +102,9 @@ class Counts:
             bins = values[self._n_cells : -1].reshape(len(self._divisors), 3, N_BINS)
             calibrations = [
                 Calibration(
-                    images=tuple(map(int, images)),
-                    confidence=tuple(round(float(each), 6) for each in confidence),
-                    correct=tuple(map(int, correct)),
+                    images=tuple(images.astype(int).tolist()),
+                    confidence=tuple(round(each, 6) for each in confidence.tolist()),
+                    correct=tuple(correct.astype(int).tolist()),
                 )
                 for images, confidence, correct in bins
             ]

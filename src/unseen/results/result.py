@@ -8,7 +8,6 @@ for domain, measured in result.view("source", "out_of_domain").items():
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple
@@ -85,9 +84,7 @@ class Confusion:
         """Returns `int64 [classes, classes]`. Counts in a file are read anew each time."""
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Confusion):
-            return NotImplemented
-        return np.array_equal(self.read(), other.read())
+        return isinstance(other, Confusion) and np.array_equal(self.read(), other.read())
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -120,9 +117,9 @@ def macro_f1(confusion: Array) -> float:
 def always_largest(confusion: Array) -> dict[Metric, float]:
     """Returns the measures of always answering with the class that has the most images."""
     images = confusion.sum(axis=1)
-    most, total, classes = int(images.max()), int(images.sum()), int((images > 0).sum())
-    f1 = 2 * most / (most + total)
-    return {"accuracy": most / total, "balanced": 1 / classes, "macro_f1": f1 / classes}
+    always = np.zeros_like(confusion)
+    always[:, images.argmax()] = images
+    return {metric: measure(always) for metric, measure in MEASURES.items()}
 
 
 MEASURES: dict[Metric, Callable[[Array], float]] = {
@@ -190,11 +187,12 @@ class Merged(_Record):
     @property
     def description(self) -> str:
         """A sentence that says what the model was merged from."""
-        left_out = len(self.runs) - len(self.averaged)
+        averaged = len(self.averaged)
+        left_out = len(self.runs) - averaged
         chosen = f", chosen greedily by validation images ({left_out} left out)" if left_out else ""
         return (
-            f"Merged from {len(self.runs)} runs: its weights are the average of those of "
-            f"{len(self.averaged)} runs{chosen}; together they took {self.steps:,} steps."
+            f"Merged from {len(self.runs)} runs: its weights are the average of those of {averaged}"
+            f" runs{chosen}; together they took {self.steps:,} steps."
         )
 
 
@@ -238,14 +236,14 @@ class Calibration(_Record):
 
 def _from_file(value: Any, info: ValidationInfo) -> Any:
     path: Any = info.context
-    return Confusion(partial(_read_counts, path, value)) if isinstance(value, int) else value
 
+    def read() -> Array:
+        counts = read_array(path, str(value))
+        if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
+            raise UnseenError(f"{path} is damaged: array '{value}' is no confusion matrix")
+        return counts.astype(np.int64)
 
-def _read_counts(path: Path, number: int) -> Array:
-    counts = read_array(path, str(number))
-    if counts.ndim != 2 or len(set(counts.shape)) != 1 or counts.dtype.kind != "u":
-        raise UnseenError(f"{path} is damaged: array '{number}' is no confusion matrix")
-    return counts.astype(np.int64)
+    return Confusion(read) if isinstance(value, int) else value
 
 
 def _to_file(confusion: Confusion, info: SerializationInfo) -> int:
@@ -404,10 +402,8 @@ class RunResult(_Record):
     def mean(self, rule: str, view: View, metric: Metric | None = None) -> float | None:
         """Returns the mean by the run's own metric or another, every domain counting the same; None
         where the view has no domain."""
-        measured = self.view(rule, view).values()
-        return (
-            fmean(each.measures[metric or self.metric] for each in measured) if measured else None
-        )
+        values = [each.measures[metric or self.metric] for each in self.view(rule, view).values()]
+        return fmean(values) if values else None
 
 
 def labelled_bound(method: str) -> str:

@@ -69,8 +69,7 @@ class Evaluation(NamedTuple):
         """Returns all that a rule gets to see; its mean counts. Only the oracle sees values of an
         unseen domain."""
         if rule in WITHOUT_LABELS:
-            values = self.without_labels or {}
-            return {rule: values[rule]} if rule in values else {}
+            return {name: v for name, v in (self.without_labels or {}).items() if name == rule}
         if rule == "oracle":
             return (self.unseen if self.unseen_metric is None else self.unseen_metric) or {}
         return self.deciding
@@ -120,35 +119,34 @@ def choose(rule: str, evaluations: Sequence[Evaluation]) -> int:
     if rule == "last":
         return max(each.step for each in evaluations)
     for each in evaluations:
-        _check_values(rule, each.step, each.seen_by(rule))
-    best = min(
+        values = each.seen_by(rule)
+        if not values:
+            what, remedy = _LACKS.get(rule, _LACKS["infomax"])
+            raise SettingsError(f"step {each.step} has no {what}, which '{rule}' needs; {remedy}")
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise UnseenError(
+                    f"the result of '{name}' at step {each.step} is {value}, expected a number; "
+                    "check that each domain has images to evaluate"
+                )
+    return min(
         evaluations,
         key=lambda each: (*rank(fmean(each.seen_by(rule).values()), each.loss), each.step),
-    )
-    return best.step
+    ).step
 
 
-def _check_values(rule: str, step: int, values: Mapping[str, float]) -> None:
-    if not values and rule == "oracle":
-        raise SettingsError(
-            f"step {step} has no accuracy on an unseen domain, which the rule 'oracle' "
-            "needs; train with selection=oracle and data.unseen_domain set"
-        )
-    if not values and rule in WITHOUT_LABELS:
-        raise SettingsError(
-            f"step {step} has no value of the rule '{rule}', which looks at unlabelled target "
-            "images; train the run anew, with setting=adaptation"
-        )
-    if not values:
-        raise SettingsError(
-            f"step {step} has no validation accuracy, which the rule 'source' "
-            "needs; set data.validation_share above 0 or choose selection=last"
-        )
-    for domain, value in values.items():
-        if not math.isfinite(value) and rule in WITHOUT_LABELS:
-            raise UnseenError(f"the value of '{rule}' at step {step} is {value}, not a number")
-        if not math.isfinite(value):
-            raise UnseenError(
-                f"the result on '{domain}' at step {step} is {value}, expected "
-                "a number from 0 to 1; check that the domain has images to evaluate"
-            )
+_LACKS = {
+    "source": (
+        "validation accuracy",
+        "set data.validation_share above 0 or choose selection=last",
+    ),
+    "oracle": (
+        "accuracy on an unseen domain",
+        "train with selection=oracle and data.unseen_domain set",
+    ),
+    "infomax": (
+        "value of unlabelled target images",
+        "train the run anew, with setting=adaptation",
+    ),
+}
+"""What a rule may not find, and what to do; those without labels are alike."""

@@ -47,7 +47,7 @@ class SweepKeys(TypedDict, total=False):
     by_method: Mapping[str, Any]
     by_dataset: Mapping[str, Any]
     split_by_seed: bool
-    pairs: Literal["none", "all", "nested"]
+    pairs: Literal["none", "all"]
     selection: (
         Literal["source", "last", "leave-one-domain-out", "infomax", "snd", "bnm", "dev", "oracle"]
         | None

@@ -1,33 +1,146 @@
-"""A plan before it is trained: its runs, where they stand, and what they cost."""
+"""A plan before it is trained: its runs, where they stand, and what they cost, from a step and a
+prediction that are timed on noise."""
 
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import torch
 from rich.markup import escape
 from rich.table import Table
 
-from unseen.data.downloads import DOWNLOADS
+from unseen.data.augment import PixelScale, augment
+from unseen.data.batch import DomainBatch, Task
+from unseen.data.index import Index
+from unseen.data.randomness import image_keys, step_key
+from unseen.methods.base import DatasetPassMethod, Progress, TrainingImages
+from unseen.networks.backbones import build_network
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.draws import Part, draws_of
-from unseen.sweeps.plan import Plan, PlannedRun
-from unseen.sweeps.rules import expected_share, state_of
-from unseen.training.checkpoints import steps_saved
-from unseen.training.timing import ImageTimes
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import Plan
+from unseen.sweeps.rules import state_of
+from unseen.training.build import build_method, check_target_use, trains_from_features
+from unseen.training.optimizers import build_optimizer
 
-LARGE = 5000
-"""Runs from which on they are counted and timed by method, not looked at one by one."""
+NOISE = 2
+"""Images of each domain."""
+
+
+class ImageTimes(NamedTuple):
+    """Seconds for one image."""
+
+    training: float
+    evaluation: float
+    storing: float = 0.0
+    """To compute what is stored of it (see `time_storing`)."""
+
+
+def time_storing(experiment: Experiment, n_classes: int, threads: int, gpu: bool) -> float:
+    """Returns the seconds in which an augmented copy of one image is computed and passes the frozen
+    stages, timed on noise with random weights."""
+    device, number = _device(gpu), 16
+    plain = experiment.network.model_copy(update={"pretrained": False})
+    network = build_network(plain, n_classes).eval().to(device)
+    shape = (number, 3, network.image_size, network.image_size)
+    pixels = torch.randint(0, 255, shape, dtype=torch.uint8, device=device)
+    keys = image_keys(0, 0, torch.arange(number)).to(device)
+    scale = PixelScale(network.mean, network.std)
+
+    @torch.no_grad()
+    def store() -> None:
+        network.start(augment(pixels, keys, experiment.augment, scale)).sum().item()
+
+    return _quickest(store, device, threads) / number
+
+
+def time_method(
+    experiment: Experiment,
+    n_domains: int,
+    n_classes: int,
+    threads: int,
+    gpu: bool,
+    noise: int = NOISE,
+) -> ImageTimes:
+    """Time a step and a prediction on noise, with random weights: neither files nor pretrained
+    weights are needed. Of a method in two phases it is the second one. `noise` is how many images
+    there are of each domain: few take longer each."""
+    device = _device(gpu)
+    adapts = experiment.setting == "adaptation"
+    classes, names = (tuple(map(str, range(number))) for number in (n_classes, n_domains))
+    task = Task(classes, names, "target" if adapts else None)
+    plain = experiment.network.model_copy(update={"pretrained": False})
+    experiment = experiment.model_copy(update={"network": plain})
+    method = build_method(experiment, task).to(device).train()
+    n, size = noise * n_domains, method.network.image_size
+    images = torch.randn(n, 3, size, size, device=device)
+    if trains_from_features(experiment):
+        with torch.no_grad():
+            images = method.network.start(images)
+    domains = torch.arange(n_domains, device=device).repeat_interleave(noise)
+    batch = DomainBatch(
+        images,
+        torch.arange(n, device=device) % n_classes,
+        domains,
+        image_keys(0, 0, torch.arange(n)).to(device),
+        n_domains,
+        torch.arange(n, device=device),
+        step_key(0, 0).to(device),
+        images if check_target_use(experiment) else None,
+    )
+    if isinstance(method, DatasetPassMethod):
+        seen = TrainingImages(lambda: iter([batch]), lambda: iter([images]))
+        method.use_dataset_pass(method.dataset_pass(seen))
+    optimizer = build_optimizer(method, experiment.optimizer)
+
+    def step() -> None:
+        losses = method.loss(batch, Progress(99, 100))
+        losses["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses["loss"].item()
+
+    @torch.no_grad()
+    def predict() -> None:
+        method.predict(images).sum().item()
+
+    training = _quickest(step, device, threads)
+    method.eval()
+    return ImageTimes(training / n, _quickest(predict, device, threads) / n)
+
+
+def _quickest(work: Callable[[], object], device: torch.device, threads: int) -> float:
+    """Returns the seconds of the quickest of three times after a warm-up. On processors, what else
+    they do does not count."""
+    on_cpu, before = device.type == "cpu", torch.get_num_threads()
+    clock = time.process_time if on_cpu else time.monotonic
+    torch.set_num_threads(threads)
+    try:
+        work()
+        times = [clock()]
+        for _ in range(3):
+            work()
+            times.append(clock())
+    finally:
+        torch.set_num_threads(before)
+    return min(after - start for start, after in pairwise(times)) / (threads if on_cpu else 1)
+
+
+def _device(gpu: bool) -> torch.device:
+    return torch.device("cuda" if gpu and torch.cuda.is_available() else "cpu")
+
+
 _MOST_RUNS_SHOWN = 40
-_A_STEP = "a timed step"
 
 Measure = Callable[[Experiment, int, int], ImageTimes]
 """Times a step with these settings and numbers of domains and classes."""
 
 
 class Row(NamedTuple):
-    """All runs of one kind: a method on a dataset and a backbone, or several methods."""
+    """All runs of a method on a dataset and a backbone."""
 
     kind: tuple[str, str, str]
     planned: int
@@ -38,111 +151,48 @@ class Row(NamedTuple):
     """What the seconds are derived from."""
 
 
-def is_listed(plan: Plan) -> bool:
-    """Whether runs are looked at one by one: not where they are too many, or data are missing."""
-    return plan.count <= LARGE and not plan.absent
-
-
 def estimate(plan: Plan, measure: Measure) -> list[Row]:
-    """Return one row for each method on a dataset and backbone; where runs are not listed, one for
-    each dataset and backbone.
-
-    Where a run is finished its time is used; otherwise one step of the method is timed, once on
-    each backbone.
-    """
+    """Return one row for each method on a dataset and backbone. Where runs are finished their time
+    is used; otherwise one step of the method is timed, once on each backbone. Every run is counted
+    to its end, also those that halving may stop."""
     times: dict[tuple[str, str, int | None], ImageTimes] = {}
-
-    def timed(part: Part) -> ImageTimes:
-        experiment, network = part.experiment, part.experiment.network
-        key = (experiment.method.model_dump_json(), network.name, network.image_size)
-        if key not in times:
-            domains = max(2, part.size.domains - 1)
-            times[key] = measure(experiment, domains, part.size.classes)
-        return times[key]
-
-    if not is_listed(plan):
-        kinds: dict[tuple[str, str], list[Part]] = {}
-        for part in plan.parts:
-            kinds.setdefault((part.dataset, part.experiment.network.name), []).append(part)
-        return [_row_of_parts(plan, parts, timed) for parts in kinds.values()]
-    parts = {part.kind: part for part in plan.parts}
-    runs: dict[tuple[str, str, str], list[PlannedRun]] = {}
+    by_kind: dict[tuple[str, str, str], list[PlannedRun]] = {}
     for run in plan.distinct:
-        runs.setdefault(run.condition[:3], []).append(run)
-    return [_row_of_runs(plan, parts[kind], planned, timed) for kind, planned in runs.items()]
+        by_kind.setdefault(run.condition[:3], []).append(run)
+    rows: list[Row] = []
+    for kind, runs in by_kind.items():
+        states = Counter(state_of(run.folder) for run in runs)
+        known = [run.folder.read_seconds() for run in runs if run.folder.finished]
+        basis = f"{len(known)} finished run{'s' * (len(known) > 1)}" if known else "a timed step"
+        if not known:
+            experiment = runs[0].part.experiment
+            index, network = plan.datasets.open(experiment.data).index(), experiment.network
+            key = (experiment.method.model_dump_json(), network.name, network.image_size)
+            if key not in times:
+                domains = max(2, len(index.labelled_domains) - 1)
+                times[key] = measure(experiment, domains, len(index.classes))
+            known = [run_seconds(run, index, times[key]) for run in runs]
+        seconds, left = fmean(known), len(runs) - states["finished"] - states["stopped"]
+        rows.append(Row(kind, len(runs), states, seconds, left * seconds, basis))
+    return rows
 
 
-def _row_of_runs(
-    plan: Plan, part: Part, planned: Sequence[PlannedRun], timed: Callable[[Part], ImageTimes]
-) -> Row:
-    states = [state_of(run.folder) for run in planned]
-    work = [_batch(part, run.changes) * run.steps for run in planned]
-    known = [
-        run.folder.read_seconds() / images
-        for run, images, state in zip(planned, work, states, strict=True)
-        if state == "finished" and run.folder.timing.is_file()
-    ]
-    if known:
-        basis = f"{len(known)} finished run{'s' * (len(known) > 1)}"
-        seconds = [fmean(known) * images for images in work]
-    else:
-        basis, times = _A_STEP, timed(part)
-        seconds = [run_seconds(part, r.steps, _batch(part, r.changes), times) for r in planned]
-    shares = [expected_share(plan, run) for run in planned]
-    left = [
-        each * share * (1 - steps_saved(run.folder.checkpoint) / run.steps)
-        for run, each, share, state in zip(planned, seconds, shares, states, strict=True)
-        if state not in ("finished", "stopped")
-    ]
-    number = len(planned) if plan.sweep.halving else round(sum(shares))  # in halving, all begin
-    return Row(part.kind, number, Counter(states), fmean(seconds), sum(left), basis)
-
-
-def _row_of_parts(plan: Plan, parts: Sequence[Part], timed: Callable[[Part], ImageTimes]) -> Row:
-    numbers = [part.count(plan.sweep) for part in parts]
-    work = 0.0
-    for part, number in zip(parts, numbers, strict=True):
-        drawn = draws_of(plan.sweep, part, plan.sweep.seeds[0])
-        batch = fmean(_batch(part, changes) for changes in drawn)
-        work += number * run_seconds(part, _steps(part), batch, timed(part))
-    dataset, row, backbone = parts[0].kind
-    methods = row if len(parts) == 1 else f"{len(parts)} methods"
-    runs = sum(numbers)
-    return Row((dataset, methods, backbone), runs, {}, work / runs, work, _A_STEP)
-
-
-def _batch(part: Part, changes: Mapping[str, Any]) -> int:
-    """Return the images of a domain in a batch."""
-    return int(changes.get("images_per_domain", part.experiment.images_per_domain))
-
-
-def _steps(part: Part) -> float:
-    """Return the length of a run, whose number of epochs counts images of the published size."""
-    experiment, size, data = part.experiment, part.size, part.experiment.data
-    share = (1 - data.validation_share - data.test_share) / size.domains
-    per_epoch = size.images * share / experiment.images_per_domain
-    return experiment.steps or (experiment.epochs or 0) * per_epoch
-
-
-def run_seconds(part: Part, steps: float, batch: float, times: ImageTimes) -> float:
-    """Return the seconds of a run with so many images of a domain in a batch: steps, evaluations on
-    the validation images, and the measurement at the end."""
-    experiment, size = part.experiment, part.size
-    training = max(1, size.domains - 1)
-    validated = size.images * training / size.domains * experiment.data.validation_share
-    evaluations = math.ceil(steps / experiment.evaluate_every)
-    final = 2 * (size.images / size.domains + validated)
-    return (
-        steps * batch * training * times.training
-        + (evaluations * validated + final) * times.evaluation
-    )
+def run_seconds(run: PlannedRun, index: Index, times: ImageTimes) -> float:
+    """Return the seconds of a run: its steps, evaluations on the validation images, and the
+    measurement at the end."""
+    experiment, domains = run.part.experiment, len(index.labelled_domains)
+    training, of_domain = max(1, domains - 1), len(index) / domains
+    batch = int(run.changes.get("images_per_domain", experiment.images_per_domain))
+    validated = of_domain * training * experiment.data.validation_share
+    answers = math.ceil(run.steps / experiment.evaluate_every) * validated
+    answers += 2 * (of_domain + validated)
+    return run.steps * batch * training * times.training + answers * times.evaluation
 
 
 def on_workers(rows: Sequence[Row], workers: int) -> float:
     """Return seconds by the clock: the work shared out, but no run is done by two."""
-    left = [row for row in rows if row.seconds_left]
-    longest = max((row.seconds_per_run for row in left), default=0.0)
-    return max(longest, sum(row.seconds_left for row in left) / workers)
+    longest = max((row.seconds_per_run for row in rows if row.seconds_left), default=0.0)
+    return max(longest, sum(row.seconds_left for row in rows) / workers)
 
 
 def runs_table(plan: Plan) -> Table | None:
@@ -181,35 +231,24 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 
 def cost_summary(rows: Sequence[Row], workers: int) -> str:
-    """Say in a sentence how long all runs take on so many workers and on more."""
+    """Say how long all runs take on so many workers and on more."""
     planned = sum(row.planned for row in rows)
     finished = sum(row.states.get("finished", 0) for row in rows)
-    work = sum(row.seconds_left for row in rows)
+    work = clock(sum(row.seconds_left for row in rows))
     counts = sorted({1, workers, 2 * workers, 8 * workers})
     times = ", ".join(f"{clock(on_workers(rows, k))} on {k}" for k in counts)
     return (
-        f"{planned:,} runs, {finished:,} finished; {clock(work)} of work is left: {times} workers "
-        "like this one."
+        f"{planned:,} runs, {finished:,} finished; {work} of work is left: {times} workers like "
+        "this one."
     )
 
 
-def absent_summary(absent: Mapping[str, str]) -> Iterator[str]:
-    """Name datasets that were counted by their published size, and how to get their files."""
-    if absent:
-        yield f"Not at hand, and counted by their published size: {', '.join(absent)}."
-    for name, why in absent.items():
-        fetched = f" (or: unseen prepare {name} --download)" if name in DOWNLOADS else ""
-        yield f"  {name}: {why}{fetched}"
-
-
 def clock(seconds: float) -> str:
-    """Write `40 s`, `12 min`, `3.5 h`, `12 days` or `3 years`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
+    """Write `40 s`, `12 min`, `3.5 h`, `12.0 days` or `3 years`."""
+    for below, unit, name in ((100, 1, "s"), (6000, 60, "min")):
+        if seconds < below:
+            return f"{seconds / unit:.0f} {name}"
     if seconds < 100 * 3600:
         return f"{seconds / 3600:.1f} h"
-    if seconds < 1000 * 86400:
-        return f"{seconds / 86400:.1f} days"
-    return f"{seconds / (365 * 86400):,.0f} years"
+    days = seconds / 86400
+    return f"{days:.1f} days" if days < 1000 else f"{days / 365:,.0f} years"

@@ -1,20 +1,31 @@
-"""What a sweep consists of, and the draws of each part: random values of settings that have a
-range, or the points of a grid. No torch."""
+"""What a sweep consists of: its parts, and the runs of each with their draws: random values of
+settings that have a range, or the points of a grid. No torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any, get_args
+from functools import cached_property, reduce
+from itertools import combinations, product
+from operator import getitem
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
-from unseen.data.dataset import Published
+from unseen.data.index import Index
 from unseen.errors import SettingsError, nearest
-from unseen.results.result import UPPER_BOUND, labelled_bound
+from unseen.results.folder import RunFolder
+from unseen.results.result import UPPER_BOUND, RunResult, labelled_bound
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, Settings
+from unseen.settings.experiment import Experiment, Settings, complete_settings
 from unseen.settings.ranges import Range, Uniform, declared, fraction
-from unseen.settings.recipes import flattened, merge, nested, read_recipe, try_experiment
+from unseen.settings.recipes import (
+    build_experiment,
+    flattened,
+    merge,
+    nested,
+    read_recipe,
+    try_experiment,
+)
 from unseen.sweeps.sweep_file import DatasetPart, MethodPart, Sweep
 
 _SET_BY_A_SWEEP = {
@@ -27,15 +38,13 @@ _SET_BY_A_SWEEP = {
 """Settings that the plan chooses, and the key of a sweep that says how."""
 _SET_BY_A_COMPARISON = {"data.name": "DATASET", "method.name": "--methods", "seed": "--seeds"}
 """Settings that a comparison chooses, and the word of its command that says how."""
-_NO_IMAGES = Published("")
-_SPLITS = ("data.split_seed", "data.official_splits")
 
 
 @dataclass(frozen=True)
 class Part:
     """A method on a dataset and a backbone: all its runs, before domain, seed and draw are chosen.
 
-    Its last three fields are known once the images have been found.
+    Its last two fields are known once the images have been found.
     """
 
     dataset: str
@@ -45,7 +54,6 @@ class Part:
     experiment: Experiment
     """The settings as they are, complete."""
     split_by_seed: bool = False
-    size: Published = _NO_IMAGES
     singles: tuple[tuple[str, ...], ...] = ()
     """Domains, or groups of them, that are held out in turn."""
     pairs: tuple[tuple[str, ...], ...] = ()
@@ -55,15 +63,12 @@ class Part:
         return f"{self.dataset}/{self.method}"
 
     @property
-    def row(self) -> str:
-        """What tables call the method; an upper bound says so, whatever its name."""
-        bound = self.experiment.data.train_on_unseen
-        return labelled_bound(self.method) if bound else self.method
-
-    @property
     def kind(self) -> tuple[str, str, str]:
-        """Dataset, row and backbone: what has a speed of its own."""
-        return self.dataset, self.row, self.experiment.network.name
+        """Dataset, row and backbone: what has a speed of its own. The row of an upper bound says
+        that it is one, whatever its name."""
+        bound = self.experiment.data.train_on_unseen
+        row = labelled_bound(self.method) if bound else self.method
+        return self.dataset, row, self.experiment.network.name
 
     def hold_out(self, unseen: Sequence[str], seed: int) -> dict[str, Any]:
         """Return the settings of its runs with these domains held out. Of the training domains that
@@ -76,12 +81,11 @@ class Part:
             data |= {"split_seed": seed, "official_splits": False}
         return merge(self.settings, {"seed": seed, "data": data})
 
-    def with_images(
-        self, sweep: Sweep, domains: Sequence[str], labelled: Sequence[str], size: Published
-    ) -> "Part":
-        """Add what is held out of these domains. Each is held out in turn, unless the recipe names
-        both sides (MNIST to MNIST-M) or several targets of adaptation; pairs are each of them with
-        each other domain that would train."""
+    def with_images(self, sweep: Sweep, index: Index) -> "Part":
+        """Add what is held out of these images. Each domain is held out in turn, unless the recipe
+        names both sides (MNIST to MNIST-M) or several targets of adaptation; pairs are each of them
+        with each other domain that would train."""
+        domains, labelled = index.domains, index.labelled_domains
         data, adapts = self.experiment.data, self.experiment.setting == "adaptation"
         if sweep.unseen:
             found = (named_together(name, domains) for name in sweep.unseen)
@@ -90,23 +94,78 @@ class Part:
             singles = tuple((name,) for name in data.unseen_domain)
         else:
             singles = tuple((name,) for name in data.training_domains or labelled)
-        pairs: list[tuple[str, ...]] = []
-        if sweep.has_pairs(self.dataset):
+        pairs: tuple[tuple[str, ...], ...] = ()
+        if sweep.pairs == "all" and _of_dataset(sweep, self.dataset).pairs != "none":
             targets = {first for first, *_ in singles}
             trains = data.training_domains or labelled
-            pairs = [
+            pairs = tuple(
                 (one, other)
-                for place, one in enumerate(labelled)
-                for other in labelled[place + 1 :]
+                for one, other in combinations(labelled, 2)
                 if (one in targets and other in trains) or (other in targets and one in trains)
-            ]
-        return replace(self, size=size, singles=singles, pairs=tuple(pairs))
+            )
+        return replace(self, singles=singles, pairs=pairs)
 
-    def count(self, sweep: Sweep) -> int:
-        """Return the number of runs."""
-        draws = len(draws_of(sweep, self, sweep.seeds[0]))
-        singles = len(self.singles) * (1 if sweep.pairs == "nested" else draws)
-        return (singles + len(self.pairs) * draws) * len(sweep.seeds)
+
+class Condition(NamedTuple):
+    """What all draws that compete with each other have in common."""
+
+    dataset: str
+    method: str
+    backbone: str
+    unseen: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a plan, or a row of its tables that was merged from several."""
+
+    condition: Condition
+    draw: int
+    part: Part
+    base: Mapping[str, Any]
+    """The settings of all draws under its condition."""
+    changes: Mapping[str, Any]
+    """What the draw changes, by dotted path."""
+    searched: tuple[str, ...]
+    """Dotted paths of the settings that any draw changes."""
+    steps: int
+    path: Path
+    """Its run folder, which is there or will be."""
+    until: int | None = None
+    """Pause at this step; empty: train to the end."""
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.path)
+
+    @property
+    def identity(self) -> str:
+        """The hash of the settings that decide the result, with which the folder's name ends."""
+        return self.path.name.rpartition("-")[2]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was chosen for it, without defaults. It is put together each time, because a plan
+        may have 100,000 runs."""
+        return merge(self.base, nested(self.changes))
+
+    @property
+    def experiment(self) -> Experiment:
+        """Its complete settings."""
+        return build_experiment(self.settings)
+
+    @cached_property
+    def result(self) -> RunResult:
+        """The result of the finished run, under the name that tables have for its row."""
+        row = self.condition.method
+        return self.folder.read_result().model_copy(update={"method": row, "recipe": row})
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The searched settings, as this run has them."""
+        settings = complete_settings(self.experiment) if self.searched else {}
+        return {path: reduce(getitem, path.split("."), settings) for path in self.searched}
 
 
 def named_together(word: str, domains: Sequence[str]) -> tuple[str, ...]:
@@ -130,14 +189,27 @@ def refuse(name: str, problems: Sequence[str]) -> None:
 
 
 def find_parts(sweep: Sweep, name: str = "") -> list[Part]:
-    """Return the parts of a sweep, or of a comparison, which has no name. All mistakes that can be
-    seen without images and without torch are named at once."""
-    unknown = _unknown_datasets(sweep)
-    named = (("datasets", sweep.datasets), ("by_dataset", sweep.by_dataset))
-    problems = [f"{key}: {unknown[n]}" for key, names in named for n in names if n in unknown]
-    problems += _chosen_elsewhere(sweep, comparison=not name)
-    parts, mistakes = _valid_parts(sweep, [n for n in sweep.datasets if n not in unknown])
-    problems += mistakes
+    """Combine every dataset, method and backbone of a sweep, or of a comparison, which has no name.
+    All mistakes that can be seen without images and without torch are named at once."""
+    problems = list(_chosen_elsewhere(sweep, comparison=not name))
+    parts: list[Part] = []
+    mistakes: dict[str, list[str]] = {}
+    methods = [m for name in sweep.methods for m in (catalog.METHODS if name == "all" else [name])]
+    unused = [(dataset, "aggregate", None) for dataset in sweep.by_dataset]
+    wanted = list(product(sweep.datasets, methods, sweep.backbones or (None,)))
+    for dataset, method, backbone in dict.fromkeys([*wanted, *unused]):
+        try:
+            settings = _settings_of(sweep, dataset, method, backbone)
+        except SettingsError as error:
+            problems.append(str(error))
+            continue
+        if (dataset, method, backbone) in wanted:
+            experiment, found = try_experiment(settings)
+            for mistake in found:
+                mistakes.setdefault(mistake, []).append(f"{dataset}/{method}")
+            if experiment is not None:
+                parts.append(Part(dataset, method, settings, experiment, sweep.split_by_seed))
+    problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
     if parts:
         problems += _wrong_names(sweep, parts)
         problems += (each for part in parts for each in _wrong_values(sweep, part))
@@ -147,61 +219,34 @@ def find_parts(sweep: Sweep, name: str = "") -> list[Part]:
     return parts
 
 
-def _unknown_datasets(sweep: Sweep) -> dict[str, str]:
-    """Return what is wrong with each dataset that has no recipes."""
-    found: dict[str, str] = {}
-    for dataset in (*sweep.datasets, *sweep.by_dataset):
-        try:
-            read_recipe(f"{dataset}/aggregate")
-        except SettingsError as error:
-            found[dataset] = str(error)
-    return found
-
-
 def _chosen_elsewhere(sweep: Sweep, comparison: bool) -> Iterator[str]:
     """Name settings that must not be given, because a key of the sweep says what they are. Networks
     may differ from dataset to dataset, unless there are backbones."""
     chosen = dict(_SET_BY_A_COMPARISON if comparison else _SET_BY_A_SWEEP)
     if sweep.split_by_seed:
-        chosen |= dict.fromkeys(_SPLITS, "split_by_seed")
-    of_datasets = {} if sweep.backbones else {"network.name": ""}
-    sections = [(sweep.settings, {}), *((p.settings, {}) for p in sweep.by_method.values())]
-    sections += [(part.settings, of_datasets) for part in sweep.by_dataset.values()]
-    for settings, free in sections:
-        given = flattened(settings)
-        for path, key in chosen.items():
-            if path in given and path not in free:
-                yield f"settings.{path}: is chosen by '{key}'"
+        chosen |= dict.fromkeys(("data.split_seed", "data.official_splits"), "split_by_seed")
+    for part in (sweep, *sweep.by_method.values(), *sweep.by_dataset.values()):
+        free = {"network.name"} if isinstance(part, DatasetPart) and not sweep.backbones else set()
+        for path in flattened(part.settings):
+            if path in chosen.keys() - free:
+                yield f"settings.{path}: is chosen by '{chosen[path]}'"
 
 
-def _valid_parts(sweep: Sweep, datasets: Sequence[str]) -> tuple[list[Part], list[str]]:
-    """Combine every dataset, method and backbone; also return what is wrong with the settings."""
-    parts: list[Part] = []
-    problems: list[str] = []
-    mistakes: dict[str, list[str]] = {}
-    methods = [m for name in sweep.methods for m in (catalog.METHODS if name == "all" else [name])]
-    for dataset, method, backbone in product(datasets, methods, sweep.backbones or (None,)):
-        try:
-            settings = _settings_of(sweep, dataset, method, backbone)
-        except SettingsError as error:
-            problems.append(f"methods: {error}")
-            continue
-        experiment, found = try_experiment(settings)
-        for mistake in found:
-            mistakes.setdefault(mistake, []).append(f"{dataset}/{method}")
-        if experiment is not None:
-            parts.append(Part(dataset, method, settings, experiment, sweep.split_by_seed))
-    problems += [f"settings: {each} ({', '.join(names)})" for each, names in mistakes.items()]
-    return parts, problems
+def _of_dataset(sweep: Sweep, dataset: str) -> DatasetPart:
+    return sweep.by_dataset.get(dataset, DatasetPart())
+
+
+def _of_method(sweep: Sweep, method: str) -> MethodPart:
+    return sweep.by_method.get(method, MethodPart())
 
 
 def _settings_of(sweep: Sweep, dataset: str, method: str, backbone: str | None) -> dict[str, Any]:
     """Lay the settings of all runs, of the dataset and of the method over a recipe."""
-    own = sweep.by_method.get(method, MethodPart())
+    own = _of_method(sweep, method)
     settings: dict[str, Any] = {"recipe": own.variant_of if method == UPPER_BOUND else method}
-    of_dataset = sweep.by_dataset.get(dataset, DatasetPart()).settings
-    of_backbone = {} if backbone is None else {"network": {"name": backbone}}
     recipe = read_recipe(f"{dataset}/{own.variant_of or method}")
+    of_backbone = {} if backbone is None else {"network": {"name": backbone}}
+    of_dataset = _of_dataset(sweep, dataset).settings
     for layer in (recipe, sweep.settings, of_dataset, own.settings, of_backbone):
         settings = merge(settings, layer)
     return settings
@@ -217,28 +262,28 @@ def setting_fields(settings: Settings, prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", field
 
 
+def _paths(part: Part) -> set[str]:
+    return {path for path, _ in setting_fields(part.experiment)}
+
+
 def search_ranges(sweep: Sweep, part: Part) -> dict[str, Range]:
     """Return the ranges of a method's settings: those that stand on them, then those of the sweep,
     of the dataset and of the method, each before the ones before it."""
     fields = dict(setting_fields(part.experiment))
-    of_dataset = sweep.by_dataset.get(part.dataset, DatasetPart()).ranges
-    named = sweep.ranges | of_dataset | sweep.by_method.get(part.method, MethodPart()).ranges
     found = {path: declared(field.metadata) for path, field in fields.items()}
+    of_dataset = _of_dataset(sweep, part.dataset).ranges
+    named = sweep.ranges | of_dataset | _of_method(sweep, part.method).ranges
     for path, known in named.items():
         if path in fields:
-            whole = isinstance(known, Uniform) and _takes_whole_numbers(fields[path])
+            kinds = get_args(fields[path].annotation) or (fields[path].annotation,)
+            whole = isinstance(known, Uniform) and int in kinds and float not in kinds
             found[path] = replace(known, whole=True) if whole else known
     searched = sweep.search or found
     return {path: known for path, known in found.items() if known and path in searched}
 
 
-def _takes_whole_numbers(field: FieldInfo) -> bool:
-    kinds = get_args(field.annotation) or (field.annotation,)
-    return int in kinds and float not in kinds
-
-
 def _grid(sweep: Sweep, part: Part) -> Mapping[str, Sequence[Any]]:
-    return sweep.grid | sweep.by_method.get(part.method, MethodPart()).grid
+    return sweep.grid | _of_method(sweep, part.method).grid
 
 
 def draws_of(sweep: Sweep, part: Part, seed: int) -> list[dict[str, Any]]:
@@ -270,15 +315,13 @@ def _wrong_names(sweep: Sweep, parts: Sequence[Part]) -> Iterator[str]:
         *((f"by_dataset.{n}.ranges", each.ranges, known) for n, each in sweep.by_dataset.items()),
     ]
     for part in parts:
-        of_method = sweep.by_method.get(part.method, MethodPart())
+        of_method = _of_method(sweep, part.method)
         for key, given in (("ranges", of_method.ranges), ("grid", of_method.grid)):
             named.append((f"by_method.{part.method}.{key}", given, _paths(part)))
     for key, path, valid in ((key, path, valid) for key, given, valid in named for path in given):
         if path in _SET_BY_A_SWEEP:
             yield f"{key}.{path}: is chosen by '{_SET_BY_A_SWEEP[path]}'"
-        elif path.startswith("devices."):
-            yield f"{key}.{path}: has no influence on the result"
-        elif path in ("metric", "setting"):
+        elif path in ("metric", "setting") or path.startswith("devices."):
             yield f"{key}.{path}: is the same for all runs; give it under settings"
         elif path not in valid:
             yield f"{key}.{path}: unknown setting{nearest(path, valid)}"
@@ -298,7 +341,3 @@ def _wrong_values(sweep: Sweep, part: Part) -> Iterator[str]:
         if path in _paths(part) and path not in _SET_BY_A_SWEEP:
             _, problems = try_experiment(merge(part.settings, nested({path: value})))
             yield from (f"{key}: {problem} ({part.name})" for problem in problems)
-
-
-def _paths(part: Part) -> set[str]:
-    return {path for path, _ in setting_fields(part.experiment)}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder
-from unseen.sweeps.jobs import Job, Outcome
-from unseen.sweeps.workers import Resources, ThisProcess, WorkerPool
+from unseen.sweeps.workers import Job, Outcome, Resources, ThisProcess, WorkerPool
 from unseen.training.checkpoints import steps_saved
 from unseen.training.devices import stop_requests
 
@@ -112,16 +111,15 @@ class Ledger:
 
     def _add(self, job: Job, remarks: tuple[str, ...] = ()) -> None:
         """Settle what the records know already; the rest is to be trained."""
-        known = {path: self._known(path, job.until) for path in job.folders}
-        for path, outcome in known.items():
-            if outcome is not None:
+        left = 0
+        for path in job.folders:
+            outcome = self._known(path, job.until)
+            left += outcome is None
+            if outcome is not None and path not in self._outcomes:
                 self._settle(path, outcome._replace(remarks=remarks))
-        if all(known.values()):
-            return
-        together = len(job.folders) > 1 and job.until is None and not _attempts(job)
-        if together or len(job.folders) == 1:
+        if left and (len(job.folders) == 1 or (job.until is None and not _attempts(job))):
             self._waiting.append(job)
-        else:
+        elif left:
             self._split(job)
 
     def _split(self, job: Job) -> None:
@@ -137,12 +135,11 @@ class Ledger:
         if until is not None and steps_saved(folder.checkpoint) >= until:
             return Outcome("paused")
         failure = folder.read_failure()
-        if failure is not None and failure["attempts"] > self._retries:
-            attempts = failure["attempts"]
-            tried = "once" if attempts == 1 else f"{attempts} times"
-            again = f"(tried {tried}; --retries {attempts} tries it again)"
-            return Outcome("failed", f"{failure['error']} {again}")
-        return None
+        if failure is None or (attempts := failure["attempts"]) <= self._retries:
+            return None
+        tried = "once" if attempts == 1 else f"{attempts} times"
+        again = f"(tried {tried}; --retries {attempts} tries it again)"
+        return Outcome("failed", f"{failure['error']} {again}")
 
     def _settle(self, path: Path, outcome: Outcome) -> None:
         if path not in self._outcomes:

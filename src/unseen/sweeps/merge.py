@@ -1,7 +1,7 @@
 """Merge finished runs into one model: their weights averaged, measured and kept like a run."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-_COUNTER = "num_batches_tracked"
 _SHARED = ("setting", "selection", "metric", "precision", "data.", "method.")
 _SHARED += tuple(f"network.{each}" for each in ("name", "pretrained", "image_size", "freeze_until"))
 _FREE = tuple(f"data.{each}" for each in ("root", "cache", "bad_images"))
@@ -57,11 +56,17 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
     sums = {n: t.double() if t.is_floating_point() else t for n, t in first.items()}
     for file in files[1:]:
         tensors = load_tensors(file)
-        _check_alike(first, tensors, file)
+        shapes, others = ({n: [*t.shape] for n, t in each.items()} for each in (first, tensors))
+        for name in sorted(n for n in shapes | others if shapes.get(n) != others.get(n)):
+            raise UnseenError(
+                f"{name} is {others.get(name, 'missing')} in {file}, and "
+                f"{shapes.get(name, 'missing')} in the runs before; merge runs of one network and "
+                "method with the same parts"
+            )
         for name, tensor in tensors.items():
             if tensor.is_floating_point():
                 sums[name] += tensor
-            elif name.endswith(_COUNTER):
+            elif name.endswith("num_batches_tracked"):
                 sums[name] = torch.maximum(sums[name], tensor)
             elif not torch.equal(sums[name], tensor):
                 raise UnseenError(
@@ -70,20 +75,6 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
                 )
     floats = (name for name, tensor in first.items() if tensor.is_floating_point())
     return sums | {name: (sums[name] / len(files)).to(first[name].dtype) for name in floats}
-
-
-def _check_alike(first: Mapping[str, Tensor], tensors: Mapping[str, Tensor], file: Path) -> None:
-    for name in sorted(first.keys() ^ tensors.keys()):
-        raise UnseenError(
-            f"{file} {'lacks' if name in first else 'has'} the tensor {name}, unlike the runs "
-            "before; merge runs of one method with the same parts"
-        )
-    for name, tensor in tensors.items():
-        if first[name].shape != tensor.shape:
-            raise UnseenError(
-                f"{name} is {list(tensor.shape)} in {file}, and {list(first[name].shape)} in the "
-                "runs before; merge runs of one network with the same parts"
-            )
 
 
 class Part(NamedTuple):
@@ -106,9 +97,17 @@ class Part(NamedTuple):
 
 
 def find_parts(paths: Iterable[str | Path]) -> list[Part]:
-    """Return the runs that are named, and all finished ones below folders of runs; the best on
-    source validation first. Raises unless they can be averaged."""
-    folders = {each.path.resolve(): each for path in paths for each in _folders(Path(path))}
+    """Return the runs that are named, and all finished ones below folders of runs that were not
+    merged themselves; the best on source validation first. Raises unless they can be averaged."""
+    folders: dict[Path, RunFolder] = {}
+    for path in map(Path, paths):
+        found = [RunFolder(path)]
+        if not found[0].settings.is_file():
+            if not path.is_dir():
+                raise UnseenError(f"there is no run {path}; name folders of finished runs")
+            runs = (each for each in find_runs(path) if each.finished)
+            found = [each for each in runs if each.read_result().merged is None]
+        folders |= {each.path.resolve(): each for each in found}
     parts = [_read(folder) for folder in folders.values()]
     if len(parts) < 2:
         raise UnseenError(
@@ -122,8 +121,24 @@ def find_parts(paths: Iterable[str | Path]) -> list[Part]:
     return sorted(parts, key=lambda part: (-part.validation, part.result.run))
 
 
+def _read(folder: RunFolder) -> Part:
+    result = folder.read_result()
+    experiment = open_experiment(folder.read_settings(), folder.settings)
+    seconds, step = folder.read_seconds(), result.under(result.selection).step
+    for record in folder.read_metrics():
+        if record["step"] == step and record.get("validation"):
+            validation = fmean(recorded_validation(record).values())
+            return Part(folder, experiment, result, validation, seconds)
+    raise UnseenError(
+        f"{folder.metrics} has no accuracy on validation images at step {step}, by which runs are "
+        "sorted; train the run with data.validation_share above 0"
+    )
+
+
 def problems_of(experiments: Iterable[Experiment]) -> Iterator[str]:
-    """Say what in their settings keeps runs from being averaged, with the remedy."""
+    """Say what in their settings keeps runs from being averaged, with the remedy. Numbers of a
+    method (a weight, a rate) may differ, its names (sites, kinds) may not; a file of weights is
+    what it holds, or, where it is gone, the place that it was in."""
     experiments = list(experiments)
     if any(each.network.pretrained is False for each in experiments):
         yield (
@@ -135,23 +150,24 @@ def problems_of(experiments: Iterable[Experiment]) -> Iterator[str]:
             "selection: weights that were chosen by labels of the unseen domain are not merged; "
             "train with selection=source"
         )
-    found = [_shared_settings(experiment) for experiment in experiments]
+    found = [
+        {
+            key: value
+            for key, value in flattened(complete_settings(experiment)).items()
+            if key.startswith(_SHARED) and key not in _FREE
+            if not (key.startswith("method.") and type(value) in (int, float))
+        }
+        for experiment in experiments
+    ]
     for key in dict.fromkeys(key for each in found for key in each):
-        if len({_comparable(key, each.get(key)) for each in found}) > 1:
-            values = dict.fromkeys(_shown(each.get(key)) for each in found)
-            yield f"{key}: {' and '.join(values)}; merge runs that share it"
+        told = {_content(key, each.get(key)): _shown(each.get(key)) for each in found}
+        if len(told) > 1:
+            yield f"{key}: {' and '.join(told.values())}; merge runs that share it"
 
 
-def _shared_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that decide what a tensor means. Numbers of a method (a weight, a rate)
-    may differ, its names (sites, kinds) may not."""
-    return {
-        key: value
-        for key, value in flattened(complete_settings(experiment)).items()
-        if key.startswith(_SHARED)
-        and key not in _FREE
-        and not (key.startswith("method.") and _is_number(value))
-    }
+def _content(key: str, value: Any) -> str:
+    path = Path(str(value)).expanduser()
+    return digest_of(path) if key == "network.pretrained" and path.is_file() else repr(value)
 
 
 def _problems_of_results(parts: Sequence[Part]) -> Iterator[str]:
@@ -174,47 +190,6 @@ def _problems_of_results(parts: Sequence[Part]) -> Iterator[str]:
             yield f"{what}: {told}; merge runs that share them"
 
 
-def _folders(path: Path) -> Iterator[RunFolder]:
-    """Yield a run itself; of other folders the finished runs below that were trained, not
-    merged."""
-    folder = RunFolder(path)
-    if folder.settings.is_file():
-        yield folder
-        return
-    if not path.is_dir():
-        raise UnseenError(f"there is no run {path}; name folders of finished runs")
-    for each in find_runs(path):
-        if each.finished and each.read_result().merged is None:
-            yield each
-
-
-def _read(folder: RunFolder) -> Part:
-    result = folder.read_result()
-    experiment = open_experiment(folder.read_settings(), folder.settings)
-    seconds, step = folder.read_seconds(), result.under(result.selection).step
-    for record in folder.read_metrics():
-        if record["step"] == step and record.get("validation"):
-            validation = fmean(recorded_validation(record).values())
-            return Part(folder, experiment, result, validation, seconds)
-    raise UnseenError(
-        f"{folder.metrics} has no accuracy on validation images at step {step}, by which runs are "
-        "sorted; train the run with data.validation_share above 0"
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _comparable(key: str, value: Any) -> str:
-    """Return what tells values apart. A file of weights is what it holds, or, where it is gone, the
-    place that it was in."""
-    if key == "network.pretrained" and isinstance(value, str):
-        path = Path(value).expanduser()
-        return digest_of(path) if path.is_file() else value
-    return repr(value)
-
-
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
@@ -231,26 +206,18 @@ def merge_runs(
     after the other, unless the average gets worse there. The unseen domain is never looked at.
     """
     parts = find_parts(runs)
-    folder = RunFolder(output)
-    if not _is_there(folder, _merged(parts, choose, parts)):
-        experiment = parts[0].experiment
-        alone = experiment.devices.model_copy(update={"number": 1})
-        experiment = experiment.model_copy(update={"devices": alone})
-        launch(experiment, _merge, experiment, parts, output, choose, display)
-    return folder
-
-
-def _is_there(folder: RunFolder, merged: Merged) -> bool:
-    """Return whether these runs were merged into this folder before; another use of it is
-    refused."""
-    if folder.finished and folder.read_result().run == merged.identity:
-        return True
-    if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+    folder, experiment = RunFolder(output), parts[0].experiment
+    if folder.finished and folder.read_result().run == _merged(parts, choose, parts).identity:
+        return folder
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UnseenError(
-            f"{folder.path} is there already, and not the model that these runs give; choose "
-            "another folder (-o), or remove that one"
+            f"{output} is there already, and not the model that these runs give; choose another "
+            "folder (-o), or remove that one"
         )
-    return False
+    alone = experiment.devices.model_copy(update={"number": 1})
+    experiment = experiment.model_copy(update={"devices": alone})
+    launch(experiment, _merge, experiment, parts, output, choose, display)
+    return folder
 
 
 def _merge(
@@ -261,42 +228,34 @@ def _merge(
     choose: Choice,
     display: Display,
 ) -> None:
+    """Merge with the images of the runs, or their stored features where they trained from those."""
     remove_leftovers(output.parent)  # of a merge that was killed
     with building(output.parent) as temporary:
-        folder = RunFolder(temporary)
-        session = _open(fabric, experiment, parts[0], folder, display)
+        folder, best = RunFolder(temporary), parts[0]
+        result = best.result
+        classes, domains = result.classes, result.training_domains
+        method = trained_method(experiment, classes, domains, best.weights)
+        dataset, size = open_dataset(experiment.data), method.network.image_size
+        images = build_images(dataset, experiment, size, display.preparing)
+        if images.prepared.content != result.data:
+            raise DataError(
+                f"the images have changed since {best.name} was trained; put them back to merge"
+            )
+        session = open_trained(fabric, experiment, method, images, folder, display)
+        session.steps, method = result.steps, session.learner.method
         chosen = _greedily(session, parts, display) if choose == "greedy" else list(parts)
         merged = _merged(parts, choose, chosen)
         folder.create(experiment)
-        write_json(folder.data, describe_images(session.runs[0].images))
-        method, best = session.learner.method, parts[0]
+        write_json(folder.data, describe_images(images))
         if isinstance(method, DatasetPassMethod):  # what it found before its first step
             device = next(method.parameters()).device
             found = load_tensors(best.folder.dataset_pass)
             method.use_dataset_pass({name: tensor.to(device) for name, tensor in found.items()})
             link_file(best.folder.dataset_pass, folder.dataset_pass)
         results = _measure_rules(session, chosen, folder)
-        method.remarks = (merged.description, *best.result.remarks)
+        method.remarks = (merged.description, *result.remarks)
         write_files(session, 0, results, {"seconds": merged.seconds}, merged)
         temporary.replace(output)
-
-
-def _open(
-    fabric: "Fabric", experiment: Experiment, best: Part, folder: RunFolder, display: Display
-) -> Session:
-    """Open a session with the images of the runs, or their stored features where they trained from
-    those."""
-    result = best.result
-    method = trained_method(experiment, result.classes, result.training_domains, best.weights)
-    dataset = open_dataset(experiment.data)
-    images = build_images(dataset, experiment, method.network.image_size, display.preparing)
-    if images.prepared.content != result.data:
-        raise DataError(
-            f"the images have changed since {best.name} was trained; put them back to merge"
-        )
-    session = open_trained(fabric, experiment, method, images, folder, display)
-    session.steps = result.steps
-    return session
 
 
 def _greedily(session: Session, parts: Sequence[Part], display: Display) -> list[Part]:

@@ -19,18 +19,12 @@ from typing import Any, TypeVar
 from unseen.data.dataset import OpenDatasets
 from unseen.errors import UnseenError
 from unseen.optional import require
-from unseen.sweeps.jobs import Job, Outcome, train_silently
-from unseen.sweeps.workers import (
-    Resources,
-    changed_environment,
-    count_workers,
-    worker_environments,
-)
+from unseen.sweeps import workers
+from unseen.sweeps.workers import SECONDS, Ended, Job, Outcome, Resources
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_SECONDS = 0.2
 _LEAST_IN_FLIGHT = 64
 """On a cluster, which may grow when it sees that there is more to do."""
 _OBJECT_STORE = 100 * 2**20
@@ -39,23 +33,45 @@ _OBJECT_STORE = 100 * 2**20
 
 @contextmanager
 def ray_pool(resources: Resources) -> Iterator["RayPool"]:
-    with _connected(resources) as ray:
+    with connected(resources) as ray:
         yield RayPool(ray, resources)
 
 
 @contextmanager
-def _connected(resources: Resources) -> Iterator[ModuleType]:
-    """On the cluster, or on a Ray of our own that ends with the command."""
+def connected(resources: Resources) -> Iterator[ModuleType]:
+    """Use the cluster, or a quiet Ray on this machine that ends with the command. Ray would leave a
+    handler for SIGTERM behind."""
     ray = require("ray", extra="ray")
     if ray.is_initialized():
         yield ray
         return
-    with _restored_signals():
-        start(ray, resources)
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        _connect(ray, resources)
+        yield ray
+    finally:
+        ray.shutdown()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _connect(ray: ModuleType, resources: Resources) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if resources.address is None:
+        cores = math.ceil(len(workers.worker_environments(resources)) * resources.cpus)
+        local = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        with workers.changed_environment({"RAY_USAGE_STATS_ENABLED": "0"}):
+            ray.init(address="local", num_cpus=cores, **local, **quiet)
+        return
+    try:
+        ray.init(address=resources.address, **quiet)
+    except ConnectionError as error:
+        raise UnseenError(
+            f"no Ray cluster answers at {resources.address}; 'ray start --head' starts one, and "
+            "without an address Ray runs on this machine. A cluster that asks for a token, as "
+            "Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the head's "
+            "~/.ray/auth_token at hand (or in RAY_AUTH_TOKEN)"
+        ) from error
 
 
 def map_on_ray(
@@ -63,7 +79,7 @@ def map_on_ray(
 ) -> Iterator[Result]:
     """Yield what a function returns for each item, in order. What a lost node was doing is done
     again on another one, `retries` times."""
-    with _connected(resources) as ray:
+    with connected(resources) as ray:
         remote = ray.remote(work).options(
             num_cpus=resources.cpus,
             max_retries=resources.retries,
@@ -111,21 +127,22 @@ class RayPool:
         place = (str(Path.cwd()), tuple(sys.argv))
         self._under_way[self._remote.remote(*place, absolute, self._threads)] = job
 
-    def wait(self) -> list[tuple[Job, Outcome]]:
-        """Jobs that have ended, by a reply or by the loss of their process."""
+    def wait(self) -> Ended:
+        """Return jobs that have ended, by a reply or by the loss of their process."""
         if not self._under_way:
-            time.sleep(_SECONDS)
+            time.sleep(SECONDS)
             return []
-        ready, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=_SECONDS)
-        return [(self._under_way.pop(reference), self._outcome(reference)) for reference in ready]
-
-    def _outcome(self, reference: Any) -> Outcome:
-        try:
-            return self._ray.get(reference)
-        except self._ray.exceptions.RayError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            how = f"{type(error).__name__}: {lines[0]}"
-            return Outcome("lost", f"the process that trained it was lost ({how})")
+        ready, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=SECONDS)
+        ended: Ended = []
+        for reference in ready:
+            try:
+                outcome = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                first, _, _ = str(error).strip().partition("\n")
+                how = f"{type(error).__name__}: {first}"
+                outcome = Outcome("lost", f"the process that trained it was lost ({how})")
+            ended.append((self._under_way.pop(reference), outcome))
+        return ended
 
     def ask_to_stop(self, force: bool) -> None:
         """Ray does in each process what Ctrl-C would. One that does not react, as while it loads
@@ -140,7 +157,7 @@ def train_there(folder: str, command: Sequence[str], job: Job, threads: int) -> 
     if Path(folder).is_dir():
         os.chdir(folder)
     sys.argv = list(command)
-    return train_silently(job, threads, OpenDatasets())
+    return workers.train_silently(job, threads, OpenDatasets())
 
 
 def worker_environment(resources: Resources) -> dict[str, str]:
@@ -159,38 +176,5 @@ def worker_environment(resources: Resources) -> dict[str, str]:
 def _in_flight(ray: ModuleType, resources: Resources) -> int:
     """Enough to keep all nodes busy, and no more: a plan may have thousands of runs."""
     if resources.workers is not None or resources.address is None:
-        return count_workers(resources)
+        return workers.count_workers(resources)
     return max(_LEAST_IN_FLIGHT, 2 * int(ray.cluster_resources().get("CPU", 0) / resources.cpus))
-
-
-def start(ray: ModuleType, resources: Resources) -> None:
-    """Start a quiet Ray on this machine, or connect to the cluster."""
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
-    if resources.address is not None:
-        try:
-            ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR)
-        except ConnectionError as error:
-            raise UnseenError(
-                f"no Ray cluster answers at {resources.address}; 'ray start --head' starts one, "
-                "and without an address Ray runs on this machine. A cluster that asks for a token, "
-                "as Ray's do by default, gets it with RAY_AUTH_MODE=token set here and the "
-                "head's ~/.ray/auth_token at hand (or in RAY_AUTH_TOKEN)"
-            ) from error
-        return
-    environments = worker_environments(resources)  # raises if GPUs are missing
-    cores = math.ceil(len(environments) * resources.cpus)
-    with changed_environment({"RAY_USAGE_STATS_ENABLED": "0"}):
-        ray.init(address="local", num_cpus=cores, object_store_memory=_OBJECT_STORE, **quiet)
-
-
-@contextmanager
-def _restored_signals() -> Iterator[None]:
-    """Ray sets a handler for SIGTERM and leaves it there."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

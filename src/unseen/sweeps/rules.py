@@ -11,23 +11,16 @@ from unseen.atomic import read_json, write_json
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.results.result import RunResult
-from unseen.results.rules import (
-    WITHOUT_LABELS,
-    Evaluation,
-    choose,
-    rank,
-    recorded_validation,
-)
+from unseen.results.rules import WITHOUT_LABELS, Evaluation, choose, rank, recorded_validation
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.plan import Plan, PlannedRun
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import Plan
 from unseen.sweeps.sweep_file import Halving
 
 _BY_PAIRS = "leave-one-domain-out"
 _IN_EACH_RUN = "source"
 """The run's own rule that chooses the step under leave-one-domain-out."""
 STOPPED = "stopped.json"
-Partners = Mapping[str, PlannedRun]
-"""Runs that hold out another domain, by its name, as well."""
 
 
 class Chosen(NamedTuple):
@@ -47,7 +40,7 @@ class Chosen(NamedTuple):
 def best_draws(
     rules: Sequence[str],
     draws: Iterable[PlannedRun],
-    partners: Mapping[int, Partners] | None = None,
+    partners: Mapping[int, Mapping[str, PlannedRun]] | None = None,
 ) -> dict[str, Chosen]:
     """Return the draw that each rule chooses among those whose runs are finished: the one with the
     highest score; of equal ones that with the lowest validation loss, or else the first. `partners`
@@ -56,24 +49,26 @@ def best_draws(
     for run in draws:
         for each in _candidates(rules, run, (partners or {}).get(run.draw, {})):
             seen.setdefault(each.rule, []).append(each)
-    chosen: dict[str, Chosen] = {}
-    for rule, found in seen.items():
-        best = min(found, key=lambda each: (*rank(each.score, each.loss), each.run.draw))
-        compared = dict.fromkeys(each.run.draw for each in found)
-        chosen[rule] = best._replace(compared=tuple(compared))
-    return chosen
+    for found in seen.values():
+        found.sort(key=lambda each: (*rank(each.score, each.loss), each.run.draw))
+    return {
+        rule: best._replace(compared=tuple({each.run.draw: None for each in (best, *others)}))
+        for rule, (best, *others) in seen.items()
+    }
 
 
-def _candidates(rules: Sequence[str], run: PlannedRun, partners: Partners) -> Iterator[Chosen]:
+def _candidates(
+    rules: Sequence[str], run: PlannedRun, partners: Mapping[str, PlannedRun]
+) -> Iterator[Chosen]:
     """Yield what rules see of a draw: only the oracle reads a result on the unseen domain."""
     if _BY_PAIRS in rules and partners and all(p.folder.finished for p in partners.values()):
         scores, losses = zip(*starmap(_on_other, partners.items()), strict=True)
         yield Chosen(_BY_PAIRS, run, fmean(scores), _IN_EACH_RUN, fmean(losses))
-    alone, folder = [rule for rule in rules if rule != _BY_PAIRS], run.folder
-    if not alone or not folder.finished:
+    folder = run.folder
+    if not folder.finished:
         return
     evaluations = source_evaluations(folder)
-    for rule in alone:
+    for rule in (each for each in rules if each != _BY_PAIRS):
         if rule == "oracle":  # every checkpoint that was measured
             result = folder.read_result()
             for recorded in result.rules:
@@ -127,51 +122,11 @@ def validation_score(
 
 def rounds(plan: Plan) -> Iterator[list[PlannedRun]]:
     """Yield the runs of a plan, round after round: each has to be trained before the next is asked
-    for. Of nested pairs, the second round is the draws that the first one chose."""
-    if plan.sweep.halving is not None:
-        yield from _halving(plan, plan.sweep.halving)
-    elif plan.sweep.pairs == "nested":
-        yield list(plan.pairs)
-        yield nested_winners(plan)
-    else:
+    for. Under halving, the best draws on validation images continue."""
+    halving = plan.sweep.halving
+    if halving is None:
         yield list(plan.listed)
-
-
-def nested_winners(plan: Plan) -> list[PlannedRun]:
-    """Return the draws that finished pairs choose: those worth a run with one domain held out."""
-    partners = plan.partners
-    chosen = [
-        best_draws([_BY_PAIRS], runs, partners.get(each)) for each, runs in plan.draws.items()
-    ]
-    return [found[_BY_PAIRS].run for found in chosen if found]
-
-
-def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
-    """Return the steps at which draws are compared: evaluations at or after the shares that were
-    asked for."""
-    found: list[int] = []
-    share = halving.first
-    while share < 1:
-        every = experiment.evaluate_every
-        step = math.ceil(round(share * steps / every, 9)) * every
-        if step < steps and step not in found:
-            found.append(step)
-        share *= halving.keep_one_in
-    if not found:
-        raise SettingsError(
-            "halving compares draws at evaluations before the end, but there are none: "
-            f"evaluate_every={experiment.evaluate_every}, steps={steps}; lower evaluate_every "
-            "or halving.first"
-        )
-    return found
-
-
-def kept(draws: int, halving: Halving, round_number: int) -> int:
-    """Return how many of all draws continue after a round; the first is 1."""
-    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
-
-
-def _halving(plan: Plan, halving: Halving) -> Iterator[list[PlannedRun]]:
+        return
     ladders = {run.path: rungs(run.experiment, run.steps, halving) for run in plan.singles}
     alive = dict(plan.draws)
     for number in range(max(map(len, ladders.values()))):
@@ -187,6 +142,29 @@ def _halving(plan: Plan, halving: Halving) -> Iterator[list[PlannedRun]]:
     yield [replace(run, until=None) for draws in alive.values() for run in draws]
 
 
+def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
+    """Return the steps at which draws are compared: evaluations at or after the shares that were
+    asked for."""
+    found: list[int] = []
+    share, every = halving.first, experiment.evaluate_every
+    while share < 1:
+        step = math.ceil(round(share * steps / every, 9)) * every
+        if step < steps and step not in found:
+            found.append(step)
+        share *= halving.keep_one_in
+    if not found:
+        raise SettingsError(
+            "halving compares draws at evaluations before the end, but there are none: "
+            f"evaluate_every={every}, steps={steps}; lower evaluate_every or halving.first"
+        )
+    return found
+
+
+def kept(draws: int, halving: Halving, round_number: int) -> int:
+    """Return how many of all draws continue after a round; the first is 1."""
+    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
+
+
 def survivors(reached: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:
     """Return the draws that continue, by number; given are the folder of each and the step it
     reached. The others are marked as stopped, so that a reader of their folder sees why.
@@ -194,23 +172,21 @@ def survivors(reached: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[i
     Where a draw has only prepared until then (`candidate: false`), there is nothing to compare, and
     all continue.
     """
-    scores: dict[int, tuple[float, float]] = {}
-    arrived: list[int] = []
-    for number, (folder, step) in reached.items():
-        if any(record["step"] == step for record in folder.read_metrics("validation")):
-            arrived.append(number)
-            until = [each for each in source_evaluations(folder) if each.step <= step]
-            if until:
-                scores[number] = validation_score(until)
+    arrived = {
+        number: [each for each in source_evaluations(folder) if each.step <= step]
+        for number, (folder, step) in reached.items()
+        if any(record["step"] == step for record in folder.read_metrics("validation"))
+    }
+    scores = {number: validation_score(until) for number, until in arrived.items() if until}
     best = sorted(scores, key=lambda number: (*rank(*scores[number]), number))[:keep]
     if len(scores) < len(arrived):
-        best = arrived
+        best = list(arrived)
     for number, (folder, step) in reached.items():
         mark = folder.path / STOPPED
         if number in best:  # perhaps after all: under a milder rule than before
             mark.unlink(missing_ok=True)
         elif number in scores:
-            (score, _), others = scores[number], [other for other, _ in scores.values()]
+            score, others = scores[number][0], [other for other, _ in scores.values()]
             better = sum(other > score for other in others)
             content = {"step": step, "validation": score, "better": better, "compared": len(others)}
             if not mark.is_file() or read_json(mark) != content:
@@ -227,18 +203,3 @@ def state_of(folder: RunFolder) -> str:
     if folder.failure.is_file():
         return "failed"
     return "to resume" if folder.checkpoint.is_file() else "to train"
-
-
-def expected_share(plan: Plan, run: PlannedRun) -> float:
-    """Return the share of a run's steps that is trained on average, where not all draws are trained
-    to the end."""
-    halving, draws = plan.sweep.halving, len(plan.draws.get(run.condition, ()))
-    if plan.sweep.pairs == "nested" and len(run.condition.unseen) == 1:
-        return 1 / draws
-    if halving is None:
-        return 1.0
-    share, before, alive = 0.0, 0, draws
-    for number, step in enumerate((*rungs(run.experiment, run.steps, halving), run.steps), 1):
-        share += (step - before) / run.steps * alive / draws
-        before, alive = step, kept(draws, halving, number)
-    return share

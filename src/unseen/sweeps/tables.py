@@ -15,9 +15,10 @@ from unseen.results.files import FORMAT
 from unseen.results.folder import RunList, safe_name, write_run_list
 from unseen.results.result import RuleResult, RunResult
 from unseen.results.rules import DRAW_RULES, meaning, rule_note
-from unseen.sweeps.jobs import Outcome
-from unseen.sweeps.plan import Plan, PlannedRun
-from unseen.sweeps.rules import Chosen, best_draws, nested_winners, state_of
+from unseen.sweeps.draws import PlannedRun
+from unseen.sweeps.plan import Plan
+from unseen.sweeps.rules import Chosen, best_draws, state_of
+from unseen.sweeps.workers import Outcome
 
 
 class Missing(NamedTuple):
@@ -86,8 +87,8 @@ class Comparison(Shown):
         ]
         again = "the same command" if self.plan.is_comparison else "a higher --retries"
         return (
-            f"{len(lines)} of {self.plan.size} runs failed; {again} tries them again, and keeps "
-            "the others:\n  " + "\n  ".join(lines)
+            f"{len(lines)} of {len(self.plan.distinct)} runs failed; {again} tries them again, and "
+            "keeps the others:\n  " + "\n  ".join(lines)
         )
 
     def records(self) -> list[dict[str, Any]]:
@@ -113,19 +114,48 @@ class Comparison(Shown):
 
     def write(self) -> None:
         """Write tables, the lists of their runs, and `chosen.json`, below `RUNS/tables`."""
+        several = len(_datasets(self.plan)) > 1
         for rule, by_dataset in self.by_dataset.items():
             folder = self.home / rule
             rows = [each.run for each in _finished(self.chosen, rule)]
             rows += [row for row in self.merged if rule in row.result.rules]
             listed = {row.path: row.condition.method for row in rows}
-            rows_of_runs = tuple(listed.values())
-            write_run_list(folder, RunList(tuple(listed), _choice(self.plan, rule), rows_of_runs))
+            names = tuple(listed.values())
+            write_run_list(folder, RunList(tuple(listed), _choice(self.plan, rule), names))
             for dataset, tables in by_dataset.items():
-                several = len(_datasets(self.plan)) > 1
                 write_tables(tables, folder / safe_name(dataset) if several else folder)
             if rule in self.summaries:
                 write_table(self.summaries[rule], folder, "summary")
-        write_json(self.home / "chosen.json", _describe(self))
+        write_json(self.home / "chosen.json", self._description())
+
+    def _description(self) -> dict[str, Any]:
+        """Return the content of `chosen.json`."""
+        plan, chosen = self.plan, []
+        for each in self.chosen:
+            compared, run = {*each.compared}, each.run
+            draws = [other.draw for other in plan.draws[run.condition]]
+            chosen.append(
+                {
+                    "rule": each.rule,
+                    **_describe_run(run),
+                    "score": each.score,
+                    "step": _checkpoint(each).step if run.folder.finished else None,
+                    "compared": len(compared),
+                    "left_out": [draw for draw in draws if draw not in compared],
+                }
+            )
+        return {
+            "format": FORMAT,
+            "sweep": Path(plan.name).stem,
+            "settings": plan.sweep.model_dump(mode="json"),
+            "rules": {rule: meaning(rule, plan.metric, DRAW_RULES) for rule in plan.rules},
+            "chosen": chosen,
+            "missing": [
+                {**_describe_run(each.run), "state": each.state, "error": each.error}
+                for each in self.missing
+            ],
+            "merged": [{**row.condition._asdict(), "run": row.path.name} for row in self.merged],
+        }
 
 
 def apply_rules(
@@ -165,19 +195,18 @@ def _datasets(plan: Plan) -> list[str]:
 
 
 def _missing(plan: Plan, outcomes: Mapping[Path, Outcome]) -> Iterator[Missing]:
-    """Yield runs without a result; with nested pairs, a draw that was not chosen is not missing.
-
-    A run whose process died left no word itself: the outcomes have it.
-    """
-    needed: Sequence[PlannedRun] = plan.distinct
-    if plan.sweep.pairs == "nested":
-        needed = [*plan.pairs, *nested_winners(plan)]
-    for run in needed:
+    """Yield runs without a result. A run whose process died left no word itself: the outcomes have
+    it."""
+    for run in plan.distinct:
         if not run.folder.finished:
             failure, outcome = run.folder.read_failure(), outcomes.get(run.path)
             error = (outcome and outcome.error) or (failure["error"] if failure else "")
             state = state_of(run.folder)
             yield Missing(run, "failed" if error and state != "stopped" else state, error)
+
+
+def _checkpoint(chosen: Chosen) -> RuleResult:
+    return chosen.run.result.under(chosen.recorded)
 
 
 def _results(
@@ -194,29 +223,21 @@ def _results(
     return [*found, *beside] if found else []
 
 
-def _checkpoint(chosen: Chosen) -> RuleResult:
-    return chosen.run.result.under(chosen.recorded)
-
-
 def _tables(
     plan: Plan, dataset: str, rule: str, results: Sequence[RunResult], missing: Sequence[Missing]
 ) -> list[Table]:
     """Return the three tables of a dataset. Where draws were compared, rule and number of draws
     belong to every number; one draw is as the runs themselves."""
     recorded = next(iter(results[0].rules))
-    gaps = [each for each in missing if each.run.condition.dataset == dataset]
     tables = build_tables(results, recorded, plan.expected(dataset))
-    about, titled = _about(plan, rule, gaps), _title(plan, rule)
-    own = rule_note(recorded, tables[0].metric) if titled else ""
-    return [
-        replace(
-            table,
-            title=f"{table.title}{titled}",
-            rule=rule,
-            notes=(*about, *(note for note in table.notes if note != own)),
-        )
-        for table in tables
-    ]
+    about = _about(plan, rule, [each for each in missing if each.run.condition.dataset == dataset])
+    own = rule_note(recorded, tables[0].metric) if _compares(plan, rule) else ""
+    found: list[Table] = []
+    for table in tables:
+        notes = (*about, *(note for note in table.notes if note != own))
+        title = f"{table.title}{_title(plan, rule)}"
+        found.append(replace(table, title=title, rule=rule, notes=notes))
+    return found
 
 
 def _summary(
@@ -229,12 +250,9 @@ def _summary(
     names = {part.dataset: part.experiment.data.name for part in plan.parts}
     if len(set(names.values())) < len(names):
         names = {family: family for family in names}
-    table = summarize(
-        {names[family]: results for family, results in by_dataset.items()},
-        {names[family]: plan.expected(family) for family in by_dataset},
-        rule,
-        _about(plan, rule, missing),
-    )
+    results = {names[family]: results for family, results in by_dataset.items()}
+    expected = {names[family]: plan.expected(family) for family in by_dataset}
+    table = summarize(results, expected, rule, _about(plan, rule, missing))
     return replace(table, title=f"{table.title}{_title(plan, rule)}")
 
 
@@ -249,9 +267,9 @@ def _title(plan: Plan, rule: str) -> str:
 
 def _about(plan: Plan, rule: str, missing: Sequence[Missing]) -> list[str]:
     about = [choice] if (choice := _choice(plan, rule)) else []
-    states = Counter(each.state for each in missing)
-    if states:
-        parts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    if missing:
+        states = sorted(Counter(each.state for each in missing).items())
+        parts = ", ".join(f"{number} {state}" for state, number in states)
         about.append(f"Without a result: {parts} (chosen.json names the runs).")
     return about
 
@@ -269,41 +287,6 @@ def _best_of(plan: Plan) -> str:
     return "One draw" if numbers == [1] else f"Best of {' or '.join(map(str, numbers))} draws"
 
 
-def _describe(results: Comparison) -> dict[str, Any]:
-    """Return the content of `chosen.json`."""
-    plan = results.plan
-    return {
-        "format": FORMAT,
-        "sweep": Path(plan.name).stem,
-        "settings": plan.sweep.model_dump(mode="json"),
-        "rules": {rule: meaning(rule, plan.metric, DRAW_RULES) for rule in plan.rules},
-        "chosen": [
-            {
-                "rule": each.rule,
-                **_describe_run(each.run),
-                "score": each.score,
-                "step": _checkpoint(each).step if each.run.folder.finished else None,
-                "compared": len(each.compared),
-                "left_out": [
-                    run.draw
-                    for run in plan.draws[each.run.condition]
-                    if run.draw not in each.compared
-                ],
-            }
-            for each in results.chosen
-        ],
-        "missing": [
-            {**_describe_run(each.run), "state": each.state, "error": each.error}
-            for each in results.missing
-        ],
-        "merged": [{**row.condition._asdict(), "run": row.path.name} for row in results.merged],
-    }
-
-
 def _describe_run(run: PlannedRun) -> dict[str, Any]:
-    return {
-        **run.condition._asdict(),
-        "draw": run.draw,
-        "settings": run.values,
-        "run": run.path.name,
-    }
+    about = {"draw": run.draw, "settings": run.values, "run": run.path.name}
+    return {**run.condition._asdict(), **about}

@@ -1,4 +1,9 @@
-"""Train a plan, round after round, and merge its runs. Its state is the records on disk."""
+"""Comparisons and sweeps, from their settings to their tables.
+
+A comparison holds out one domain after the other, for every method and seed; a sweep does so for
+several draws of settings. Runs are trained round after round, then merged; the state is the records
+on disk.
+"""
 
 import json
 import os
@@ -7,22 +12,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console
 
-from unseen.errors import SettingsError
+from unseen.errors import SettingsError, UnseenError
+from unseen.reports.trackers import Subject, Trackers, choose_trackers
 from unseen.results.folder import RunFolder, find_merged
 from unseen.results.result import VIEWS
 from unseen.settings.experiment import METRICS
-from unseen.sweeps.jobs import Job, Outcome
+from unseen.settings.typed import Overrides, SweepKeys
+from unseen.sweeps.draws import Condition, PlannedRun
 from unseen.sweeps.ledger import run_jobs
 from unseen.sweeps.merge import Choice, merge_runs, problems_of
-from unseen.sweeps.plan import Condition, Plan, PlannedRun
-from unseen.sweeps.rules import expected_share, rounds, state_of
-from unseen.sweeps.workers import Resources, visible_devices
-from unseen.training.devices import is_launched
-from unseen.training.display import Display
+from unseen.sweeps.plan import Plan, plan_sweep
+from unseen.sweeps.rules import rounds, state_of
+from unseen.sweeps.sweep_file import load_sweep, make_comparison
+from unseen.sweeps.tables import Comparison, apply_rules
+from unseen.sweeps.workers import Job, Outcome, Resources, visible_devices
+from unseen.training.devices import is_first_process, is_launched
+from unseen.training.display import Display, progress_console
 from unseen.training.execute import stackable_groups
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -34,6 +43,109 @@ _BLOCK = 4096
 
 Executor = Callable[[Iterable[Job]], Mapping[Path, Outcome]]
 """Trains jobs and says how each run went, failures included: `run_jobs` with its resources."""
+
+
+def compare(
+    dataset: str,
+    *,
+    methods: str | Sequence[str] = ("aggregate", "multihead", "dmg"),
+    seeds: str | Sequence[int] = (0,),
+    backbone: str | None = None,
+    unseen: str | Sequence[str] = (),
+    runs: str | Path = "runs",
+    log: str | Sequence[str] = (),
+    workers: int | None = 0,
+    merge: Choice | None = None,
+    upper_bound: bool = False,
+    console: Console | None = None,
+    **overrides: Unpack[Overrides],
+) -> Comparison:
+    """Train on all domains but one, test on that one; every domain, method and seed.
+
+    Each method starts from its recipe `dataset/method`. Everything is checked before the first run.
+    Finished runs are skipped, unfinished ones resumed; a run that fails does not keep the others
+    from training, and is named in the error that is raised at the end. The tables of the runs' own
+    selection rule are in `shown`, those of every rule in `tables`.
+
+    Names may be given as a list or as text with commas, `all` being every method; `unseen`
+    restricts which domains are held out, one after the other, or several at once (`a+b`). `workers`
+    is how many processes train (None: as many as there are cores); 0 trains in this process. A
+    script that asks for workers has to guard its own code by `if __name__ == "__main__":`, because
+    they import it. `merge` adds a row for each method: one model for each domain, the seeds merged
+    as `unseen.merge` does (`all` or `greedy`). `upper_bound` adds a row that is trained on labels
+    of the unseen domain, too.
+    """
+    compared = make_comparison(dataset, methods, seeds, backbone, unseen, overrides, upper_bound)
+    plan, options = plan_sweep(compared, "", runs), {"workers": workers}
+    results = run_sweep(plan, options, console, together=False, log=log, merge=merge)
+    if results.failed:
+        raise UnseenError(results.failures)
+    return results
+
+
+def sweep(
+    source: str | Path,
+    *,
+    runs: str | Path = "runs",
+    log: str | Sequence[str] = (),
+    workers: int | None = 0,
+    merge: Choice | None = None,
+    console: Console | None = None,
+    **overrides: Unpack[SweepKeys],
+) -> Comparison:
+    """Train all runs of a sweep, and apply every selection rule to its draws.
+
+    `source` is a sweep file or the name of a shipped one; overrides are its keys:
+    `sweep("digits", draws=5, settings={"steps": 100})`. Everything is checked before the first run.
+    Finished runs are skipped, unfinished ones resumed; runs that failed are in `missing`.
+
+    `workers` and `log` are as in `compare`; `merge` adds a row for each method: the draws of a seed
+    (without draws: the seeds) merged as `unseen.merge` does (`all` or `greedy`).
+    """
+    plan, options = (
+        plan_sweep(load_sweep(source, overrides), str(source), runs),
+        {"workers": workers},
+    )
+    return run_sweep(plan, options, console, together=True, log=log, merge=merge)
+
+
+def run_sweep(
+    plan: Plan,
+    options: Mapping[str, Any],
+    console: Console | None = None,
+    *,
+    together: bool,
+    log: str | Sequence[str] = (),
+    merge: Choice | None = None,
+) -> Comparison:
+    """Train what is not finished, and write the tables of what is.
+
+    `options` are fields of `Resources`, None standing for the default. With `together`, runs on
+    stored features are trained together; one by one they equal those of `unseen train` to the last
+    bit, and each has its own trackers.
+    """
+    trackers, console = choose_trackers(log), console or progress_console()
+    if merge:
+        check_mergeable(plan)
+    if plan.is_comparison:  # the same command tries again what failed before
+        for run in plan.singles:
+            run.folder.failure.unlink(missing_ok=True)
+    together = together and not trackers
+    resources = resources_for(plan, options)
+    outcomes = run_plan(plan, resources, console, together=together, log=trackers)
+    merged = list(merge_plan(plan, merge, console)) if merge else []
+    results = apply_rules(plan, outcomes, merged)
+    if is_first_process() and results.chosen:
+        results.write()
+        if trackers:  # an entry of the tables beside those of the runs
+            home = results.home.name
+            subject = Subject(home, home[-8:], {"tables": home}, plan.runs)
+            warn = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+            opened = Trackers(trackers, subject, warn)
+            for table in results.shown:
+                opened.table(table)
+            opened.close(finished=True)
+    return results
 
 
 def resources_for(plan: Plan, options: Mapping[str, Any]) -> Resources:
@@ -83,17 +195,15 @@ def _jobs(planned: Iterable[PlannedRun], together: bool, log: tuple[str, ...]) -
     for until, by_path in by_step.items():
         runs = list(by_path.values())
         for start in range(0, len(runs), _BLOCK):
-            for group in _groups(runs[start : start + _BLOCK], together and until is None):
+            block = runs[start : start + _BLOCK]
+            groups = [[run] for run in block]
+            if together and until is None:
+                experiments = [run.experiment for run in block]
+                of = dict(zip(map(id, experiments), block, strict=True))
+                groups = [[of[id(each)] for each in g] for g in stackable_groups(experiments)]
+            for group in groups:
                 settings, folders = (run.settings for run in group), (run.path for run in group)
                 yield Job(tuple(settings), tuple(folders), until, log)
-
-
-def _groups(runs: Sequence[PlannedRun], together: bool) -> Iterable[Sequence[PlannedRun]]:
-    if not together:
-        return ((run,) for run in runs)
-    experiments = [run.experiment for run in runs]
-    by_id = dict(zip(map(id, experiments), runs, strict=True))
-    return [[by_id[id(each)] for each in group] for group in stackable_groups(experiments)]
 
 
 class PlanDisplay(Display):
@@ -103,16 +213,16 @@ class PlanDisplay(Display):
         self._plan = plan
         planned = self._planned = {run.path: run for run in plan.distinct}
         self._ended = {path for path in planned if RunFolder(path).finished}
-        self._runs = plan.size
+        self._runs = len(planned)
         self._failed = 0
         self._last_look = 0.0
-        total = round(sum(run.steps * expected_share(plan, run) for run in planned.values()))
+        total = sum(run.steps for run in planned.values())
         self._steps_behind = sum(planned[path].steps for path in self._ended)
         resumed = sum(RunFolder(path).checkpoint.is_file() for path in planned.keys() - self._ended)
         super().__init__(console, total, "", self._steps_behind)
         self.line(
             f"{self._runs} runs planned ({len(self._ended)} finished, {resumed} to resume), "
-            f"{total} steps in all"
+            f"{'at most ' * (plan.sweep.halving is not None)}{total} steps in all"
         )
         for remark in plan.remarks:
             self.line(remark)
@@ -158,13 +268,10 @@ class PlanDisplay(Display):
 
 
 def _means(path: Path) -> str:
-    result = RunFolder(path).read_result()
-    means = {
-        about.title: result.mean(result.selection, view)
-        for view, about in VIEWS.items()
-        if view != "known_domain"
-    }
-    texts = [f"{title} {mean:.1%}" for title, mean in means.items() if mean is not None]
+    result, texts = RunFolder(path).read_result(), list[str]()
+    for view in ("out_of_domain", "in_domain"):
+        mean = result.mean(result.selection, view)
+        texts += [] if mean is None else [f"{VIEWS[view].title} {mean:.1%}"]
     name = "" if result.metric == "accuracy" else f" ({METRICS[result.metric]})"
     return ", ".join(texts) + name
 
@@ -182,23 +289,18 @@ def _last_step(path: Path) -> int:
 
 def check_mergeable(plan: Plan) -> None:
     """Raise before anything trains where the runs of a plan could not be merged."""
-    problems = dict.fromkeys(_why_not_merged(plan))
-    if problems:
-        lines = "\n  ".join(problems)
-        raise SettingsError(f"these runs could not be merged afterwards:\n  {lines}")
-
-
-def _why_not_merged(plan: Plan) -> Iterator[str]:
+    problems: list[str] = []
     if is_launched():
-        yield "only one process can merge: train first, then give the same command without torchrun"
-    if plan.sweep.pairs == "nested":
-        yield "pairs: nested pairs train only one draw with one domain held out; set pairs=all"
+        problems.append("only one process can merge: train first, then merge without torchrun")
     groups = _merged_groups(plan)
     if all(len(group) == 1 for group in groups):
-        yield "there is one run for each method and domain; give several seeds, or draws"
+        problems.append("there is one run for each method and domain; give several seeds, or draws")
     for group in groups:
-        method = group[0].condition.method
-        yield from (f"{each} ({method})" for each in problems_of(run.experiment for run in group))
+        found = problems_of(run.experiment for run in group)
+        problems += (f"{each} ({group[0].condition.method})" for each in found)
+    if problems:
+        lines = "\n  ".join(dict.fromkeys(problems))
+        raise SettingsError(f"these runs could not be merged afterwards:\n  {lines}")
 
 
 def merge_plan(plan: Plan, choose: Choice, console: Console) -> Iterator[PlannedRun]:

@@ -1,31 +1,123 @@
-"""Jobs on this machine: in worker processes, or in this process, one after the other; and with what
-they are trained, here or on Ray."""
+"""Jobs on this machine: what every worker does, here and on Ray, and the processes that do it.
 
-import ctypes
+A worker has to react to signals before torch is loaded: it is imported when there is work.
+"""
+
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import FrameType
-from typing import Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from unseen.data.dataset import OpenDatasets
-from unseen.errors import SettingsError
-from unseen.sweeps.jobs import Job, Outcome, failed, train_job, train_silently
-from unseen.training.devices import Interrupted
-from unseen.training.display import Display
+from unseen.errors import SettingsError, UnseenError
+from unseen.results.folder import RunBusy, RunFolder
+from unseen.settings.recipes import build_experiment
 
-_PR_SET_PDEATHSIG = 1
+if TYPE_CHECKING:
+    from unseen.training.display import Display
+
 _KILLED = 9
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _SECONDS_TO_LEAVE = 10
-_SECONDS = 0.2
+SECONDS = 0.2
 """How long the end of a job is waited for before the command looks around."""
+
+
+class Job(NamedTuple):
+    """One run; or several that are trained together in one process, from stored features.
+
+    Plain data, which can travel to another process or machine.
+    """
+
+    settings: tuple[Mapping[str, Any], ...]
+    folders: tuple[Path, ...]
+    until: int | None = None
+    """Pause at this step, with a checkpoint; empty: train to the end."""
+    log: tuple[str, ...] = ()
+    """Trackers that get the records, too."""
+
+    @property
+    def one_by_one(self) -> "list[Job]":
+        pairs = zip(self.settings, self.folders, strict=True)
+        return [self._replace(settings=(s,), folders=(folder,)) for s, folder in pairs]
+
+
+class Outcome(NamedTuple):
+    """How a job ended, or where a run stands once its job has ended.
+
+    Of a job, `done` says that its records tell how it went; `busy`: another process trains the run;
+    `stopped`: a signal arrived, and the state is saved; `lost`: the process ended without a word.
+    """
+
+    state: Literal["finished", "paused", "failed", "done", "busy", "stopped", "lost"]
+    error: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+Ended = list[tuple[Job, Outcome]]
+
+
+def train_silently(
+    job: Job,
+    threads: int,
+    datasets: OpenDatasets,
+    on_status: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Train a job in a worker. Errors are kept in the record of their run, and come back;
+    `on_status` gets what takes long before the first step."""
+    import torch
+
+    from unseen.training.devices import Interrupted
+    from unseen.training.display import SilentDisplay
+
+    torch.set_num_threads(threads)
+    display = SilentDisplay(on_status)
+    try:
+        train_job(job, display, datasets)
+        outcome = Outcome("done")
+    except Interrupted as error:
+        outcome = Outcome("stopped", str(error))
+    except Exception as error:
+        outcome = failed(job, error)
+    return outcome._replace(remarks=tuple(display.remarks))
+
+
+def train_job(job: Job, display: "Display", datasets: OpenDatasets) -> None:
+    """Train all runs of a job, to their end or to the step at which they pause."""
+    from unseen.training.execute import execute, train_together
+
+    experiments = [build_experiment(settings) for settings in job.settings]
+    folders = [RunFolder(path) for path in job.folders]
+    if len(experiments) > 1:
+        train_together(experiments, folders, display, datasets)
+    else:
+        execute(experiments[0], folders[0], display, job.log, job.until, datasets)
+
+
+def failed(job: Job, error: Exception) -> Outcome:
+    """Write the error's trace beside the run's records; to be called while it is handled."""
+    described = str(error) if isinstance(error, UnseenError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, RunBusy):
+        return Outcome("busy", described)
+    if len(job.folders) == 1:  # which of several is at fault shows when they are trained alone
+        folder, trace = RunFolder(job.folders[0]), traceback.format_exc()
+        try:
+            with folder.locked():
+                with suppress(UnseenError):  # settings may not hold in this process
+                    folder.create(build_experiment(job.settings[0]))
+                folder.write_failure(described, trace)
+        except RunBusy as busy:
+            return Outcome("busy", str(busy))
+    return Outcome("failed", described)
 
 
 class Resources(NamedTuple):
@@ -50,41 +142,38 @@ class Resources(NamedTuple):
 
 
 def count_workers(resources: Resources) -> int:
-    """As many as were asked for, or as the cores and GPUs of this machine allow."""
+    """Return as many as were asked for, or as the cores and GPUs of this machine allow."""
     if resources.workers is not None:
         return resources.workers
-    room = _cores() / resources.cpus
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    room = (cores or 1) / resources.cpus
     if resources.gpus:
         room = min(room, _jobs_on_devices(len(visible_devices()), resources.gpus))
     return max(1, int(room))
 
 
 def worker_environments(resources: Resources) -> list[dict[str, str]]:
-    """The environment variables of each worker: its number of threads, and its GPUs."""
-    number = count_workers(resources)
-    shared = {"OMP_NUM_THREADS": str(resources.threads)}
+    """Return the environment variables of each worker: its number of threads, and its GPUs: some of
+    its own, or a share of one."""
+    number, gpus = count_workers(resources), resources.gpus
     devices = [""] * number
-    if resources.gpus:
-        devices = assign_devices(number, resources.gpus, visible_devices())
-    return [shared | {"CUDA_VISIBLE_DEVICES": visible} for visible in devices]
-
-
-def assign_devices(workers: int, gpus: float, visible: Sequence[str]) -> list[str]:
-    """CUDA_VISIBLE_DEVICES of each worker: GPUs of its own, or a share of one."""
-    room = _jobs_on_devices(len(visible), gpus)
-    if workers > room:
-        raise SettingsError(
-            f"{workers} jobs at once with {gpus:g} GPUs each need more than the {len(visible)} "
-            f"GPUs there are, which have room for {room}; ask for fewer jobs or smaller shares"
-        )
-    if gpus < 1:
-        return [visible[worker % len(visible)] for worker in range(workers)]
-    each = int(gpus)
-    return [",".join(visible[each * worker : each * (worker + 1)]) for worker in range(workers)]
+    if gpus:
+        visible = visible_devices()
+        room = _jobs_on_devices(len(visible), gpus)
+        if number > room:
+            raise SettingsError(
+                f"{number} jobs at once with {gpus:g} GPUs each need more than the {len(visible)} "
+                f"GPUs there are, which have room for {room}; ask for fewer jobs or smaller shares"
+            )
+        each = max(1, int(gpus))
+        shares = [visible[at : at + each] for at in range(0, len(visible), each)]
+        devices = [",".join(shares[worker % len(shares)]) for worker in range(number)]
+    threads = str(resources.threads)
+    return [{"OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": own} for own in devices]
 
 
 def _jobs_on_devices(devices: int, gpus: float) -> int:
-    """How many jobs fit at a time."""
+    """Return how many jobs fit at a time."""
     if gpus > 1 and gpus != int(gpus):
         raise SettingsError(
             f"a job gets whole GPUs or a share of one, not {gpus:g}; try {int(gpus)} or 0.5"
@@ -93,7 +182,7 @@ def _jobs_on_devices(devices: int, gpus: float) -> int:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    """Name the GPUs that this process may use, as CUDA_VISIBLE_DEVICES does."""
     import torch
 
     number = torch.cuda.device_count()
@@ -102,25 +191,17 @@ def visible_devices() -> list[str]:
     return [name.strip() for name in names[:number]]
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @contextmanager
 def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Processes that are started in this context inherit the changes."""
-    before = {name: os.environ.get(name) for name in changes}
+    """Let processes that are started in this context inherit the changes."""
+    before = dict(os.environ)
     os.environ.update(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in changes:
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in changes.keys() & before.keys()})
 
 
 class Worker:
@@ -128,58 +209,45 @@ class Worker:
 
     def __init__(self, environment: Mapping[str, str], threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, threads), name="unseen worker")
         self.job: Job | None = None
         self.status = ""
         with _held_back(_STOPPING), changed_environment(environment):
-            self._process.start()
+            self.process.start()
         theirs.close()
-
-    @property
-    def wait_handles(self) -> tuple[Connection, int]:
-        """What to wait for: an outcome, and the end of the process."""
-        return self._connection, self._process.sentinel
-
-    @property
-    def alive(self) -> bool:
-        return self._process.is_alive()
 
     def start(self, job: Job) -> None:
         self.job = job
-        with suppress(OSError):  # it has just died, which `alive` tells
-            self._connection.send(job)
+        with suppress(OSError):  # it has just died, which `outcome` tells
+            self.connection.send(job)
 
     def outcome(self) -> Outcome | None:
-        """What it has said about its job, if anything; how far it is, is kept."""
+        """Return what it has said about its job, if anything, or that its process died; how far it
+        is, is kept."""
         try:
-            while self._connection.poll():
-                received = self._connection.recv()
+            while self.connection.poll():
+                received = self.connection.recv()
                 self.status = received if isinstance(received, str) else ""
                 if isinstance(received, Outcome):
                     return received
-            return None
         except (EOFError, OSError):
-            self._process.join(_SECONDS_TO_LEAVE)
-            self._process.kill()
-            self._process.join()
+            self.process.join(_SECONDS_TO_LEAVE)
+            self.process.kill()
+            self.process.join()
+        if self.process.is_alive():
             return None
-
-    def how_it_died(self) -> str:
-        code = self._process.exitcode or 0
+        code = self.process.exitcode or 0
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         memory = "; most often memory ran out" if code == -_KILLED else ""
-        return f"the process that trained it died ({how}){memory}"
-
-    def ask_to_stop(self) -> None:
-        self._process.terminate()
+        return Outcome("lost", f"the process that trained it died ({how}){memory}")
 
     def end(self) -> None:
-        """At once: what counts is on disk, and tidying up takes a process seconds."""
-        self._process.kill()
-        self._process.join()
-        self._process.close()
-        self._connection.close()
+        """End it at once: what counts is on disk, and tidying up takes a process seconds."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
 
 
 def serve(connection: Connection, threads: int) -> None:
@@ -202,9 +270,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def end_with_the_command() -> None:
-    """A command that is killed cannot say so: Linux does, elsewhere its end is waited for."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """End this process with that of the command, which cannot say so when it is killed."""
     command = multiprocessing.parent_process()
     assert command is not None
 
@@ -217,7 +283,7 @@ def end_with_the_command() -> None:
 
 @contextmanager
 def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """A process that is started meanwhile gets these signals once it is ready for them."""
+    """Let a process that is started meanwhile get these signals once it is ready for them."""
     if sys.platform == "win32":
         yield
         return
@@ -236,35 +302,29 @@ class WorkerPool:
         self._environments = worker_environments(resources)
         self._workers: dict[int, Worker] = {}
 
-    def _free(self) -> int | None:
-        """A place without a worker, or whose worker has no job."""
-        for place in range(len(self._environments)):
-            worker = self._workers.get(place)
-            if worker is None or (worker.job is None and worker.alive):
-                return place
-        return None
-
     @property
     def has_room(self) -> bool:
-        return self._free() is not None
+        return len(self._busy) < len(self._environments)
+
+    @property
+    def _busy(self) -> list[int]:
+        return [place for place, worker in self._workers.items() if worker.job is not None]
 
     def start(self, job: Job) -> None:
-        place = self._free()
-        assert place is not None
+        place = min({*range(len(self._environments))}.difference(self._busy))
+        if place in self._workers and not self._workers[place].process.is_alive():
+            self._workers.pop(place).end()
         if place not in self._workers:  # workers are started only when there is a job for them
             self._workers[place] = Worker(self._environments[place], self._threads)
         self._workers[place].start(job)
 
-    def wait(self) -> list[tuple[Job, Outcome]]:
-        """Jobs that have ended, by an outcome or by the death of their worker."""
-        handles = [each for worker in self._workers.values() for each in worker.wait_handles]
-        wait(handles, _SECONDS)
-        ended = []
-        for place, worker in list(self._workers.items()):
+    def wait(self) -> Ended:
+        """Return jobs that have ended, by an outcome or by the death of their worker."""
+        workers = [self._workers[place] for place in self._busy]
+        wait([each for w in workers for each in (w.connection, w.process.sentinel)], SECONDS)
+        ended: Ended = []
+        for worker in workers:
             outcome, job = worker.outcome(), worker.job
-            if outcome is None and not worker.alive:
-                outcome = Outcome("lost", worker.how_it_died())
-                self._dismiss(place)
             if outcome is not None and job is not None:
                 worker.job = None
                 ended.append((job, outcome))
@@ -275,17 +335,14 @@ class WorkerPool:
         return next((worker.status for worker in self._workers.values() if worker.status), "")
 
     def ask_to_stop(self, force: bool) -> None:
-        """Also those that do not react: they are saving, and nothing must be lost."""
+        """Ask also those again that do not react: they are saving, and nothing must be lost."""
         for worker in self._workers.values():
-            worker.ask_to_stop()
+            worker.process.terminate()
 
     def close(self) -> None:
-        """No worker is left behind, whatever it was doing."""
-        for place in list(self._workers):
-            self._dismiss(place)
-
-    def _dismiss(self, place: int) -> None:
-        self._workers.pop(place).end()
+        """Leave no worker behind, whatever it was doing."""
+        for worker in self._workers.values():
+            worker.end()
 
 
 class ThisProcess:
@@ -293,32 +350,32 @@ class ThisProcess:
 
     status = ""
 
-    def __init__(self, begin: Callable[[Job], Display]) -> None:
+    def __init__(self, begin: Callable[[Job], "Display"]) -> None:
         self._begin = begin
         self._datasets = OpenDatasets()
-        self._ended: list[tuple[Job, Outcome]] = []
+        self._ended: Ended = []
 
     @property
     def has_room(self) -> bool:
         return not self._ended
 
     def start(self, job: Job) -> None:
+        from unseen.training.devices import Interrupted, is_launched
+
         try:
             train_job(job, self._begin(job), self._datasets)
             outcome = Outcome("done")
         except Interrupted:  # the state is saved, and it says how to continue
             raise
         except Exception as error:
-            from unseen.training.devices import is_launched
-
             if is_launched():  # one of several processes: the others would wait for this one
                 raise
             outcome = failed(job, error)
         self._ended.append((job, outcome))
 
-    def wait(self) -> list[tuple[Job, Outcome]]:
+    def wait(self) -> Ended:
         if not self._ended:
-            time.sleep(_SECONDS)
+            time.sleep(SECONDS)
         ended, self._ended = self._ended, []
         return ended
 

@@ -24,7 +24,7 @@ from unseen.results.folder import RunFolder
 from unseen.results.result import Measured, RuleResult, Views
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
-from unseen.sweeps.compare import compare
+from unseen.sweeps.train import compare
 from unseen.training.loop import tracked
 
 CALLS = ("start", "numbers", "table", "figure", "close")

@@ -13,10 +13,9 @@ from tests.tiny import TINY
 from unseen.errors import UnseenError
 from unseen.reports.tables import Table, build_tables
 from unseen.results.result import Merged, MergedRun, RunResult
-from unseen.sweeps.compare import compare
 from unseen.sweeps.plan import plan_sweep
 from unseen.sweeps.sweep_file import load_sweep
-from unseen.sweeps.train import check_mergeable
+from unseen.sweeps.train import check_mergeable, compare
 
 
 def made_merged(accuracy: float, seeds: tuple[int, ...], domain: str = "sketch") -> RunResult:
@@ -135,7 +134,6 @@ def test_a_sweep_merges_the_draws_of_each_seed(settings: dict[str, Any], tmp_pat
     [
         ({"settings.network.pretrained": False}, "random starts .* (aggregate)"),
         ({"seeds": "0", "draws": 1}, "give several seeds, or draws"),
-        ({"pairs": "nested"}, "pairs: "),
         ({"settings.selection": "oracle"}, "labels of the unseen domain"),
     ],
 )
