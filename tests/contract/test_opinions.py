@@ -35,7 +35,9 @@ def make(name: str, options: dict[str, Any]) -> DomainAware:
 @pytest.mark.usefixtures("in_double_precision")
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
 @torch.no_grad()
-def test_opinions_are_the_answers_for_known_domains(name: str, options: dict[str, Any]) -> None:
+def test_opinions_are_the_answers_for_known_domains_in_one_pass(
+    name: str, options: dict[str, Any]
+) -> None:
     method = make(name, options)
     images = batch().images
     found = method.opinions(images)
@@ -47,17 +49,9 @@ def test_opinions_are_the_answers_for_known_domains(name: str, options: dict[str
     scores, same = method.scores_and_opinions(images)
     torch.testing.assert_close(scores, unknown, rtol=1e-4, atol=1e-4)
     assert torch.equal(same, found)
-
-
-@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
-@torch.no_grad()
-def test_the_trunk_runs_once(name: str, options: dict[str, Any]) -> None:
-    method = make(name, options)
     passes: list[int] = []
     method.network.stage("conv1").register_forward_hook(lambda *_: passes.append(1))
-    method.opinions(batch().images)
-    assert len(passes) == 1
-    method.predict(batch().images)
-    assert len(passes) == 2
-    method.predict(batch().images, 1)
-    assert len(passes) == 3
+    for ask in (method.opinions, method.predict, lambda given: method.predict(given, 1)):
+        ask(images)
+        assert len(passes) == 1, "the trunk runs once"
+        passes.clear()

@@ -1,7 +1,6 @@
 """Typed results: what they derive, how they are stored, and what a damaged one says."""
 
 import json
-import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -136,16 +135,6 @@ def test_a_result_of_345_classes_is_small_on_disk_and_in_memory(
     assert after < held + 200_000
 
 
-def test_equal_confusions_share_a_place_and_equal_results_make_equal_files(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        RunFolder(tmp_path / name).write_result(made_result("dmg", {"sketch": 0.5}, {"photo": 0.9}))
-    for file in ("result.json", "confusions.npz"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
-    with np.load(tmp_path / "one" / "confusions.npz") as arrays:
-        assert len(arrays.files) == 2  # of sketch and of photo, under two rules, in three views
-
-
 def test_measures_are_read_without_the_counts(tmp_path: Path) -> None:
     views: Views = {"out_of_domain": {"sketch": counted(SKEWED)}}
     rules = {"source": RuleResult(step=1, views=views)}
@@ -155,6 +144,13 @@ def test_measures_are_read_without_the_counts(tmp_path: Path) -> None:
     found = folder.read_result()
     assert found.mean("source", "out_of_domain") == counted(SKEWED).measures["balanced"]
     assert found.mean("source", "out_of_domain", "accuracy") == 0.67
+    for name in ("one", "other"):  # equal confusions share a place, equal results make equal files
+        (tmp_path / name).mkdir()
+        RunFolder(tmp_path / name).write_result(made_result("dmg", {"sketch": 0.5}, {"photo": 0.9}))
+    for file in ("result.json", "confusions.npz"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
+    with np.load(tmp_path / "one" / "confusions.npz") as arrays:
+        assert len(arrays.files) == 2  # of sketch and of photo, under two rules, in three views
 
 
 SKETCH = ("rules", "source", "views", "out_of_domain", "sketch")
@@ -203,16 +199,12 @@ def test_lost_or_damaged_confusions_are_named(tmp_path: Path) -> None:
     assert measured.accuracy == 0.5, "which does not need them"
 
 
-def test_a_thousand_results_are_read_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "0").mkdir()
-    RunFolder(tmp_path / "0").write_result(made_result("dmg", {"sketch": 0.5}))
-    for number in range(1, 1000):
-        shutil.copytree(tmp_path / "0", tmp_path / str(number), copy_function=shutil.copy)
+def test_results_are_read_without_torch(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_result(made_result("dmg", {"sketch": 0.5}))
     program = (
         "import sys, pathlib; from unseen.results.folder import RunFolder;"
-        "found = [RunFolder(p).read_result() for p in pathlib.Path(sys.argv[1]).iterdir()];"
-        "print(len(found), 'torch' in sys.modules)"
+        "RunFolder(pathlib.Path(sys.argv[1])).read_result(); print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert shown.split() == ["1000", "False"]
+    assert shown.strip() == "False"

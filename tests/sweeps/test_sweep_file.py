@@ -80,10 +80,8 @@ def test_words_on_the_command_line_are_laid_over_the_file() -> None:
     sweep = load_sweep("digits", parse_overrides(words))
     assert (sweep.draws, sweep.seeds, sweep.methods) == (5, (0, 1, 2), ("aggregate",))
     assert sweep.ranges["optimizer.lr"] == LogUniform(1e-5, 1e-4)
-    assert sweep.settings["steps"] == 3
     of_the_file = load_sweep("digits", {}).settings
-    assert of_the_file["steps"] != 3
-    assert sweep.settings == {**of_the_file, "steps": 3}
+    assert sweep.settings == {**of_the_file, "steps": 3} != of_the_file
 
 
 def test_a_range_takes_the_place_of_one_of_another_kind(tmp_path: Path) -> None:
@@ -98,8 +96,7 @@ def test_a_range_takes_the_place_of_one_of_another_kind(tmp_path: Path) -> None:
 
 def test_a_grid_from_the_command_line_takes_the_place_of_draws() -> None:
     sweep = load_sweep("digits", parse_overrides(["draws=", "grid.optimizer.lr=1e-3,1e-2"]))
-    assert sweep.draws is None
-    assert sweep.grid == {"optimizer.lr": ("1e-3", "1e-2")}
+    assert (sweep.draws, sweep.grid) == (None, {"optimizer.lr": ("1e-3", "1e-2")})
 
 
 def test_names_of_methods_are_no_dotted_keys(tmp_path: Path) -> None:
@@ -112,23 +109,14 @@ def test_names_of_methods_are_no_dotted_keys(tmp_path: Path) -> None:
     assert part.ranges["method.strength"] == Choice((1, 2))
 
 
-@pytest.mark.parametrize(
-    ("changes", "rule", "rules"),
-    [
-        ({}, "source", ("source", "last", "oracle")),
-        ({"selection": "last"}, "last", ("source", "last", "oracle")),
-        (
-            {"pairs": "all"},
-            "leave-one-domain-out",
-            ("source", "last", "leave-one-domain-out", "oracle"),
-        ),
-    ],
-)
-def test_rules_follow_from_what_is_trained(
-    changes: dict[str, Any], rule: str, rules: tuple[str, ...]
-) -> None:
-    sweep = load_sweep("digits", changes)
-    assert (sweep.rule, sweep.rules) == (rule, rules)
+def test_rules_follow_from_what_is_trained() -> None:
+    rules = ("source", "last", "oracle")
+    for changes, rule in (({}, "source"), ({"selection": "last"}, "last")):
+        sweep = load_sweep("digits", changes)
+        assert (sweep.rule, sweep.rules) == (rule, rules)
+    sweep = load_sweep("digits", {"pairs": "all"})
+    by_pairs = "leave-one-domain-out"
+    assert (sweep.rule, sweep.rules) == (by_pairs, ("source", "last", by_pairs, "oracle"))
 
 
 @pytest.mark.parametrize("name", sweep_names())
@@ -139,20 +127,14 @@ def test_shipped_sweeps_are_valid_and_say_what_they_are(name: str) -> None:
     assert f"unseen sweep {name}" in text
 
 
-def test_a_sweep_that_is_not_there() -> None:
-    with pytest.raises(SettingsError, match=r"unknown sweep 'pasc'; did you mean 'pacs'\?"):
-        load_sweep("pasc")
-
-
 @pytest.mark.parametrize(
     ("seeds", "expected"),
-    [("0", (0,)), ("0-3", (0, 1, 2, 3)), ("5,1-2, 1", (5, 1, 2)), ([3, 1], (3, 1))],
+    [("0", (0,)), ("0-3", (0, 1, 2, 3)), ("5,1-2, 1", (5, 1, 2)), ([3, 1], (3, 1))]
+    + [(text, None) for text in ("a", "1-b", "-1", "1.5")],
 )
-def test_seeds(seeds: Any, expected: tuple[int, ...]) -> None:
-    assert make_comparison("digits", "dmg", seeds).seeds == expected
-
-
-@pytest.mark.parametrize("text", ["a", "1-b", "-1", "1.5"])
-def test_seeds_that_are_none(text: str) -> None:
+def test_seeds(seeds: Any, expected: tuple[int, ...] | None) -> None:
+    if expected is not None:
+        assert make_comparison("digits", "dmg", seeds).seeds == expected
+        return
     with pytest.raises(SettingsError, match="seeds are numbers such as 0,1,2 or 0-4"):
-        make_comparison("digits", "dmg", text)
+        make_comparison("digits", "dmg", seeds)
