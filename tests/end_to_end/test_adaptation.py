@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,10 +52,10 @@ class OtherTargets(Digits):
         return np.rot90(super().pixels(position), int(turned))
 
 
-def run(method: str, dataset: str, path: Path) -> RunFolder:
+def run(method: str, dataset: str, path: Path, **changes: Any) -> RunFolder:
     name = dataset if dataset == "digits" else f"{__name__}:{dataset}"
     sys.modules[__name__] = sys.modules.get(__name__) or sys.modules["test_adaptation"]
-    experiment = load_experiment(f"digits/{method}", TINY | {"data.name": name})
+    experiment = load_experiment(f"digits/{method}", TINY | {"data.name": name} | changes)
     folder = RunFolder(path)
     with Display(Console(quiet=True), 1, "") as display:
         execute(experiment, folder, display)
@@ -99,11 +100,8 @@ def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) 
 
 
 def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
-    experiment = load_experiment(
-        "digits/reweighting", {"setting": "generalization", "data.unseen_domain": "plain"}
-    )
     with pytest.raises(SettingsError, match=r"set setting=adaptation and data\.unseen_domain"):
-        execute(experiment, RunFolder(tmp_path / "run"), Display(Console(quiet=True), 1, ""))
+        run("reweighting", "digits", tmp_path / "run", setting="generalization")
     assert not (tmp_path / "run").exists()
 
 
@@ -112,11 +110,7 @@ def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
     [
         ({"setting": "adaptation"}, "needs a target domain"),
         (
-            {
-                "setting": "adaptation",
-                "data.unseen_domain": "plain",
-                "data.train_on_unseen": True,
-            },
+            {"setting": "adaptation", "data.unseen_domain": "plain", "data.train_on_unseen": True},
             "leave one of them out",
         ),
         ({"target_images": 8}, "target_images are for setting=adaptation"),
@@ -128,12 +122,9 @@ def test_settings_that_do_not_fit(changes: dict[str, object], message: str) -> N
 
 
 def test_the_union_of_two_targets_is_looked_at_and_each_is_measured(tmp_path: Path) -> None:
-    experiment = load_experiment("digits/dann", TINY | {"data.unseen_domain": "plain,outlines"})
-    folder = RunFolder(tmp_path / "union")
-    with Display(Console(quiet=True), 1, "") as display:
-        execute(experiment, folder, display)
+    folder = run("dann", "digits", tmp_path / "union", **{"data.unseen_domain": "plain,outlines"})
     result, data = folder.read_result(), read_json(folder.data)
-    index = Digits(experiment.data, None).index()
+    index = Digits(load_experiment("digits/dann").data, None).index()
     train = {name: len(index.rows(name, Split.TRAIN)) for name in ("plain", "outlines")}
     assert data["target_by_domain"] == train
     assert data["target"] == sum(train.values())

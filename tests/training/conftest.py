@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.tiny import TINY
 
 from unseen.data.cache import cache_folder
 from unseen.results.folder import RunFolder
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import load_experiment
-from unseen.training.display import Display
+from unseen.training.display import SilentDisplay
 from unseen.training.execute import execute
 
 WATCHED = '''
@@ -77,6 +76,18 @@ def dropout_network(settings, n_classes):
 '''
 
 
+AUGMENTED = {
+    "augment__randaugment": 0.5,
+    "augment__random_convolution": 0.5,
+    "augment__amplitude_mix": 1.0,
+    "augment__erasing": 0.5,
+    "augment__mixstyle": 0.5,
+    "augment__mixstyle_stages": "conv2,conv3",
+    "label_smoothing": 0.1,
+    "optimizer__layer_decay": 0.5,
+}
+
+
 @pytest.fixture(scope="session")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The module above, importable by the name `watched_parts`."""
@@ -107,8 +118,7 @@ def run_tiny() -> Callable[..., RunFolder]:
 
     def run(experiment: Experiment, path: Path, until: int | None = None) -> RunFolder:
         folder = RunFolder(path)
-        with Display(Console(quiet=True), 1, "") as display:
-            execute(experiment, folder, display, until=until)
+        execute(experiment, folder, SilentDisplay(), until=until)
         return folder
 
     return run

@@ -66,36 +66,36 @@ def valley(losses: Sequence[float], **settings: Any) -> list[tuple[float | None,
     return found
 
 
-def test_swad_begins_where_the_loss_stops_falling() -> None:
-    """Of 3, 2, 1.0, 1.1, 1.2 the third is the lowest of three: from its weights (step 6) on. Before
-    that is known, the two steps since the evaluation before count."""
-    found = valley([3, 2, 1.0, 1.1, 1.2, 0.9], valley_start=3)
-    assert found[:4] == [(1.5, 2), (3.5, 2), (5.5, 2), (7.5, 2)]
-    assert found[4] == (pytest.approx((6 + 7 + 8 + 9 + 10) / 5), 5)
-    assert found[5] == (pytest.approx((6 + 7 + 8 + 9 + 10 + 11 + 12) / 7), 7)
+def mean(first: int, last: int) -> tuple[Any, int]:
+    """The average of these steps, whose weights are their numbers, and how many they are."""
+    return pytest.approx((first + last) / 2), last - first + 1
 
 
-def test_swad_leaves_out_what_came_after_the_valley() -> None:
-    """The loss may rise to 1.5 times the mean of 1 and 1, that is to 1.5: 1.6 may be a hill, and
-    two of them in a row are the end."""
-    settings = {"valley_start": 2, "valley_end": 2, "valley_rise": 0.5}
-    found = valley([1, 1, 1.6, 1.5, 1.6, 1.6, 0.1], **settings)
-    assert [count for _, count in found] == [2, 3, 3, 7, 7, 7, 7]
-    assert found[2] == found[1]
-    assert found[3][0] == pytest.approx(sum(range(2, 9)) / 7), "the hill counts after all"
-    assert found[6] == found[3], "nothing counts after the end"
-
-
-def test_swad_judges_the_losses_of_its_start_as_well() -> None:
-    """1, 5 and 5 give a highest loss of 3.7 (r = 0): only the weights at the first are in it."""
-    found = valley([1, 5, 5, 1], valley_start=3, valley_end=3, valley_rise=0)
-    assert found[2] == (2, 1)
-    assert found[3] == (pytest.approx(sum(range(2, 9)) / 7), 7)
-
-
-def test_swad_without_a_valley_is_the_mean_since_the_last_evaluation() -> None:
-    """As in the authors' code: of the steps 9 and 10."""
-    assert valley([5, 4, 3, 2, 1], valley_start=3)[-1] == (9.5, 2)
+@pytest.mark.parametrize(
+    ("losses", "settings", "expected"),
+    [
+        (  # the third is the lowest of three: from its weights (step 6) on; before, two steps count
+            [3, 2, 1.0, 1.1, 1.2, 0.9],
+            (3, 6, 0.3),
+            [mean(1, 2), mean(3, 4), mean(5, 6), mean(7, 8), mean(6, 10), mean(6, 12)],
+        ),
+        (  # up to 1.5: 1.6 may be a hill, which counts after all; two in a row are the end
+            [1, 1, 1.6, 1.5, 1.6, 1.6, 0.1],
+            (2, 2, 0.5),
+            [mean(1, 2), *[mean(2, 4)] * 2, *[mean(2, 8)] * 4],
+        ),
+        # a highest loss of 3.7: of the start itself, only the weights at the first loss are in it
+        ([1, 5, 5, 1], (3, 3, 0), [mean(1, 2), mean(3, 4), mean(2, 2), mean(2, 8)]),
+        # no valley, as in the authors' code
+        ([5, 4, 3, 2, 1], (3, 6, 0.3), [mean(n, n + 1) for n in range(1, 10, 2)]),
+    ],
+)
+def test_swad_averages_the_valley(
+    losses: list[float], settings: tuple[int, int, float], expected: list[tuple[Any, int]]
+) -> None:
+    names = ("valley_start", "valley_end", "valley_rise")
+    found = valley(losses, **dict(zip(names, settings, strict=True)))
+    assert found == expected
 
 
 @pytest.mark.parametrize("settings", [{"name": "mean"}, {"name": "swad", "valley_start": 2}])

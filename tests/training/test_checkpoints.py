@@ -63,37 +63,25 @@ def test_a_model_has_only_what_prediction_needs(tmp_path: Path) -> None:
     assert torch.equal(loaded[1].weight, before)
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint.safetensors"
-    method = nn.Linear(3, 2)
-    save_checkpoint(file, method, adam(method), Checkpoint(1, 0, [], 0.0))
-    other = nn.Linear(4, 2)
-    with pytest.raises(UnseenError, match="weights of another network"):
-        load_checkpoint(file, other, adam(other))
-
-
-def test_no_checkpoint_yet(tmp_path: Path) -> None:
-    method = nn.Linear(3, 2)
-    assert load_checkpoint(tmp_path / "checkpoint.safetensors", method, adam(method)) is None
-
-
-def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint.safetensors"
-    save_file({"method.weight": torch.zeros(1)}, file)
-    method = nn.Linear(3, 2)
-    with pytest.raises(UnseenError, match="is not a checkpoint; remove it to start the run again"):
-        load_checkpoint(file, method, adam(method))
-
-
-@pytest.mark.parametrize("keep", [0, 4, 100])
-def test_a_damaged_file_is_named(tmp_path: Path, keep: int) -> None:
-    file = tmp_path / "checkpoint.safetensors"
-    method = nn.Linear(3, 2)
+@pytest.mark.parametrize(
+    ("keep", "width", "message"),
+    [
+        (None, 4, "weights of another network"),
+        *((keep, 3, r"checkpoint\.safetensors is damaged or not a saf") for keep in (0, 4, 100)),
+    ],
+)
+def test_checkpoints_that_do_not_fit(
+    keep: int | None, width: int, message: str, tmp_path: Path
+) -> None:
+    file, method = tmp_path / "checkpoint.safetensors", nn.Linear(3, 2)
+    assert load_checkpoint(file, method, adam(method)) is None, "there is none yet"
     save_checkpoint(file, method, adam(method), Checkpoint(1, 0, [], 0.0))
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(
-        UnseenError, match=r"checkpoint\.safetensors is damaged or not a safetensor"
-    ):
+    other = nn.Linear(width, 2)
+    with pytest.raises(UnseenError, match=message):
+        load_checkpoint(file, other, adam(other))
+    save_file({"method.weight": torch.zeros(1)}, file)
+    with pytest.raises(UnseenError, match="is not a checkpoint; remove it to start the run again"):
         load_checkpoint(file, method, adam(method))
 
 

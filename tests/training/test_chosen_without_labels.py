@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 import unseen
@@ -19,31 +18,17 @@ from unseen.results.rules import WITHOUT_LABELS, Evaluation, choose
 from unseen.settings.recipes import load_experiment
 from unseen.training import validation
 from unseen.training.build import build_method
-from unseen.training.display import Display
-from unseen.training.execute import execute
 from unseen.training.outputs import penultimate
 from unseen.training.validation import scores_and_features
 
-SETTINGS: dict[str, Any] = {
-    "data.unseen_domain": "outlines",
-    "setting": "adaptation",
-    "network.image_size": 16,
-    "images_per_domain": 4,
-    "steps": 6,
-    "evaluate_every": 2,
-    "checkpoint_every": 2,
-    "devices.accelerator": "cpu",
-}
 Train = Callable[..., RunFolder]
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Train:
-    def finish(name: str, until: int | None = None, **changes: Any) -> RunFolder:
-        folder = RunFolder(tmp_path / name)
-        with Display(Console(quiet=True), 1, "") as display:
-            execute(load_experiment("digits/dann", SETTINGS | changes), folder, display, (), until)
-        return folder
+def train(tiny: Any, run_tiny: Any, tmp_path: Path) -> Train:
+    def finish(**changes: Any) -> RunFolder:
+        changes = {"setting": "adaptation", "images_per_domain": 4, "evaluate_every": 2} | changes
+        return run_tiny(tiny("digits/dann", **changes), tmp_path / "run")
 
     return finish
 
@@ -54,7 +39,7 @@ def judged(folder: RunFolder) -> dict[int, dict[str, float]]:
 
 
 def test_one_run_records_all_rules(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train("run", selection="oracle")
+    folder = train(selection="oracle")
     found, result = judged(folder), folder.read_result()
     with pytest.raises(SystemExit) as end:
         main(["show", str(folder.path)])
@@ -74,7 +59,7 @@ def test_one_run_records_all_rules(train: Train, capsys: pytest.CaptureFixture[s
 
 
 def test_a_run_is_chosen_by_it(train: Train) -> None:
-    folder = train("run", selection="snd")
+    folder = train(selection="snd")
     run = unseen.load_run(folder.path)
     assert run.result.selection == "snd"
     weights = load_file(folder.weights("snd"))
@@ -99,7 +84,7 @@ def test_only_images_that_training_sees_are_looked_at(
 
     monkeypatch.setattr(validation, "_observe", remember)
     monkeypatch.setattr(validation, "MOST_IMAGES", 30)
-    train("run", steps=2)
+    train(steps=2)
     assert [len(rows) for rows in asked] == [30, 30]
 
 
@@ -120,11 +105,9 @@ def test_the_step_with_the_highest_value_and_the_earliest_of_equal_ones() -> Non
 
 
 @pytest.mark.parametrize("method", ["dann", "dmg", "multihead"])
-def test_features_are_what_the_classifier_sees(method: str) -> None:
+def test_features_are_what_the_classifier_sees(method: str, tiny: Any) -> None:
     """Whether or not they come along with the answer: dmg masks them, multihead has other heads."""
-    changes = {"setting": "generalization", "method.name": method}
-    experiment = load_experiment(f"digits/{method}", SETTINGS | changes)
-    built = build_method(experiment, Task(("a", "b"), ("x", "y", "z"))).eval()
+    built = build_method(tiny(f"digits/{method}"), Task(("a", "b"), ("x", "y", "z"))).eval()
     images = torch.randn(5, 3, 16, 16)
     with torch.no_grad():
         scores, features = scores_and_features(built, images)

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 from unseen import api
-from unseen.data.features import StoredFeatures
 from unseen.errors import SettingsError
 from unseen.methods.multihead import MultiHead
 from unseen.networks.backbones import build_network
@@ -28,12 +27,16 @@ def test_they_are_computed_once_and_shared(
     (file,) = cache.iterdir()
     values = np.load(file)
     assert values.shape == (1797, 256)
-    monkeypatch.setattr(features, "_reported", None)  # would fail if it were called
-    run_tiny(tiny("digits/multihead", network__freeze_until="fc1"), tmp_path / "second")
-    run_tiny(
-        tiny(network__freeze_until="fc1", data__unseen_domain="plain", steps=4), tmp_path / "third"
-    )
+    frozen = {"network__freeze_until": "fc1"}
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "_reported", None)  # would fail if it were called
+        run_tiny(tiny("digits/multihead", **frozen), tmp_path / "second")
+        run_tiny(tiny(**frozen, data__unseen_domain="plain", steps=4), tmp_path / "third")
     assert list(cache.iterdir()) == [file]
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    run_tiny(tiny(**frozen, steps=3), tmp_path / "damaged")
+    assert file.read_bytes() == whole
 
 
 def test_another_boundary_or_other_weights_have_features_of_their_own(
@@ -45,23 +48,8 @@ def test_another_boundary_or_other_weights_have_features_of_their_own(
         assert len(list(cache.iterdir())) == number
 
 
-def test_a_damaged_file_is_made_anew(
-    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path
-) -> None:
-    run_tiny(tiny(network__freeze_until="fc1"), tmp_path / "first")
-    (file,) = cache.iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
-    run_tiny(tiny(network__freeze_until="fc1", steps=4), tmp_path / "second")
-    assert file.read_bytes() == whole
-
-
 def test_stored_or_recomputed_makes_no_difference(
-    tiny: Build,
-    run_tiny: RunTiny,
-    cache: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Build, run_tiny: RunTiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without augmentation, training from features equals training through the frozen stages."""
     plain = {f"augment__{name}": value for name, value in
@@ -134,11 +122,6 @@ def test_no_gradient_is_kept_for_frozen_stages(tiny: Build) -> None:
     assert network(torch.rand(2, 3, 16, 16)).requires_grad
 
 
-def test_storing_features_is_about_frozen_stages(tiny: Build) -> None:
-    with pytest.raises(SettingsError, match="set freeze_until=STAGE, or leave it out"):
-        tiny(network__store_features=False)
-
-
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [
@@ -177,12 +160,6 @@ def test_stages_that_do_not_fit(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         run_tiny(tiny(f"digits/{method}", **changes), tmp_path / "run")
-
-
-def test_rows_come_in_the_order_they_are_asked_for() -> None:
-    values = np.arange(12, dtype=np.float32).reshape(4, 3)
-    stored = StoredFeatures(range(4), values)  # pyright: ignore[reportArgumentType]
-    assert stored.batch(np.array([2, 0])).tolist() == [[6, 7, 8], [0, 1, 2]]
 
 
 def test_a_block_inside_a_stage_is_a_boundary_like_any_other(

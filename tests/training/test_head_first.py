@@ -14,7 +14,7 @@ from unseen.networks.digits import small_cnn
 from unseen.networks.stages import classifier_inputs, linear_classifier, set_classifier
 from unseen.results.folder import RunFolder
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, NetworkSettings, identity
+from unseen.settings.experiment import Experiment, NetworkSettings
 from unseen.training import first_pass
 from unseen.training.build import build_method
 from unseen.training.display import SilentDisplay
@@ -154,7 +154,3 @@ def test_a_stack_begins_like_its_runs(tiny: Build, run_tiny: RunTiny, tmp_path: 
                 load_file(other.weights("last"))[name], tensor, atol=1e-6, rtol=0
             )
         assert load_file(other.head)["penalty"] == load_file(one.head)["penalty"]
-
-
-def test_off_is_what_it_was(tiny: Build) -> None:
-    assert identity(tiny()) == identity(tiny(head_first=False)) != identity(tiny(head_first=True))

@@ -9,10 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from unseen.data.dataset import open_dataset
 from unseen.data.prepare import PreparedImages
 from unseen.errors import SettingsError, UnseenError
 from unseen.training import devices, loop
+from unseen.training.build import build_method, build_task
 from unseen.training.checkpoints import load_checkpoint
+from unseen.training.optimizers import build_optimizer
 
 
 def weights(folder, rule: str = "last") -> dict[str, torch.Tensor]:
@@ -60,56 +63,43 @@ def test_clipping_bounds_the_gradient(tiny, run_tiny, watched, tmp_path: Path) -
     assert first - second == pytest.approx(2 / count**0.5, rel=1e-3)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tiny, run_tiny, watched, tmp_path: Path) -> None:
-    experiment = tiny(method={"name": "watched_parts:Exploding"})
-    with pytest.raises(UnseenError) as caught:
-        run_tiny(experiment, tmp_path / "run")
-    message = str(caught.value)
-    assert "the loss is not finite at step 5 (loss nan, accuracy " in message
-    assert "try optimizer.lr=0.0001 or clip_gradient=1" in message
-    assert str(tmp_path / "run") in message
-    assert not (tmp_path / "run" / "result.json").exists()
-    method, optimizer = _fresh(experiment)
-    about = load_checkpoint(tmp_path / "run" / "checkpoint.safetensors", method, optimizer)
-    assert about is not None
-    assert about.step == 4
-    assert all(torch.isfinite(p).all() for p in method.parameters())
-
-
-def test_lost_weights_never_replace_a_good_checkpoint(
-    tiny, run_tiny, watched, tmp_path: Path
+@pytest.mark.parametrize(
+    ("method", "message", "saved"),
+    [
+        ("Exploding", r"the loss is not finite at step 5 \(loss nan, accuracy ", 4),
+        ("Endless", "the weights are not finite after step 4", 2),
+    ],
+)
+def test_a_run_that_diverges_stops_and_keeps_a_good_checkpoint(
+    method: str, message: str, saved: int, tiny, run_tiny, watched, tmp_path: Path
 ) -> None:
-    experiment = tiny(method={"name": "watched_parts:Endless"})
-    with pytest.raises(UnseenError, match="the weights are not finite after step 4"):
+    experiment = tiny(method={"name": f"watched_parts:{method}"})
+    with pytest.raises(UnseenError, match=message) as caught:
         run_tiny(experiment, tmp_path / "run")
-    method, optimizer = _fresh(experiment)
-    about = load_checkpoint(tmp_path / "run" / "checkpoint.safetensors", method, optimizer)
+    assert "try optimizer.lr=0.0001 or clip_gradient=1" in str(caught.value)
+    assert str(tmp_path / "run") in str(caught.value)
+    assert not (tmp_path / "run" / "result.json").exists()
+    built = build_method(experiment, build_task(open_dataset(experiment.data).index(), experiment))
+    optimizer = build_optimizer(built, experiment.optimizer)
+    about = load_checkpoint(tmp_path / "run" / "checkpoint.safetensors", built, optimizer)
     assert about is not None
-    assert about.step == 2
-    assert all(torch.isfinite(p).all() for p in method.parameters())
+    assert about.step == saved
+    assert all(torch.isfinite(p).all() for p in built.parameters())
 
 
-def test_the_oracle_needs_an_unseen_domain(tiny, run_tiny, tmp_path: Path) -> None:
-    experiment = tiny(selection="oracle", data={"unseen_domain": []})
-    with pytest.raises(UnseenError, match=r"set data\.unseen_domain"):
-        run_tiny(experiment, tmp_path / "run")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"selection": "oracle", "data": {"unseen_domain": []}}, r"set data\.unseen_domain"),
+        ({"data": {"unseen_domain": ["outline"]}}, "did you mean 'outlines'"),
+    ],
+)
+def test_domains_that_are_not_there_leave_no_folder(
+    changes: dict[str, Any], message: str, tiny, run_tiny, tmp_path: Path
+) -> None:
+    with pytest.raises(UnseenError, match=message):
+        run_tiny(tiny(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_misspelt_domain_leaves_no_folder(tiny, run_tiny, tmp_path: Path) -> None:
-    experiment = tiny(data={"unseen_domain": ["outline"]})
-    with pytest.raises(UnseenError, match="did you mean 'outlines'"):
-        run_tiny(experiment, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def _fresh(experiment):
-    from unseen.data.dataset import open_dataset
-    from unseen.training.build import build_method, build_task
-    from unseen.training.optimizers import build_optimizer
-
-    method = build_method(experiment, build_task(open_dataset(experiment.data).index(), experiment))
-    return method, build_optimizer(method, experiment.optimizer)
 
 
 def test_the_oracle_peeks_and_says_so(tiny, run_tiny, tmp_path: Path) -> None:

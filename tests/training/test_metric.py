@@ -1,6 +1,5 @@
 """`metric` and `sampling=class_balanced` in whole runs: selection, resume, oracle."""
 
-import json
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +9,6 @@ import pytest
 from unseen.data.dataset import open_dataset
 from unseen.data.roles import choose_roles
 from unseen.results.rules import Evaluation, choose, recorded_validation
-from unseen.settings.experiment import identity
 from unseen.training.build import build_sampler
 from unseen.training.first_pass import shares
 
@@ -36,11 +34,6 @@ def test_an_older_record_has_accuracies_that_decide() -> None:
     assert recorded_validation(record) == {"a": 0.4}
 
 
-def test_the_default_leaves_identities_alone(tiny) -> None:
-    assert identity(tiny(metric="accuracy")) == identity(tiny())
-    assert identity(tiny(metric="balanced")) != identity(tiny())
-
-
 @pytest.mark.parametrize("metric", ["balanced", "macro_f1"])
 def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_path: Path) -> None:
     folder = run_tiny(tiny(metric=metric, selection="oracle", evaluate_every=1), tmp_path / "run")
@@ -57,13 +50,6 @@ def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_pat
     measured = result.view("oracle", "out_of_domain")["outlines"]
     assert measured.measures[metric] == looked[f"unseen_{metric}"]["outlines"]
     assert measured.accuracy == looked["unseen"]["outlines"]
-
-
-def test_an_accuracy_run_records_what_it_always_did(tiny, run_tiny, tmp_path: Path) -> None:
-    folder = run_tiny(tiny(), tmp_path / "run")
-    records = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    kept = {"step", "validation", "validation_loss", "statistics"}
-    assert [set(record) for record in records if "validation" in record] == [kept] * 2
 
 
 def test_the_sampler_of_a_run_knows_its_labels(tiny) -> None:

@@ -1,6 +1,7 @@
 """Rates, groups and optimizers, against values worked by hand and against plain torch."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -66,24 +67,16 @@ def test_a_rate_that_falls_before_it_is_up_is_refused() -> None:
         ScheduleSettings(name="flat", warmup=0.5, decay_from=0.4)
 
 
-def test_every_group_follows_the_schedule_from_its_own_rate() -> None:
-    method = make("dmg", mask_lr=0.5)
+@pytest.mark.parametrize("schedule", ["run", "constant"])
+def test_groups_follow_the_schedule_from_their_own_rates_or_leave_it(schedule: str) -> None:
+    method = make("dmg", mask_lr=0.5, **({} if schedule == "run" else {"mask_schedule": schedule}))
     optimizer = build_optimizer(method, OptimizerSettings(lr=0.01))
-    cosine = ScheduleSettings(name="cosine")
-    for step in (7, 5):  # the order does not matter: a pure function of the step
-        set_rates(optimizer, schedule_factor(cosine, step, 10, 5))
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.25, 0.005])
-
-
-def test_a_group_may_leave_the_schedule() -> None:
-    method = make("dmg", mask_lr=0.5, mask_schedule="constant")
-    optimizer = build_optimizer(method, OptimizerSettings(lr=0.01))
-    found = []
-    for step in (0, 5, 10):
+    for step, factor in ((7, None), (0, 1.0), (10, 0.0), (5, 0.5)):  # in any order
         set_rates(optimizer, schedule_factor(ScheduleSettings(name="cosine"), step, 10, 5))
-        found.append([group["lr"] for group in optimizer.param_groups])
-    assert [masks for masks, _ in found] == [0.5, 0.5, 0.5]
-    assert [others for _, others in found] == pytest.approx([0.01, 0.005, 0.0])
+        if factor is not None:
+            masks = 0.5 * (factor if schedule == "run" else 1)
+            found = [group["lr"] for group in optimizer.param_groups]
+            assert found == pytest.approx([masks, 0.01 * factor])
 
 
 @pytest.mark.parametrize("name", catalog.METHODS)
@@ -128,20 +121,18 @@ def test_copies_of_stages_have_the_rate_of_their_stage_and_masks_their_own() -> 
     assert optimizer.param_groups[-1]["lr"] == 0.1  # the one that is recorded
 
 
-def test_masks_have_their_own_rate_and_decay() -> None:
-    method = make("dmg", mask_lr=0.5, mask_weight_decay=0.25)
-    optimizer = build_optimizer(method, OptimizerSettings(lr=0.01, weight_decay=0.1))
-    masks, others = optimizer.param_groups
-    assert [p.shape for p in masks["params"]] == [(2, 256), (2, 128)]
-    assert (masks["lr"], masks["weight_decay"]) == (0.5, 0.25)
-    assert (others["lr"], others["weight_decay"]) == (0.01, 0.1)
-
-
-def test_masks_follow_the_optimizer_where_nothing_else_is_said() -> None:
-    masks, _ = build_optimizer(
-        make("dmg"), OptimizerSettings(lr=0.01, weight_decay=0.1)
-    ).param_groups
-    assert (masks["lr"], masks["weight_decay"]) == (0.01, 0.1)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({"mask_lr": 0.5, "mask_weight_decay": 0.25}, (0.5, 0.25)), ({}, (0.01, 0.1))],
+)
+def test_masks_have_their_own_rate_and_decay_where_they_are_given(
+    settings: dict[str, float], expected: tuple[float, float]
+) -> None:
+    method = make("dmg", **settings)
+    groups = build_optimizer(method, OptimizerSettings(lr=0.01, weight_decay=0.1)).param_groups
+    masks, others = ((group["lr"], group["weight_decay"]) for group in groups)
+    assert [p.shape for p in groups[0]["params"]] == [(2, 256), (2, 128)]
+    assert (masks, others) == (expected, (0.01, 0.1))
 
 
 @pytest.mark.parametrize(("name", "expected"), [("aggregate", 2), ("multihead", 4), ("dmg", 2)])
@@ -157,32 +148,19 @@ def test_new_layers_have_their_factor(name: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "plain"),
+    ("name", "settings"),
     [
-        (
-            OptimizerSettings(name="adam", lr=0.05, weight_decay=0.1),
-            lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
-        ),
-        (
-            OptimizerSettings(name="adamw", lr=0.05, weight_decay=0.1),
-            lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
-        ),
-        (
-            OptimizerSettings(name="sgd", lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1),
-            lambda p: torch.optim.SGD(
-                p, lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1, foreach=False
-            ),
-        ),
-        (
-            OptimizerSettings(name="sgd", lr=0.05, momentum=0),
-            lambda p: torch.optim.SGD(p, lr=0.05, foreach=False),
-        ),
+        ("Adam", {"weight_decay": 0.1}),
+        ("AdamW", {"weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.8, "nesterov": True, "weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.0}),
     ],
 )
-def test_optimizers_take_the_steps_of_plain_torch(settings: OptimizerSettings, plain) -> None:
+def test_optimizers_take_the_steps_of_plain_torch(name: str, settings: dict[str, Any]) -> None:
     ours, theirs = make("aggregate"), make("aggregate")
-    pairs = ((ours, build_optimizer(ours, settings)), (theirs, plain(theirs.parameters())))
-    for method, optimizer in pairs:
+    chosen = OptimizerSettings.model_validate({"name": name.lower(), "lr": 0.05, **settings})
+    plain = getattr(torch.optim, name)(theirs.parameters(), lr=0.05, foreach=False, **settings)
+    for method, optimizer in ((ours, build_optimizer(ours, chosen)), (theirs, plain)):
         generator = torch.Generator().manual_seed(0)
         for _ in range(3):
             for parameter in method.parameters():

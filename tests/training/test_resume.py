@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.training.conftest import AUGMENTED
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, run_name
@@ -24,16 +25,6 @@ ADAPTING = [
 ]
 MEAN = {"averaging__name": "mean"}
 SWAD = {"averaging__name": "swad", "evaluate_every": 1}
-AUGMENTED = {
-    "augment__randaugment": 0.5,
-    "augment__random_convolution": 0.5,
-    "augment__amplitude_mix": 1.0,
-    "augment__erasing": 0.5,
-    "augment__mixstyle": 0.5,
-    "augment__mixstyle_stages": "conv2,conv3",
-    "label_smoothing": 0.1,
-    "optimizer__layer_decay": 0.5,
-}
 RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
 FORMS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in catalog.METHODS),

@@ -15,7 +15,7 @@ from unseen.data.features import FeatureFile
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, identity
+from unseen.settings.experiment import Experiment
 from unseen.training import features
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.display import SilentDisplay
@@ -225,12 +225,6 @@ def test_training_sees_views_and_measuring_does_not(
     assert measured[0] == measured[1]
     losses = [[r["loss"] for r in log if "loss" in r] for log in (one, other)]
     assert losses[0] != losses[1]
-
-
-def test_no_views_is_what_it_was(viewed: Build) -> None:
-    without = viewed(network__views=0)
-    assert identity(without) != identity(viewed())
-    assert identity(viewed(network__view_seed=1)) != identity(viewed())
 
 
 @pytest.mark.parametrize(

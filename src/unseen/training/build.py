@@ -18,7 +18,7 @@ from unseen.data.index import Index
 from unseen.data.prepare import PreparedImages, prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.data.sampling import Sampler
-from unseen.errors import DataError, SettingsError, UnseenError, unknown_name
+from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.networks.stages import Network, linear_classifier, set_classifier
@@ -163,19 +163,15 @@ def check_augmentation(experiment: Experiment, roles: Roles) -> None:
 def check_mixstyle(experiment: Experiment, network: Network) -> None:
     """Refuses stages at which styles cannot be mixed, and batches that devices share unequally."""
     stored = network.frozen_stages() if trains_from_features(experiment) else ()
-    problem = ""
+    maps = [name for name in network.names if len(network.input_shapes[name]) == 3]
+    fitting = [name for name in maps if name not in stored]
     for stage in experiment.augment.mixstyle_stages:
-        if stage not in network.names:
-            problem = str(unknown_name("stage", stage, network.names))
-        elif stage in stored:
-            problem = (
-                f"'{stage}' lies in the frozen part, whose output is stored; choose a stage from "
-                f"'{network.frozen_until}' on, or set network.store_features=false"
+        if stage not in fitting:
+            raise SettingsError(
+                f"augment.mixstyle_stages: '{stage}' is no stage with maps of channels at its "
+                "input, or its output is stored (network.store_features=false changes that); "
+                f"choose from {', '.join(fitting) or 'none'}"
             )
-        elif len(network.input_shapes[stage]) != 3:
-            problem = f"'{stage}' has no maps of channels at its input; choose an earlier one"
-        if problem:
-            raise SettingsError(f"augment.mixstyle_stages: {problem}")
     unequal = experiment.sampling == "pooled" and experiment.devices.number > 1
     if experiment.augment.mixstyle > 0 and unequal:
         raise SettingsError(

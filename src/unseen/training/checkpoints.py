@@ -60,8 +60,13 @@ def part_of(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    _save(path, {name: tensor.contiguous() for name, tensor in tensors.items()}, {})
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], info: dict[str, str] | None = None
+) -> None:
+    """Writes tensors and words about them."""
+    with atomic_file(path) as temporary:
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(whole, temporary, metadata=info or {})
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -89,14 +94,14 @@ def save_checkpoint(
     average: "Average | None" = None,
 ) -> None:
     """Writes a checkpoint. Learning rates are not saved: they are a function of the step."""
-    tensors = {f"method.{name}": t.contiguous() for name, t in method.state_dict().items()}
+    tensors = {f"method.{name}": tensor for name, tensor in method.state_dict().items()}
     for number, state in optimizer.state_dict()["state"].items():
         kept = {key: value for key, value in state.items() if value is not None}
-        tensors |= {f"optimizer.{number}.{k}": v.contiguous() for k, v in kept.items()}
+        tensors |= {f"optimizer.{number}.{key}": value for key, value in kept.items()}
     if average is not None:
-        tensors |= {f"average.{name}": t.contiguous() for name, t in average.tensors().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in average.tensors().items()}
         about = about._replace(averaging=average.numbers())
-    _save(path, tensors, {"about": json.dumps(about._asdict())})
+    save_tensors(path, tensors, {"about": json.dumps(about._asdict())})
 
 
 def steps_saved(path: Path) -> int:
@@ -110,10 +115,7 @@ def steps_saved(path: Path) -> int:
 
 
 def load_checkpoint(
-    path: Path,
-    method: Method,
-    optimizer: torch.optim.Optimizer,
-    average: "Average | None" = None,
+    path: Path, method: Method, optimizer: torch.optim.Optimizer, average: "Average | None" = None
 ) -> Checkpoint | None:
     """Restores all of them in place; None where there is no checkpoint yet."""
     if not path.is_file():
@@ -143,11 +145,6 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 # files know one memory format only, fused updates want that of the parameter
                 values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-
-
-def _save(path: Path, tensors: dict[str, Tensor], info: dict[str, str]) -> None:
-    with atomic_file(path) as temporary:
-        save_file(tensors, temporary, metadata=info)
 
 
 def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -25,17 +25,8 @@ from unseen.results.folder import RunBusy, RunFolder
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import build_experiment
+from unseen.training import build
 from unseen.training.average import check_averaging
-from unseen.training.build import (
-    build_method,
-    build_sampler,
-    build_task,
-    check_augmentation,
-    check_target_use,
-    count_steps,
-    own_tensors,
-    trains_from_features,
-)
 from unseen.training.devices import Interrupted, ProcessLost, is_first_process, launch
 from unseen.training.display import Display
 from unseen.training.loop import train
@@ -189,7 +180,7 @@ def length(experiment: Experiment, datasets: OpenDatasets | None = None) -> int:
     if experiment.steps is not None:
         return experiment.steps
     roles = _choose_roles(experiment, datasets or OpenDatasets())
-    return count_steps(experiment, build_sampler(experiment, roles))
+    return build.count_steps(experiment, build.build_sampler(experiment, roles))
 
 
 def remarks_before(experiment: Experiment, datasets: OpenDatasets) -> list[str]:
@@ -199,10 +190,10 @@ def remarks_before(experiment: Experiment, datasets: OpenDatasets) -> list[str]:
 
 
 def _choose_roles(experiment: Experiment, datasets: OpenDatasets) -> Roles:
-    check_target_use(experiment)
+    build.check_target_use(experiment)
     index = datasets.open(experiment.data).index()
     roles = choose_roles(index, experiment.data, experiment.setting)
-    check_augmentation(experiment, roles)
+    build.check_augmentation(experiment, roles)
     return roles
 
 
@@ -260,7 +251,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     None for a run that cannot be part of any."""
     kind: type[Method] = catalog.load("method", experiment.method.name)
     fits = (
-        trains_from_features(experiment),
+        build.trains_from_features(experiment),
         experiment.setting == "generalization",
         experiment.sampling != "pooled",
         experiment.devices.number == 1,
@@ -289,7 +280,7 @@ def _key(experiment: Experiment, datasets: OpenDatasets) -> str | None:
     settings |= {
         "clip_gradient": _kind(experiment.clip_gradient),
         "seed": experiment.seed if experiment.network.pretrained is False else None,
-        "steps": count_steps(experiment, build_sampler(experiment, roles)),
+        "steps": build.count_steps(experiment, build.build_sampler(experiment, roles)),
         "classes": index.classes_in(roles.training_domains),
         "training domains": roles.training_domains if mixing else len(roles.training_domains),
     }
@@ -303,13 +294,13 @@ def _kind(value: Any) -> Any:
 def _largest(experiment: Experiment, index: Index) -> int:
     """Returns how many such runs a stack may hold: one, if the part that learns is not made for
     it."""
-    task = build_task(index, experiment)
-    method = build_method(experiment, task).train()
+    task = build.build_task(index, experiment)
+    method = build.build_method(experiment, task).train()
     if not _fits(method):
         return 1
     network = method.network
     assert network.frozen_until is not None
-    numbers = sum(tensor.numel() for _, tensor in own_tensors(method))
+    numbers = sum(tensor.numel() for _, tensor in build.own_tensors(method))
     batch = experiment.images_per_domain * len(task.domains)
     numbers += batch * math.prod(network.input_shapes[network.frozen_until])
     return max(1, min(LARGEST, MEMORY // (4 * _COPIES * numbers)))
@@ -322,7 +313,7 @@ def _fits(method: Method) -> bool:
     aside = {"network", *method.traits.training_only}
     if any(name.partition(".")[0] not in aside for name, _ in method.named_buffers()):
         return False
-    own = [id(tensor) for _, tensor in own_tensors(method)]
+    own = [id(tensor) for _, tensor in build.own_tensors(method)]
     network = method.network
     frozen = {m for name in network.frozen_stages() for m in network.stage(name).modules()}
     return len(set(own)) == len(own) and not any(

@@ -36,11 +36,7 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def stored_features(
-    device: torch.device,
-    images: Images,
-    network: Network,
-    experiment: Experiment,
-    display: Display,
+    device: torch.device, images: Images, network: Network, experiment: Experiment, display: Display
 ) -> StoredFeatures:
     """Returns the features of the images as they are and, with `network.views`, of their views:
     from the cache, or computed now."""

@@ -17,13 +17,7 @@ from unseen.results.folder import MetricsLog, RunFolder
 from unseen.settings.experiment import Experiment, complete_settings, identity
 from unseen.training.build import Run
 from unseen.training.checkpoints import Checkpoint
-from unseen.training.devices import (
-    Interrupted,
-    StopFlag,
-    over_devices,
-    stop_requests,
-    tune_malloc,
-)
+from unseen.training.devices import Interrupted, StopFlag, over_devices, stop_requests, tune_malloc
 from unseen.training.display import Display
 from unseen.training.session import Session, open_session
 from unseen.training.validation import finish, validate
@@ -50,14 +44,19 @@ def train(
         with tracked(session, log):
             with stop_requests() as stop:
                 fit(session, stop, session.steps if until is None else min(until, session.steps))
-            if len(session.runs) > 1:
-                for run in session.runs:
-                    _write_records(run)
+            for run in session.runs if len(session.runs) > 1 else ():
+                run.log = MetricsLog(run.folder.metrics, 0)
+                for record in run.records:
+                    run.log.write(record)
+                run.log.sync()
+                run.log.close()
             if session.step == session.steps and session.active:
                 finish(session)
             fabric.barrier()  # no process looks for the result before it is there
     finally:
-        session.close()
+        for run in session.runs:
+            if run.log is not None:
+                run.log.close()
     return {run.folder.path: run.error for run in session.runs if run.error is not None}
 
 
@@ -106,9 +105,9 @@ def watch(session: Session, losses: Losses) -> None:
             _diverge(run, f"the loss is not finite at step {session.step} ({parts})")
             continue
         finite.append(record["loss"])
-        if due and session.writes:
+        if due and session.fabric.is_global_zero:
             run.record({"step": session.step, **record, "lr": rates[number]})
-    if finite and session.writes:
+    if finite and session.fabric.is_global_zero:
         session.display.step(session.step * len(session.runs), fmean(finite))
 
 
@@ -140,15 +139,6 @@ def save(session: Session) -> None:
         session.learner.save(
             Checkpoint(session.step, run.log.sync(), evaluations, seconds, of_processors)
         )
-
-
-def _write_records(run: Run) -> None:
-    """Writes what was held back while the run trained together with others."""
-    log = MetricsLog(run.folder.metrics, 0)
-    for record in run.records:
-        log.write(record)
-    log.sync()
-    log.close()
 
 
 @contextmanager

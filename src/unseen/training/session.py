@@ -31,16 +31,8 @@ from unseen.results.folder import MetricsLog, RunFolder
 from unseen.results.measure import Evaluator, Predict
 from unseen.results.rules import Evaluation
 from unseen.settings.experiment import Experiment
-from unseen.training.build import (
-    Images,
-    Run,
-    build_method_on,
-    build_task,
-    copy_of,
-    count_steps,
-    remember_images,
-    trains_from_features,
-)
+from unseen.training import build
+from unseen.training.build import Images, Run
 from unseen.training.devices import over_devices
 from unseen.training.display import Display, SilentDisplay
 from unseen.training.features import features_key, plain_version, stored_features
@@ -69,20 +61,14 @@ class Session:
     steps: int = 0
     step: int = 0
     """Steps that are done."""
-    seconds_before: float = 0.0
-    processor_seconds_before: float = 0.0
-    started: float = field(default_factory=time.monotonic)
-    processor_started: float = field(default_factory=time.process_time)
+    seconds_before: tuple[float, float] = (0.0, 0.0)
+    """By the clock and of processors, until the checkpoint that it was opened at."""
+    started: tuple[float, float] = field(default_factory=lambda: _clocks())
 
     @property
     def shared(self) -> Experiment:
         """The settings in which the runs do not differ."""
         return self.runs[0].experiment
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process writes files: the first one alone does."""
-        return self.fabric.is_global_zero
 
     @property
     def log_due(self) -> bool:
@@ -96,23 +82,18 @@ class Session:
 
     def batches(self, steps: range) -> Iterator[DomainBatch]:
         """Yields this process's share of the augmented batches of some steps."""
-        if len(self.runs) == 1:
-            experiment = self.shared
-            sampler = self.runs[0].sampler
-            return self.feed.training(sampler, experiment.augment, experiment.seed, steps)
-        assert isinstance(self.feed.source, StoredFeatures)
-        device = self.feed.process.device
-        return stacked_batches(self.feed.source, self.runs, steps, device)
+        if len(self.runs) > 1:
+            assert isinstance(self.feed.source, StoredFeatures)
+            return stacked_batches(self.feed.source, self.runs, steps, self.feed.process.device)
+        augment, seed = self.shared.augment, self.shared.seed
+        return self.feed.training(self.runs[0].sampler, augment, seed, steps)
 
     def times(self) -> dict[str, float]:
         """Returns the share of a run in the time by the clock, and in that of processors, which
         counts for this process alone, however busy the machine is."""
-        seconds = time.monotonic() - self.started
-        processor_seconds = time.process_time() - self.processor_started
-        return {
-            "seconds": self.seconds_before + seconds / len(self.runs),
-            "processor_seconds": self.processor_seconds_before + processor_seconds / len(self.runs),
-        }
+        clocks = zip(self.seconds_before, self.started, _clocks(), strict=True)
+        shares = [before + (now - start) / len(self.runs) for before, start, now in clocks]
+        return dict(zip(("seconds", "processor_seconds"), shares, strict=True))
 
     def cohorts(self) -> Iterator[Cohort]:
         """Yields the active runs by the images that they are measured on; counts are those of all
@@ -142,11 +123,9 @@ class Session:
         finally:
             self.learner.method.train(training)
 
-    def close(self) -> None:
-        """Closes the log, if there is one."""
-        for run in self.runs:
-            if run.log is not None:
-                run.log.close()
+
+def _clocks() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
 
 
 def open_session(
@@ -160,7 +139,7 @@ def open_session(
     first = members[0][0]
     dataset = (datasets or OpenDatasets()).open(first.data)
     index = dataset.index()
-    tasks = [build_task(index, experiment) for experiment, _ in members]
+    tasks = [build.build_task(index, experiment) for experiment, _ in members]
     classes = tasks[0].classes
     alone = len(members) == 1 and not first.head_first
     networks = _FirstNetworks([experiment for experiment, _ in members], len(classes), alone)
@@ -175,9 +154,9 @@ def open_session(
         roles = choose_roles(prepared.index, experiment.data, experiment.setting)
         runs.append(Run(experiment, folder, Images(prepared, roles, dataset), task))
     runs = in_streams(runs)
-    steps = count_steps(first, runs[0].sampler)
+    steps = build.count_steps(first, runs[0].sampler)
     for run in runs:
-        remember_images(fabric, run.folder, run.images)
+        build.remember_images(fabric, run.folder, run.images)
     feed = open_feed(fabric, first, runs[0].images, network.to(fabric.device), display)
     if not alone:
         heads = first_heads(fabric, runs, networks.by_seed, feed, display)
@@ -201,10 +180,9 @@ def _open_one(
     checkpoint = learner.start(steps)
     if checkpoint is not None:
         session.step = checkpoint.step
-        session.seconds_before = checkpoint.seconds
-        session.processor_seconds_before = checkpoint.processor_seconds
+        session.seconds_before = (checkpoint.seconds, checkpoint.processor_seconds)
         run.evaluations = [Evaluation(**record) for record in checkpoint.evaluations]
-    if session.writes:
+    if fabric.is_global_zero:
         run.log = MetricsLog(run.folder.metrics, checkpoint.metrics_size if checkpoint else 0)
     return session
 
@@ -239,7 +217,7 @@ def open_feed(
     process = Process(fabric.device, fabric.global_rank, fabric.world_size)
     devices = experiment.devices
     pixels = Feed(images.prepared, scale, process, devices.evaluation_batch, devices.readers)
-    if not trains_from_features(experiment):
+    if not build.trains_from_features(experiment):
         return pixels
     if display is not None:
         features = stored_features(fabric.device, images, network, experiment, display)
@@ -271,7 +249,8 @@ class _FirstNetworks:
         """Returns the method of a run, as `build_method` has it."""
         network = self.by_seed[experiment.seed].cpu()
         torch.set_rng_state(self._random_states[experiment.seed])
-        return build_method_on(network if self._alone else copy_of(network), experiment, task, head)
+        network = network if self._alone else build.copy_of(network)
+        return build.build_method_on(network, experiment, task, head)
 
     def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
         """Refuses several networks unless their frozen parts are the same."""

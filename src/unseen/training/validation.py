@@ -48,14 +48,14 @@ def validate(session: Session) -> None:
                     judged = judge_without_labels(session)
                     evaluations[number] = evaluations[number]._replace(without_labels=judged)
                 run.evaluations.append(evaluations[number])
-            if session.writes:
+            if session.fabric.is_global_zero:
                 record = evaluation_record(evaluations[number])
                 if average is not None:
                     record["averaged_steps"] = average.steps
                 if not candidate:
                     record["candidate"] = False
                 run.record(record | {"statistics": learner.statistics(number)})
-        if not session.writes or not evaluations:
+        if not session.fabric.is_global_zero or not evaluations:
             return
         mean = fmean(each.score for each in evaluations.values())
         session.display.evaluation(mean, shared.metric)
@@ -163,7 +163,7 @@ def finish(session: Session) -> None:
     session.fabric.barrier()  # the first process writes the weights that all of them read
     at_steps = {rule: tuple(steps[rule] for steps in chosen.values()) for rule in rules}
     measured = measure_rules(session, at_steps)
-    if not session.writes:
+    if not session.fabric.is_global_zero:
         return
     times = session.times()
     session.learner.write_weights(chosen)
