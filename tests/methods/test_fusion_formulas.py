@@ -111,6 +111,16 @@ def test_gradients_reach_everything_through_both_terms() -> None:
     assert all(gradient.abs().max() > 1e-3 for gradient in gradients(expected, method))
 
 
+@pytest.mark.parametrize(("route", "weight"), [("predicted", 0), ("oracle", 0), ("oracle", 1)])
+@pytest.mark.parametrize("fuse", ["logits", "probabilities"])
+def test_the_branch_learns_from_fused_scores_and_domains(
+    fuse: str, route: str, weight: int
+) -> None:
+    method = make(domain_loss_weight=weight, fuse=fuse, route=route)
+    (by_weight, _) = gradients(method.loss(two_classes(), STEP)["loss"], method.branch)
+    assert (by_weight.abs().max().item() > 1e-3) is (route == "predicted" or weight > 0)
+
+
 @pytest.mark.parametrize("route", ["predicted", "oracle"])
 def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
     method = make(fuse="probabilities", agnostic_share=0, route=route)

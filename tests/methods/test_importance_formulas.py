@@ -168,6 +168,16 @@ def test_in_the_end_unimportant_weights_are_frozen_bit_for_bit(layers: tuple[int
     assert not torch.equal(linear(method)[1].bias, bias)
 
 
+def test_untracked_layers_learn_at_the_full_rate() -> None:
+    method = make(important_share=0.01, unimportant_rate=0.0, tracked_layers=(2,), width=32)
+    optimizer = run(method, range(10))
+    before = [layer.weight.detach().clone() for layer in linear(method)]
+    step(method, optimizer, 10)
+    changed = [(a.weight != b).sum() for a, b in zip(linear(method), before, strict=True)]
+    assert changed[1] <= round(0.01 * 32 * 32)
+    assert changed[2] > 100
+
+
 def test_rates_of_unimportant_weights_by_hand() -> None:
     """Phase 2 from step 100 on, 100 steps: tenths of 10 steps, frozen from step 170."""
     rate = make().unimportant_rate

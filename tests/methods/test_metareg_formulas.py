@@ -159,6 +159,11 @@ def test_the_phase_decides_who_predicts() -> None:
         torch.testing.assert_close(method.predict(batch.images, domain=1), expected)
 
 
+@pytest.mark.parametrize(("share", "steps", "first"), [(0.4, 10, 4), (0, 10, 0), (0.9, 3, 2)])
+def test_meta_share_places_the_change_of_phase(share: float, steps: int, first: int) -> None:
+    assert make(meta_share=share).boundary(steps) == first
+
+
 def test_coefficients_have_their_own_rate_and_no_decay() -> None:
     method = make(meta_lr=0.5)
     group = method.parameter_groups()[0]

@@ -124,6 +124,13 @@ def test_without_overlap_there_is_a_warning_that_names_what_helps(values: dict[s
     assert found["effective_sample_size"] >= len(source) / 10
 
 
+def test_a_weaker_classifier_and_clipping_leave_a_larger_sample() -> None:
+    strong, weak = (after_pass(3.0, clip=2.0, regularisation=r)[0].statistics() for r in (1, 1e4))
+    assert weak["unclipped_sample_size"] > 2 * strong["unclipped_sample_size"]
+    assert strong["effective_sample_size"] > strong["unclipped_sample_size"]
+    assert 0 < strong["share_clipped"] < 0.5
+
+
 def test_no_image_is_judged_by_a_classifier_that_has_seen_it() -> None:
     """More numbers than images: in sample everything is told apart, out of fold nothing is."""
     generator = np.random.default_rng(0)

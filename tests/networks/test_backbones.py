@@ -115,6 +115,17 @@ def test_same_weights_same_result_as_the_original(name: str, size: int, training
     assert all(torch.allclose(after[old], tensors[new], atol=1e-5) for old, new in names.items())
 
 
+@pytest.mark.parametrize("name", ["small_cnn", "vit_tiny_patch16_224", "efficientnet_lite0"])
+def test_initial_weights_depend_on_the_seed_only(name: str) -> None:
+    states = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        states.append(build(name, SIZES[name]).state_dict())
+    one, same, other = states
+    assert all(torch.equal(one[key], same[key]) for key in one)
+    assert any(not torch.equal(one[key], other[key]) for key in one)
+
+
 STAGES = {
     "small_cnn": "conv1 conv2 conv3 pool fc1 fc2",
     "mnist_cnn": "normalise conv1 conv2 flatten fc1 fc2",
