@@ -66,9 +66,9 @@ def commands(program: str) -> list[Command]:
 
 
 def _words(line: str) -> list[str]:
-    """A line as a shell reads it, without comments and leading assignments."""
+    """A line as a shell reads it, without comments, redirections and leading assignments."""
     try:
-        words = shlex.split(re.sub(r"\s(#|\().*", "", line))
+        words = shlex.split(re.sub(r"\s(#|\(|>).*", "", line))
     except ValueError:
         return []
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):

@@ -7,17 +7,10 @@ import re
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.docs.markdown_files import (
-    FILES,
-    ROOT,
-    Command,
-    blocks,
-    commands,
-    name_of,
-    text_of,
-)
+from tests.docs.markdown_files import FILES, ROOT, Command, blocks, commands, name_of, text_of
 
 import unseen
 from unseen.cli import main as cli
@@ -42,7 +35,7 @@ def test_a_command_is_valid(command: Command) -> None:
     except SystemExit:
         pytest.fail(f"{command} is refused by the command line")
     if not command.has_placeholders:
-        CHECKS.get(chosen.command, lambda _: None)(chosen)
+        check_settings(chosen)
 
 
 def test_commands_targets_and_scripts_are_found() -> None:
@@ -92,18 +85,26 @@ def is_module_or_name(dotted: str) -> bool:
         return False
 
 
-def check_train(chosen: Namespace) -> None:
-    overrides = parse_overrides(chosen.overrides)
-    if Path(chosen.what).parts[0] == "runs":
-        assert set(overrides) <= {"devices"}
-    else:
-        own = chosen.what.endswith(".yaml")
-        check(load_experiment("digits/aggregate" if own else chosen.what, overrides))
+def check_settings(chosen: Namespace) -> None:
+    overrides = parse_overrides(getattr(chosen, "overrides", []))
+    match chosen.command:
+        case "train" if Path(chosen.what).parts[0] == "runs":
+            assert set(overrides) <= {"devices"}
+        case "train":
+            own = chosen.what.endswith(".yaml")
+            check(load_experiment("digits/aggregate" if own else chosen.what, overrides))
+        case "show" if Path(chosen.what).parts[0] != "runs":
+            load_experiment(chosen.what, overrides)
+        case "compare":
+            check_compare(chosen, overrides)
+        case "sweep" if not chosen.sweep.endswith(".yaml"):
+            load_sweep(chosen.sweep, overrides)
+        case "prepare":
+            assert chosen.dataset in catalog.DATASETS
 
 
-def check_compare(chosen: Namespace) -> None:
+def check_compare(chosen: Namespace, extra: dict[str, Any]) -> None:
     make_comparison(chosen.dataset, chosen.methods, chosen.seeds)
-    extra = parse_overrides(chosen.overrides)
     if chosen.backbone:
         extra = merge(extra, {"network": {"name": chosen.backbone}})
     names = catalog.METHODS if chosen.methods == "all" else chosen.methods.split(",")
@@ -113,29 +114,6 @@ def check_compare(chosen: Namespace) -> None:
         left_out = {"data": {"unseen_domain": chosen.unseen or ["any"]}}
         recipe = f"{chosen.dataset}/{method if known else 'aggregate'}"
         load_experiment(recipe, merge(start, merge(left_out, extra)))
-
-
-def check_sweep(chosen: Namespace) -> None:
-    if not chosen.sweep.endswith(".yaml"):
-        load_sweep(chosen.sweep, parse_overrides(chosen.overrides))
-
-
-def check_prepare(chosen: Namespace) -> None:
-    assert chosen.dataset in catalog.DATASETS
-
-
-def check_show(chosen: Namespace) -> None:
-    if Path(chosen.what).parts[0] != "runs":
-        load_experiment(chosen.what, parse_overrides(chosen.overrides))
-
-
-CHECKS = {
-    "train": check_train,
-    "compare": check_compare,
-    "sweep": check_sweep,
-    "prepare": check_prepare,
-    "show": check_show,
-}
 
 
 def check(experiment: Experiment) -> None:
