@@ -64,19 +64,17 @@ def test_an_onnx_file_is_a_model_like_others(
     np.testing.assert_allclose(model.opinions(files), dmg.opinions(files), atol=2e-5)
 
 
-def test_what_was_compared_is_told(onnx_file: Exported, torch_file: Exported) -> None:
+def test_what_was_compared_is_told_and_the_trunk_is_there_once(
+    onnx_file: Exported, torch_file: Exported
+) -> None:
     for exported in (onnx_file, torch_file):
         assert 0 < exported.difference < 2e-5
         # six pictures alone and at three sizes, for no domain and for three
-        assert exported.predictions == 6 * 4 * 4
-        assert exported.compared_on == "made-up images"
+        assert (exported.predictions, exported.compared_on) == (6 * 4 * 4, "made-up images")
         card = exported.card.read_text()
         assert exported.card.name == f"{exported.path.name}.md"
         assert card.startswith("# The card\n\n## The file model.")
         assert f"at most {exported.difference:.1e}" in card
-
-
-def test_the_trunk_is_in_the_graph_once(onnx_file: Exported) -> None:
     graph = onnx.load(onnx_file.path).graph
     assert [node.op_type for node in graph.node].count("Conv") == 3  # small_cnn has three
 

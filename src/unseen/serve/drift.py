@@ -190,17 +190,14 @@ class DriftWatch:
         self._profile = predictor.profile if window else None
         self._note = _WITHOUT_PROFILE if window else _OFF
         self._validation = {} if self._profile is None else validation_sets(self._profile)
+        self.measures = bool(self._validation)
+        """Whether there is anything to compare an image's statistics with."""
         self.outlier_scale = OutlierScale.of(self._profile)
         self._lock = threading.Lock()
         self._window: deque[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = deque(maxlen=window)
         self._every = max(1, window // 10)
         self._total = 0
         self._forecast: tuple[int, dict[str, Any]] | None = None
-
-    @property
-    def measures(self) -> bool:
-        """Whether there is anything to compare an image's statistics with."""
-        return bool(self._validation)
 
     def add(
         self, probabilities: np.ndarray, opinions: np.ndarray | None, statistics: np.ndarray
