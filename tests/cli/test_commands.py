@@ -180,7 +180,7 @@ def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
             "compare pacs_resnet50 --methods agregate_views",
             "did you mean 'pacs_resnet50/aggregate_views'?",
         ),
-        ("compare digits --methods ,", "a sweep needs at least one of its methods"),
+        ("compare digits --methods ,", "methods: Tuple should have at least 1 item"),
         ("compare digits --seeds one", "seeds are numbers such as 0,1,2 or 0-4, got 'one'"),
         ("compare digits --unseen photo", "unknown domain 'photo'"),
         ("compare digits --seeds 0 stps=3", "stps: unknown key; did you mean 'steps'?"),
