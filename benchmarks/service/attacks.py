@@ -52,10 +52,9 @@ def _saved(image: Image.Image, kind: str, **options: object) -> bytes:
     return file.getvalue()
 
 
-def rle_bmp(side: int = 4800) -> bytes:
-    """A BMP of 8 bits in runs of one or two pixels."""
+def rle_bmp(side: int = 4800, rows: int = MOST_BYTES // 9602) -> bytes:
+    """A BMP of 8 bits in runs of one pixel."""
     row = b"\1\7" * side + b"\0\0"
-    rows = MOST_BYTES // len(row)
     data, palette = row * rows + b"\0\1", bytes(range(256)) * 4
     header = struct.pack("<IiiHHIIiiII", 40, side, rows, 1, 8, 1, len(data), 0, 0, 256, 0)
     start = 14 + len(header) + len(palette)
@@ -67,9 +66,9 @@ def plain_ppm() -> bytes:
     return b"P3 1700 1800 255 " + b"7 " * (1700 * 1800 * 3)
 
 
-def many_scans(number: int = 2000) -> bytes:
+def many_scans(number: int = 2000, side: int = 3000) -> bytes:
     """A progressive JPEG of 9 megapixels whose last scan comes again and again."""
-    data = _saved(Image.new("RGB", (3000, 3000), "gray"), "JPEG", progressive=True)
+    data = _saved(Image.new("RGB", (side, side), "gray"), "JPEG", progressive=True)
     last = data.rindex(b"\xff\xda")
     return data[:last] + data[last:-2] * number + data[-2:]
 

@@ -3,10 +3,10 @@
 import base64
 import io
 import json
-import struct
 
 import numpy as np
 import pytest
+from benchmarks.service.attacks import many_scans, rle_bmp
 from benchmarks.service.mutations import bomb
 from PIL import Image
 from tests.serve.service.asking import (
@@ -148,34 +148,16 @@ def test_the_less_memory_is_left_the_less_time_a_sender_has(served) -> None:
     assert "did not arrive within 0.4 seconds" in late.content["problem"]
 
 
-def rle_bmp(side: int) -> bytes:
-    """A BMP of 8 bits whose rows are runs of one colour."""
-    row = b"".join(bytes([min(255, side - x), 7]) for x in range(0, side, 255)) + b"\0\0"
-    data, palette = row * side + b"\0\1", bytes(range(256)) * 4
-    header = struct.pack("<IiiHHIIiiII", 40, side, side, 1, 8, 1, len(data), 0, 0, 256, 0)
-    start = 14 + len(header) + len(palette)
-    return struct.pack("<2sIII", b"BM", start + len(data), 0, start) + header + palette + data
-
-
-def scans(number: int) -> bytes:
-    """A JPEG whose last scan comes this often."""
-    file = io.BytesIO()
-    Image.new("RGB", (1000, 1000), "gray").save(file, "JPEG", progressive=True)
-    data = file.getvalue()
-    last = data.rindex(b"\xff\xda")
-    return data[:last] + data[last:-2] * number + data[-2:]
-
-
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (rle_bmp(100), 200),
-        (rle_bmp(700), 413),
+        (rle_bmp(100, 100), 200),
+        (rle_bmp(700, 700), 413),
         (b"P3 9 9 255 " + b"7 " * 243, 200),
         (b"P3 1000 400 255 " + b"7 " * 1_200_000, 413),
         (b"P3 9 9 255 " + b"#".ljust(900_000) + b"\n" + b"7 " * 243, 413),
-        (scans(2), 200),
-        (scans(1000), 413),
+        (many_scans(2, 1000), 200),
+        (many_scans(1000, 1000), 413),
     ],
     ids=["small BMP", "BMP", "small PPM", "PPM", "PPM of comments", "JPEG", "JPEG of many scans"],
 )
