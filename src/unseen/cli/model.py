@@ -287,7 +287,6 @@ def run_serve(chosen: argparse.Namespace) -> int:
         require(package, "serve")
     with loading():
         from unseen.serve.drift import DriftWatch
-        from unseen.serve.evaluate import read_references
         from unseen.serve.http import Guard, is_local, open_socket, run_server
         from unseen.serve.limits import Limits
         from unseen.serve.predictor import load
@@ -297,7 +296,9 @@ def run_serve(chosen: argparse.Namespace) -> int:
     aside = Console(stderr=True)
     limits = Limits(**{each.name: getattr(chosen, each.name) for each in fields(Limits)})
     keeper, references = None if chosen.keep is None else Keeper(chosen.keep, limits), []
-    if chosen.reference is not None:
+    if chosen.reference is not None:  # runs need torch; exported files are served without it
+        from unseen.serve.evaluate import read_references
+
         references = read_references(chosen.reference, model, aside.print, chosen.device)
     beside = chosen.model.with_name(f"{chosen.model.name}.md")  # the card of an exported file
     text = beside.read_text(encoding="utf-8") if beside.is_file() else None
