@@ -6,7 +6,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from unseen.data.dataset import Dataset, open_dataset
+from unseen.errors import DataError
+from unseen.settings import catalog
+
 Writer = Callable[..., Path]
+
+
+def opened(name: str, root: Path, **values: object) -> Dataset:
+    kind = catalog.load("dataset", name)
+    return open_dataset(kind.Config.model_validate({"name": name, "root": root, **values}))
+
+
+def refused(name: str, root: Path, message: str, **values: object) -> None:
+    with pytest.raises(DataError, match=message):
+        opened(name, root, **values).index()
+
+
+def contents(dataset: Dataset) -> list[bytes]:
+    return [dataset.content(position) for position in range(len(dataset.index()))]
 
 
 @pytest.fixture(autouse=True)

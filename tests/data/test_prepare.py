@@ -1,4 +1,9 @@
+"""From files to prepared pixels: what is made anew, what is kept, and what stops it."""
+
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -6,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.data.conftest import Writer, opened
 
 from unseen.data import decoding
 from unseen.data import prepare as preparing
+from unseen.data.cache import BUILDING, read_if_whole, remove_leftovers, write_json
 from unseen.data.dataset import open_dataset, remember_root
-from unseen.data.datasets.digits import Digits
-from unseen.data.datasets.folder import Folder, Manifest
+from unseen.data.datasets.folder import Folder
 from unseen.data.datasets.published import PACS
 from unseen.data.images import to_square
-from unseen.data.index import Index
-from unseen.data.prepare import prepare
+from unseen.data.prepare import PreparedImages, prepare
 from unseen.errors import DataError
 from unseen.settings.experiment import DataSettings
 
@@ -35,32 +40,55 @@ def _reset() -> None:
     CountingFolder.decoded = 0
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of files as they are read."""
+    seen: list[int] = []
+    content = Folder.content
+
+    def counted(self: Folder, position: int) -> bytes:
+        seen.append(position)
+        return content(self, position)
+
+    monkeypatch.setattr(Folder, "content", counted)
+    return seen
+
+
 def folder(root: Path, **values: object) -> CountingFolder:
     return CountingFolder(Folder.Config.model_validate({"name": "folder", **values}), root)
 
 
-def caches(cache: Path) -> list[str]:
-    return sorted(path.name for path in (cache / "images").iterdir())
+def prepared(root: Path, size: int = 8, **values: object) -> PreparedImages:
+    return prepare(folder(root, **values), size)
+
+
+def by_name(images: PreparedImages) -> dict[str, torch.Tensor]:
+    batch = images.batch(np.arange(len(images.index)))
+    return dict(zip(images.index.names, batch, strict=True))
+
+
+def caches(cache: Path) -> list[Path]:
+    return sorted((cache / "images").iterdir())
 
 
 def test_decoded_pixels_are_exact_and_channels_last(tree: Path) -> None:
-    dataset = folder(tree)
-    prepared = prepare(dataset, 8)
+    dataset, seen = folder(tree), list[tuple[str, int, int]]()
+    images = prepare(dataset, 8, lambda *step: seen.append(step))
     positions = np.array([7, 0, 7])
-    batch = prepared.batch(positions)
-    assert (prepared.size, prepared.form) == (8, "decoded")
-    assert batch.shape == (3, 3, 8, 8)
-    assert batch.dtype == torch.uint8
+    batch = images.batch(positions)
+    assert (images.size, images.form, batch.dtype) == (8, "decoded", torch.uint8)
     assert batch.is_contiguous(memory_format=torch.channels_last)
-    for image, position in zip(batch, positions, strict=True):
-        expected = to_square(dataset.read(int(position)), 8)
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+    expected = np.stack([to_square(dataset.read(int(n)), 8) for n in positions])
+    assert np.array_equal(batch.permute(0, 2, 3, 1), expected)
+    assert seen == [("decoding", 0, 12), ("decoding", 12, 12)]
 
 
 def test_encoded_is_close_small_and_channels_last(cache: Path) -> None:
-    settings = Digits.Config.model_validate({"name": "digits", "cache": "encoded"})
-    encoded = prepare(Digits(settings, None), 32)
-    decoded = prepare(Digits(settings.model_copy(update={"cache": "decoded"}), None), 32)
+    settings = {"name": "digits", "cache": "encoded"}
+    encoded, decoded = (
+        prepare(open_dataset(DataSettings.model_validate(settings | {"cache": form})), 32)
+        for form in ("encoded", "decoded")
+    )
     assert (encoded.form, decoded.form) == ("encoded", "decoded")
     assert encoded.content == decoded.content
     positions = np.arange(0, 1797, 50)
@@ -72,100 +100,88 @@ def test_encoded_is_close_small_and_channels_last(cache: Path) -> None:
 
 
 def test_auto_chooses_by_memory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = 12 * 8 * 8 * 3
-    monkeypatch.setattr(preparing, "_memory", lambda: 2 * needed)
-    assert prepare(folder(tree), 8).form == "decoded"
-    monkeypatch.setattr(preparing, "_memory", lambda: 2 * needed - 1)
-    assert prepare(folder(tree), 8).form == "encoded"
+    for memory, form in ((2 * 12 * 8 * 8 * 3, "decoded"), (2 * 12 * 8 * 8 * 3 - 1, "encoded")):
+        monkeypatch.setattr(preparing, "_memory", lambda memory=memory: memory)
+        assert prepared(tree).form == form
 
 
-def test_second_time_decodes_nothing_and_touching_neither(tree: Path, cache: Path) -> None:
-    first = prepare(folder(tree), 8)
-    assert CountingFolder.decoded == 12
-    os.utime(tree / "photo/dog/0.png", (1, 1))
-    second = prepare(folder(tree, split_seed=5, validation_share=0.3), 8)
-    assert CountingFolder.decoded == 12
-    assert second.content == first.content
-    assert len(caches(cache)) == 1
-    assert torch.equal(first.batch(np.arange(12)), second.batch(np.arange(12)))
+CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, object], int, int, bool]] = {
+    "another split": (lambda _: 0, {"split_seed": 5, "validation_share": 0.3}, 12, 1, True),
+    "touched": (lambda tree: os.utime(tree / "photo/dog/0.png", (1, 1)), {}, 12, 1, True),
+    "moved": (lambda tree: tree.rename(tree.with_name("moved")), {}, 12, 1, True),
+    "renamed": (
+        lambda tree: (tree / "photo/dog/0.png").rename(tree / "photo/dog/9.png"),
+        *({}, 12, 2, False),
+    ),
+    "size": (lambda _: 0, {"size": 9}, 24, 2, True),
+    "form": (lambda _: 0, {"cache": "encoded"}, 24, 2, True),
+}
 
 
-def test_unchanged_files_are_not_even_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = prepare(folder(tree), 8)
-    monkeypatch.setattr(Folder, "content", lambda self, position: pytest.fail("was read"))
-    assert prepare(folder(tree), 8).content == first.content
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_needs_a_new_cache(tree: Path, cache: Path, name: str) -> None:
+    change, values, decoded, number, same = CHANGES[name]
+    first = prepared(tree)
+    change(tree)
+    second = prepared(tree if tree.exists() else tree.with_name("moved"), **values)
+    assert (CountingFolder.decoded, len(caches(cache))) == (decoded, number)
+    assert (first.content == second.content) == same
+    if number == 1:
+        assert torch.equal(first.batch(np.arange(12)), second.batch(np.arange(12)))
 
 
-def test_changed_content_size_or_form_is_a_new_cache(
-    tree: Path, cache: Path, write_image: Callable[..., Path]
+@pytest.mark.parametrize("form", ["decoded", "encoded"])
+def test_every_file_is_read_once_and_again_if_it_changed(
+    tree: Path, form: str, write_image: Writer, reads: list[int]
 ) -> None:
-    first = prepare(folder(tree), 8)
-    write_image(tree / "photo/dog/0.png", 99)
-    second = prepare(folder(tree), 8)
-    assert first.content != second.content
-    position = second.index.names.index("photo/dog/0.png")
-    with Image.open(tree / "photo/dog/0.png") as image:
-        expected = to_square(image, 8)
-    assert np.array_equal(second.batch(np.array([position]))[0].permute(1, 2, 0), expected)
-    prepare(folder(tree), 9)
-    prepare(folder(tree, cache="encoded"), 8)
-    assert len(caches(cache)) == 4
+    before = by_name(prepared(tree, cache=form))
+    assert sorted(reads) == list(range(12))
+    reads.clear()
+    prepared(tree, cache=form)
+    assert reads == []
+    new = {"photo/dog/1.png", "photo/dog/00.png"}
+    for number, name in enumerate(new):
+        write_image(tree / name, 77 + number)
+    (tree / "paint/cat/0.png").unlink()
+    after = prepared(tree, cache=form)
+    assert {after.index.names[row] for row in reads} == new
+    assert CountingFolder.decoded == 12 + 2
+    for name, pixels in by_name(after).items():
+        assert (name in before and torch.equal(pixels, before[name])) == (name not in new)
+    if form == "decoded":
+        with Image.open(tree / "photo/dog/1.png") as image:
+            expected = to_square(image, 8)
+        assert np.array_equal(by_name(after)["photo/dog/1.png"].permute(1, 2, 0), expected)
 
 
-def test_a_renamed_file_is_a_new_cache(tree: Path) -> None:
-    first = prepare(folder(tree), 8)
-    (tree / "photo/dog/0.png").rename(tree / "photo/dog/9.png")
-    assert prepare(folder(tree), 8).content != first.content
-
-
-def test_a_moved_dataset_keeps_its_cache(tree: Path, cache: Path) -> None:
-    prepare(folder(tree), 8)
-    moved = tree.rename(tree.with_name("moved"))
-    prepare(folder(moved), 8)
-    assert CountingFolder.decoded == 12
-    assert len(caches(cache)) == 1
-
-
-def test_bad_images_stop_with_all_names_and_leave_nothing(tree: Path, cache: Path) -> None:
+def test_bad_images_stop_with_all_names_or_are_left_out(tree: Path, cache: Path) -> None:
+    expected = by_name(prepared(tree))
     (tree / "photo/dog/1.png").write_bytes((tree / "photo/dog/1.png").read_bytes()[:100])
     (tree / "paint/cat/2.png").write_text("no image")
+    bad = ("paint/cat/2.png", "photo/dog/1.png")
+    problems = "".join(rf"\n  {name} is not a readable image[^\n]*" for name in bad)
+    message = rf"2 images cannot be used:{problems}\n.*data\.bad_images=skip"
     for _ in range(2):
-        with pytest.raises(DataError) as caught:
-            prepare(folder(tree), 8)
-        text = str(caught.value)
-        assert "2 images cannot be used" in text
-        assert "photo/dog/1.png is not a readable image" in text
-        assert "paint/cat/2.png is not a readable image" in text
-        assert "data.bad_images=skip" in text
-        assert caches(cache) == []
-
-
-def test_bad_images_can_be_left_out(tree: Path) -> None:
-    (tree / "paint/cat/2.png").write_text("no image")
+        with pytest.raises(DataError, match=message):
+            prepared(tree)
+        assert len(caches(cache)) == 1
     for _ in range(2):
-        prepared = prepare(folder(tree, bad_images="skip"), 8)
-        assert prepared.left_out == ("paint/cat/2.png",)
-        assert len(prepared.index) == 11
-        position = prepared.index.names.index("photo/dog/2.png")
-        with Image.open(tree / "photo/dog/2.png") as image:
-            expected = to_square(image, 8)
-        assert np.array_equal(prepared.batch(np.array([position]))[0].permute(1, 2, 0), expected)
-    with pytest.raises(DataError, match=r"paint/cat/2\.png is not a readable image"):
-        prepare(folder(tree), 8)
-
-
-def test_long_lists_of_bad_images_are_cut(tree: Path) -> None:
+        images = prepared(tree, bad_images="skip")
+        assert images.left_out == bad
+        assert images.index.count_classes()["paint"] == {"cat": 2, "dog": 3}
+        found = by_name(images)
+        assert found.keys() == expected.keys() - set(bad)
+        assert all(torch.equal(pixels, expected[name]) for name, pixels in found.items())
+    with pytest.raises(DataError, match=message):
+        prepared(tree)
     for number in range(25):
         (tree / "photo/dog" / f"bad{number}.png").touch()
-    with pytest.raises(DataError, match=r"25 images cannot be used[^$]*\.\.\. and 5 more"):
-        prepare(folder(tree), 8)
-
-
-def test_not_one_readable_image(tree: Path) -> None:
+    with pytest.raises(DataError, match=r"27 images cannot be used[^$]*\.\.\. and 7 more"):
+        prepared(tree)
     for path in tree.rglob("*.png"):
         path.write_text("no image")
-    with pytest.raises(DataError, match="not one of 12 images is readable"):
-        prepare(folder(tree, bad_images="skip"), 8)
+    with pytest.raises(DataError, match="not one of 37 images is readable"):
+        prepared(tree, bad_images="skip")
 
 
 def test_a_file_that_vanished_after_indexing_is_named(tree: Path) -> None:
@@ -176,27 +192,9 @@ def test_a_file_that_vanished_after_indexing_is_named(tree: Path) -> None:
         prepare(dataset, 8)
 
 
-def test_progress_reaches_the_end(tree: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-    prepare(folder(tree), 8, lambda *step: seen.append(step))
-    assert seen == [("decoding", 0, 12), ("decoding", 12, 12)]
-
-
 def test_no_room_on_the_disk(tree: Path) -> None:
     with pytest.raises(DataError, match=r"needs .* GB and .* left; set UNSEEN_CACHE"):
-        prepare(folder(tree, cache="decoded"), 4_000_000)
-
-
-def test_counts_and_remarks(tree: Path) -> None:
-    (tree / "paint/cat/2.png").write_text("no image")
-    (tree / "photo/stray.png").touch()
-    settings = {"bad_images": "skip", "validation_share": 0, "test_share": 0}
-    prepared = prepare(folder(tree, **settings), 8)
-    index = prepared.index
-    assert index.count_classes() == {"paint": {"cat": 2, "dog": 3}, "photo": {"cat": 3, "dog": 3}}
-    assert index.count_splits()["paint"] == {"train": 5, "validation": 0, "test": 0, "unseen": 0}
-    assert prepared.left_out == ("paint/cat/2.png",)
-    assert index.remarks == ("in no class folder, and not used: photo/stray.png",)
+        prepared(tree, 4_000_000, cache="decoded")
 
 
 def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,51 +216,10 @@ def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("UNSEEN_DATA")
     with pytest.raises(DataError, match=r"it was in .*, which no longer exists"):
         open_dataset(settings)
-
-
-def test_open_dataset_needs_no_root_for_digits_and_takes_own_settings(tree: Path) -> None:
     assert open_dataset(DataSettings.model_validate({"name": "digits"})).root is None
-    config = Folder.Config.model_validate(
-        {"name": "folder", "root": tree, "classes": {"dog": "hound"}}
-    )
-    assert open_dataset(config).index().classes == ("cat", "hound")
 
 
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The positions of files as they are read."""
-    seen: list[int] = []
-    content = Folder.content
-
-    def counted(self: Folder, position: int) -> bytes:
-        seen.append(position)
-        return content(self, position)
-
-    monkeypatch.setattr(Folder, "content", counted)
-    return seen
-
-
-def test_a_cold_cache_reads_every_file_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = reads(monkeypatch)
-    prepare(folder(tree), 8)
-    assert sorted(seen) == list(range(12))
-
-
-@pytest.mark.parametrize("form", ["decoded", "encoded"])
-def test_what_did_not_change_is_neither_read_nor_decoded_again(
-    tree: Path, form: str, write_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = prepare(folder(tree, cache=form), 8)
-    write_image(tree / "photo/dog/1.png", 77)
-    write_image(tree / "photo/dog/00.png", 78)
-    (tree / "paint/cat/0.png").unlink()
-    seen = reads(monkeypatch)
-    after = prepare(folder(tree, cache=form), 8)
-    assert {after.index.names[row] for row in seen} == {"photo/dog/1.png", "photo/dog/00.png"}
-    assert CountingFolder.decoded == 12 + 2
-    old = {name: before.batch(np.array([row])) for row, name in enumerate(before.index.names)}
-    for row, name in enumerate(after.index.names):
-        same = name in old and torch.equal(after.batch(np.array([row])), old[name])
-        assert same == (name not in ("photo/dog/1.png", "photo/dog/00.png"))
+# indexes that are kept
 
 
 @pytest.fixture
@@ -274,28 +231,23 @@ def settled(tree: Path) -> Path:
 
 
 def test_of_many_images_only_folders_are_looked_at(
-    settled: Path, write_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    settled: Path, write_image: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "FEW", 11)
-    first = prepare(folder(settled), 8)
-
-    def never(*_: object) -> None:
-        pytest.fail("was looked at")
-
+    first = prepared(settled)
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "find", never)
-        patch.setattr(Folder, "signature", never)
-        again = prepare(folder(settled), 8)
-    assert again.content == first.content
-    assert again.index.names == first.index.names
+        for looked in ("find", "signature"):
+            patch.setattr(Folder, looked, lambda *_: pytest.fail("was looked at"))
+        again = prepared(settled)
+    assert (again.content, again.index.names) == (first.content, first.index.names)
     assert again.index.splits.tolist() == first.index.splits.tolist()
     assert folder(settled).path(0) == settled / first.index.names[0]
     write_image(settled / "photo/dog/new.png", 50)
     os.utime(settled / "photo/dog", (10**9, 10**9 + 1))
-    more = prepare(folder(settled), 8)
+    more = prepared(settled)
     assert len(more.index) == 13
     write_image(settled / "photo/dog/new.png", 51)  # in place: the folder stays as it was
-    assert prepare(folder(settled), 8).content == more.content
+    assert prepared(settled).content == more.content
     assert prepare(folder(settled), 8, every_file=True).content != more.content
 
 
@@ -306,30 +258,23 @@ def test_an_index_is_made_anew_when_something_changed(settled: Path, change: str
     listed.write_text("\n".join(["path,class,domain", *lines]))
     os.utime(listed, (10**9, 10**9))
     os.utime(settled / "photo", (10**9, 10**9))
-
-    def index(**values: object) -> Index:
-        config = {"name": "manifest", "root": listed, **values}
-        return open_dataset(Manifest.Config.model_validate(config)).index()
-
-    before = index()
-    assert index().names == before.names
+    before = opened("manifest", listed).index()
+    assert opened("manifest", listed).index().names == before.names
     if change == "another setting":
-        assert index(classes={"dog": None}).classes == ("cat",)
+        assert opened("manifest", listed, classes={"dog": None}).index().classes == ("cat",)
     elif change == "a new list":
         listed.write_text("\n".join(["path,class,domain", *lines[:-1]]))
-        assert len(index()) == 5
+        assert len(opened("manifest", listed).index()) == 5
     else:
         whole = folder(settled).index()
         (settled / "photo" / "empty").mkdir()
         assert len(folder(settled).index().remarks) == len(whole.remarks) + 1
     (settled / "photo/cat/0.png").unlink()
     with pytest.raises(DataError, match="no file"):
-        index()
+        opened("manifest", listed).index()
 
 
-def test_a_folder_that_changed_just_now_may_change_again_unnoticed(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_changed_just_now_may_change_again_unnoticed(tree: Path) -> None:
     """Two changes within one tick of the file system's clock leave the same time."""
     folder(tree).index()
     time = (tree / "photo/dog").stat().st_mtime_ns
@@ -342,22 +287,19 @@ def test_large_photographs_are_decoded_scaled(tmp_path: Path) -> None:
     """Next to what resizing the whole photograph gives; smaller ones are not touched."""
     y, x = np.mgrid[:600, :800]
     waves = [127 + 120 * np.sin(x / a + y / b) for a, b in ((17, 40), (31, -23), (90, 11))]
-    for domain in "ab":
-        for side, name in ((600, "large"), (150, "small")):
-            file = tmp_path / domain / "waves" / f"{name}.jpg"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            picture = Image.fromarray(np.stack(waves, axis=2).astype(np.uint8))
-            picture.resize((side * 4 // 3, side)).save(file, quality=95)
-    dataset = folder(tmp_path, validation_share=0, test_share=0)
-    found = prepare(dataset, 64).batch(np.arange(4)).permute(0, 2, 3, 1).numpy().astype(int)
-    for row in range(4):
-        whole = to_square(dataset.read(row), 64).astype(int)
-        difference = np.abs(found[row] - whole)
-        if "small" in dataset.index().names[row]:
-            assert difference.max() == 0
-        else:
-            assert dataset.decode(dataset.content(row), row, 64).size == (200, 150)
-            assert 0 < difference.mean() < 1
+    picture = Image.fromarray(np.stack(waves, axis=2).astype(np.uint8))
+    (tmp_path / "a" / "waves").mkdir(parents=True)
+    for side, name in ((600, "large"), (150, "small")):
+        file = tmp_path / "a" / "waves" / f"{name}.jpg"
+        picture.resize((side * 4 // 3, side)).save(file, quality=95)
+    dataset = folder(tmp_path)
+    large, small = prepare(dataset, 64).batch(np.arange(2)).permute(0, 2, 3, 1).numpy().astype(int)
+    assert np.array_equal(small, to_square(dataset.read(1), 64))
+    assert dataset.decode(dataset.content(0), 0, 64).size == (200, 150)
+    assert 0 < np.abs(large - to_square(dataset.read(0), 64)).mean() < 1
+
+
+# shards
 
 
 def kept_bytes(cache: Path) -> dict[str, bytes]:
@@ -374,7 +316,7 @@ def test_shards_have_the_bytes_of_one_process_and_are_resumed_after_a_kill(
     (tree / "photo/cat/0.png").mkdir()  # cannot even be read
     (tree / "photo/cat/0.png/a.png").write_bytes((tree / "photo/cat/1.png").read_bytes())
     settings = {"cache": form, "bad_images": "skip"}
-    prepare(folder(tree, **settings), 8)
+    prepared(tree, **settings)
     alone = kept_bytes(cache)
     assert alone
     monkeypatch.setenv("UNSEEN_CACHE", str(cache.with_name("other")))
@@ -397,9 +339,7 @@ def test_shards_have_the_bytes_of_one_process_and_are_resumed_after_a_kill(
     assert not list(cache.with_name("other").glob("images/.*"))
 
 
-def test_machines_that_see_other_files_are_refused(
-    tree: Path, write_image: Callable[..., Path]
-) -> None:
+def test_machines_that_see_other_files_are_refused(tree: Path, write_image: Writer) -> None:
     def workers(work, shards: Iterable[decoding.Shard]) -> Iterator[None]:
         write_image(tree / "photo/cat/00.png", 7)
         return map(work, shards)
@@ -408,3 +348,92 @@ def test_machines_that_see_other_files_are_refused(
         prepare(folder(tree), 8, workers=workers)
     with pytest.raises(DataError, match="all machines need one cache; set UNSEEN_CACHE"):
         prepare(folder(tree), 8, workers=lambda work, shards: (None for _ in shards))
+
+
+# the cache on disk
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from unseen.data.datasets.folder import Folder
+from unseen.data.prepare import prepare
+
+class Held(Folder):
+    def decode(self, content, position, side=None):
+        if position == 5:
+            print("half of the images are read", flush=True)
+            sys.stdin.readline()
+        return super().decode(content, position, side)
+
+dataset = Held(Held.Config(name="folder"), Path(sys.argv[1]))
+print(prepare(dataset, 8).batch(__import__("numpy").arange(12)).sum().item())
+"""
+
+
+def start_and_hold(tree: Path) -> subprocess.Popen[str]:
+    """A process that prepares the images, and waits for a line of input after half of them."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", SCRIPT, str(tree)]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half of the images are read\n"
+    return process
+
+
+def test_of_two_processes_at_once_both_succeed_and_a_killed_one_is_never_believed(
+    tree: Path, cache: Path
+) -> None:
+    killed, *processes = [start_and_hold(tree) for _ in range(3)]
+    killed.kill()
+    killed.communicate()
+    assert all(path.name.startswith(BUILDING) for path in caches(cache))
+    sums = []
+    for process in processes:
+        output, errors = process.communicate("go on\n")
+        assert process.returncode == 0, errors
+        sums.append(int(output))
+    assert sums[0] == sums[1] == prepared(tree).batch(np.arange(12)).sum().item()
+    (whole,) = caches(cache)
+    assert not whole.name.startswith(BUILDING)
+
+
+@pytest.mark.parametrize("form", ["decoded", "encoded"])
+@pytest.mark.parametrize("damage", ["cut", "no manifest", "broken manifest", "other version"])
+def test_a_damaged_cache_is_made_again(tree: Path, cache: Path, form: str, damage: str) -> None:
+    before = prepared(tree, cache=form).batch(np.arange(12))
+    (whole,) = caches(cache)
+    manifest = whole / "manifest.json"
+    if damage == "cut":
+        os.truncate(whole / "images.bin", 100)
+    elif damage == "no manifest":
+        manifest.unlink()
+    elif damage == "broken manifest":
+        manifest.write_text(manifest.read_text()[:-20])
+    else:
+        manifest.write_text(json.dumps(read_if_whole(manifest) | {"version": 0}))
+    assert torch.equal(prepared(tree, cache=form).batch(np.arange(12)), before)
+    assert caches(cache) == [whole]
+
+
+def test_builders_at_work_are_left_alone(tmp_path: Path) -> None:
+    host = os.uname().nodename
+    working = tmp_path / f"{BUILDING}{host}-{os.getpid()}-01234567"
+    elsewhere = tmp_path / f"{BUILDING}other-host-4194999-01234567"
+    forgotten = tmp_path / f"{BUILDING}other-host-4194999-76543210"
+    dead = tmp_path / f"{BUILDING}{host}-4194999-01234567"
+    for builder in (working, elsewhere, forgotten, dead):
+        builder.mkdir()
+    os.utime(forgotten, (1, 1))
+    remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([working, elsewhere])
+
+
+def test_small_files_are_whole_or_empty(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "roots.json"
+    assert read_if_whole(file) == {}
+    write_json(file, {"ä": 1})
+    assert read_if_whole(file) == {"ä": 1}
+    for damaged in ("{", "[1]"):
+        file.write_text(damaged)
+        assert read_if_whole(file) == {}
+    assert [path.name for path in file.parent.iterdir()] == ["roots.json"]

@@ -7,30 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.conftest import Writer
+from tests.data.conftest import Writer, opened, refused
 
-from unseen.data.dataset import Dataset, open_dataset
 from unseen.data.index import UNLABELLED, Index, Split
 from unseen.data.prepare import prepare
 from unseen.errors import DataError
-from unseen.settings import catalog
 
 T, V, E = Split.TRAIN, Split.VALIDATION, Split.TEST
 SHARES = {"validation_share": 0.3, "test_share": 0.3}
 
 
-def opened(name: str, root: Path, **values: object) -> Dataset:
-    kind = catalog.load("dataset", name)
-    return open_dataset(kind.Config.model_validate({"name": name, "root": root, **values}))
-
-
 def folder(root: Path, **values: object) -> Index:
     return opened("folder", root, **values).index()
-
-
-def refused(name: str, root: Path, message: str, **values: object) -> None:
-    with pytest.raises(DataError, match=message):
-        opened(name, root, **values).index()
 
 
 def test_domains_and_classes_are_folder_names(tree: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
-from tests.data.hub_server import HubServer, hub_server  # noqa: F401, a fixture
+from tests.data.conftest import contents
+from tests.data.server import HubServer
 
 from unseen.data.cache import cache_folder
 from unseen.data.dataset import open_dataset, remember_root
@@ -26,19 +28,8 @@ from unseen.settings.experiment import Experiment, identity
 from unseen.settings.recipes import load_experiment
 
 CLASSES = ("zebra", "ant")
-NOTE = {
-    b"huggingface": json.dumps(
-        {
-            "info": {
-                "features": {
-                    "image": {"_type": "Image"},
-                    "label": {"names": CLASSES, "_type": "ClassLabel"},
-                    "domain": {"dtype": "string", "_type": "Value"},
-                }
-            }
-        }
-    ).encode()
-}
+FEATURES = {"image": {"_type": "Image"}, "label": {"names": CLASSES, "_type": "ClassLabel"}}
+NOTE = {b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode()}
 
 
 def png(number: int, side: int = 8) -> bytes:
@@ -77,10 +68,6 @@ def hub(root: Path | str, **values: object) -> Hub:
     dataset = open_dataset(settings)
     assert isinstance(dataset, Hub)
     return dataset
-
-
-def contents(dataset: Hub) -> list[bytes]:
-    return [dataset.content(position) for position in range(len(dataset.index()))]
 
 
 @pytest.fixture
@@ -208,9 +195,16 @@ def test_a_name_is_remembered_and_is_the_same_run_from_anywhere(
     assert dataset.root == Path("owner/name")
 
 
-def test_from_the_hub(folder: Path, hub_server: HubServer) -> None:  # noqa: F811
+@pytest.fixture
+def hub_server(tmp_path: Path) -> Iterator[HubServer]:
+    server = HubServer(tmp_path / "hub_home")
+    yield server
+    server.stop()
+
+
+def test_from_the_hub(folder: Path, hub_server: HubServer) -> None:
     """Whole, once: the second time nothing but the listing is asked for."""
-    hub_server.publish("owner/animals", folder)
+    hub_server.folders["owner/animals"] = folder
     [answer] = hub_server.read("owner/animals")
     assert answer["contents"] == [len(data) for data in contents(hub(folder))]
     assert answer["classes"] == list(CLASSES)
@@ -219,18 +213,18 @@ def test_from_the_hub(folder: Path, hub_server: HubServer) -> None:  # noqa: F81
     assert not any("/resolve/" in path and method == "GET" for method, path in hub_server.asked)
 
 
-def test_a_broken_connection_is_continued(folder: Path, hub_server: HubServer) -> None:  # noqa: F811
-    hub_server.publish("owner/animals", folder)
-    hub_server.break_after = 900
+def test_a_broken_connection_is_continued(folder: Path, hub_server: HubServer) -> None:
+    hub_server.folders["owner/animals"] = folder
+    hub_server.most = 900
     [answer] = hub_server.read("owner/animals")
     assert "contents" in answer or "did not arrive" in answer["error"]
-    hub_server.break_after = None
+    hub_server.most = None
     [answer] = hub_server.read("owner/animals")
     assert len(answer["contents"]) == 28
 
 
-def test_without_the_hub(folder: Path, hub_server: HubServer) -> None:  # noqa: F811
-    hub_server.publish("owner/animals", folder)
+def test_without_the_hub(folder: Path, hub_server: HubServer) -> None:
+    hub_server.folders["owner/animals"] = folder
     unknown, whole = hub_server.read("owner/nothing", "owner/animals")
     assert "no dataset of that name on the Hub" in unknown["error"]
     hub_server.stop()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
-from tests.data.conftest import real_data
+from tests.data.conftest import contents, opened, real_data, refused
 from tests.data.datasets.idx_files import idx, write_mnist
 from torchvision.transforms.functional import InterpolationMode, rotate
 
@@ -20,7 +20,6 @@ from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError, SettingsError
-from unseen.settings import catalog
 from unseen.settings.experiment import DataSettings
 from unseen.settings.recipes import load_experiment
 
@@ -29,20 +28,6 @@ N = TRAIN + TEST
 LABELS = np.arange(N, dtype=np.uint8) % 10
 PIXELS = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE), dtype=np.uint8)
 COLOURS = ((200, 100, 0), (16, 32, 64))
-
-
-def opened(name: str, root: Path, **values: object) -> Dataset:
-    kind = catalog.load("dataset", name)
-    return open_dataset(kind.Config.model_validate({"name": name, "root": root, **values}))
-
-
-def refused(name: str, root: Path, message: str, **values: object) -> None:
-    with pytest.raises(DataError, match=message):
-        opened(name, root, **values).index()
-
-
-def contents(dataset: Dataset) -> list[bytes]:
-    return [dataset.content(position) for position in range(len(dataset.index()))]
 
 
 @pytest.fixture

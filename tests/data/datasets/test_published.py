@@ -7,28 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.conftest import Writer
+from tests.data.conftest import Writer, opened, refused
 from tests.work import counted
 
-from unseen.data.dataset import PUBLISHED, Dataset, open_dataset
+from unseen.data.dataset import PUBLISHED, Dataset
 from unseen.data.datasets.published import LAYOUTS, PACS, PARTS, TABLES
 from unseen.data.index import Split
 from unseen.data.prepare import prepare
 from unseen.data.roles import choose_roles
 from unseen.errors import DataError
-from unseen.settings import catalog
 
 T, V, E = Split.TRAIN, Split.VALIDATION, Split.TEST
-
-
-def opened(name: str, root: Path, **values: object) -> Dataset:
-    kind = catalog.load("dataset", name)
-    return open_dataset(kind.Config.model_validate({"name": name, "root": root, **values}))
-
-
-def refused(name: str, root: Path, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        opened(name, root).index()
 
 
 # PACS

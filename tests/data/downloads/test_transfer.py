@@ -8,85 +8,30 @@ import lzma
 import os
 import shutil
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.commands import commands_in
-from tests.data.datasets.idx_files import idx
+from tests.data.datasets.idx_files import write_mnist
+from tests.data.server import Server
 
 from unseen.data import downloads
-from unseen.data.downloads import Download, transfer
+from unseen.data.downloads import Download, fetch_dataset, transfer
 from unseen.errors import DataError
 from unseen.settings import catalog
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 
 
-class Server:
-    """Sends `files`; each request takes the next of `faults`, or none."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {"/file.bin": CONTENT}
-        self.faults: list[str] = []
-        self.starts: list[int] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer._answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        fault = self.faults.pop(0) if self.faults else ""
-        data = self.files.get(request.path)
-        if data is None or fault == "gone":
-            request.send_error(404)
-            return
-        wanted = request.headers.get("Range", "bytes=0-")
-        start = int(wanted.removeprefix("bytes=").partition("-")[0])
-        self.starts.append(start)
-        if start and start >= len(data):
-            request.send_response(416)
-            request.send_header("Content-Range", f"bytes */{len(data)}")
-            request.end_headers()
-            return
-        if fault == "no ranges":
-            start = 0
-        if fault == "wrong bytes":
-            data = bytes(len(data))
-        rest = data[start:]
-        announced = {"announces more": len(rest) + 99, "announces less": len(rest) - 99}
-        request.send_response(206 if start else 200)
-        if start:
-            request.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        if fault != "no length":
-            request.send_header("Content-Length", str(announced.get(fault, len(rest))))
-        request.end_headers()
-        request.wfile.write(rest[: 300_000 if fault == "breaks off" else None])
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
+    server.files["/file.bin"] = CONTENT
     yield server
     server.stop()
 
@@ -113,35 +58,28 @@ def test_whole_and_only_once(server: Server, tmp_path: Path) -> None:
     assert server.starts == [0]
 
 
-def test_what_breaks_off_is_continued(server: Server, tmp_path: Path) -> None:
-    server.faults = ["breaks off", "breaks off"]
-    assert get(server, tmp_path).read_bytes() == CONTENT
-    assert server.starts == [0, 300_000, 600_000]
-
-
 @pytest.mark.parametrize(
-    ("there", "checksum", "starts"),
+    ("faults", "there", "checksum", "starts"),
     [
-        (CONTENT[:1000], True, [1000]),
-        (CONTENT, True, [len(CONTENT)]),
-        (CONTENT + CONTENT, False, [2 * len(CONTENT), 0]),
+        (["breaks off", "breaks off"], b"", True, [0, 300_000, 600_000]),
+        (["breaks off", "no ranges"], b"", True, [0, 300_000]),  # all of it is sent again
+        (["announces more"], b"", True, [0, 700_000]),  # what is there turns out right
+        (["no length"], b"", False, [0]),
+        ([], CONTENT[:1000], True, [1000]),  # of an interrupted download
+        ([], CONTENT, True, [700_000]),
+        ([], CONTENT + CONTENT, False, [1_400_000, 0]),
     ],
 )
-def test_what_an_interrupted_download_left_is_continued_later(
-    server: Server, tmp_path: Path, there: bytes, checksum: bool, starts: list[int]
+def test_what_is_missing_is_fetched_in_the_end(
+    server: Server, tmp_path: Path, faults: list[str], there: bytes, checksum: bool, starts: Any
 ) -> None:
-    """In part, in full, or longer than the file."""
+    server.faults = faults
     part = tmp_path / "sub" / "file.bin.part"
     part.parent.mkdir()
     part.write_bytes(there)
     options = {} if checksum else {"checksum": ""}
     assert get(server, tmp_path, **options).read_bytes() == CONTENT
     assert server.starts == starts
-
-
-def test_a_server_without_ranges_sends_all_of_it_again(server: Server, tmp_path: Path) -> None:
-    server.faults = ["breaks off", "no ranges"]
-    assert get(server, tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("fault", ["wrong bytes", "announces less", "part of another file"])
@@ -156,37 +94,24 @@ def test_other_bytes_are_refused_and_removed(server: Server, tmp_path: Path, fau
     assert get(server, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_length_that_never_comes(server: Server, tmp_path: Path) -> None:
-    """The last bytes are asked for again; there are none, and what is there turns out right."""
-    server.faults = ["announces more"]
-    assert get(server, tmp_path).read_bytes() == CONTENT
-    server.faults = ["announces more"]
-    server.files["/file.bin"] = CONTENT[:-10]
-    with pytest.raises(DataError, match="sent another file than the published one"):
-        get(server, tmp_path / "again")
-
-
-def test_without_a_length_or_a_checksum(server: Server, tmp_path: Path) -> None:
-    server.faults = ["no length"]
-    assert get(server, tmp_path, checksum="").read_bytes() == CONTENT
-    server.files["/file.bin"] = b""
-    with pytest.raises(DataError, match="it is empty"):
-        get(server, tmp_path / "empty", checksum="")
-
-
-def test_clear_words_without_a_network(server: Server, tmp_path: Path) -> None:
-    server.faults = ["gone"]
-    with pytest.raises(DataError, match=r"answers 404 .*the file may have moved"):
-        get(server, tmp_path)
-    wanted = download(server)
-    server.stop()
-    with pytest.raises(DataError, match=r"cannot be reached .*Is this machine connected\?"):
-        transfer(wanted, tmp_path, lambda *_: None, pause=0)
-
-
-def test_a_disk_without_room(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"needs 1000000\.0 GB and .* left; choose another --root"):
-        get(server, tmp_path, about_bytes=10**15)
+@pytest.mark.parametrize(
+    ("fault", "content", "options", "message"),
+    [
+        ("announces more", CONTENT[:-10], {}, "sent another file than the published one"),
+        ("", b"", {"checksum": ""}, "it is empty"),
+        ("gone", CONTENT, {}, r"answers 404 .*the file may have moved"),
+        ("stopped", CONTENT, {}, r"cannot be reached .*Is this machine connected\?"),
+        ("", CONTENT, {"about_bytes": 10**15}, r"needs 1000000\.0 GB and .*; choose another --ro"),
+    ],
+)
+def test_what_cannot_be_fetched(
+    server: Server, tmp_path: Path, fault: str, content: bytes, options: Any, message: str
+) -> None:
+    server.files["/file.bin"], server.faults = content, [fault]
+    if fault == "stopped":
+        server.stop()
+    with pytest.raises(DataError, match=message):
+        get(server, tmp_path, **options)
 
 
 def archive_of(kind: str, name: str = "images/a.txt", content: bytes = b"content") -> bytes:
@@ -202,30 +127,33 @@ def archive_of(kind: str, name: str = "images/a.txt", content: bytes = b"content
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_archives(
-    server: Server, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = Download(f"{server.address}/file", f"file.{kind}", unpack_to="inner")
+@pytest.fixture(params=["zip", "tar.gz"])
+def archive(request: pytest.FixtureRequest, server: Server, monkeypatch: Any) -> str:
+    """The name of the archive that a dataset now comes in."""
+    name = f"file.{request.param}"
+    wanted = Download(f"{server.address}/file", name, unpack_to="inner")
     monkeypatch.setitem(downloads.DOWNLOADS, "mnist", (wanted,))
-    server.files["/file"] = archive_of(kind)
+    server.files["/file"] = archive_of(request.param)
+    return name
 
+
+def test_archives(server: Server, tmp_path: Path, archive: str) -> None:
     def fetch() -> Path:
-        return downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
+        return fetch_dataset("mnist", tmp_path, lambda *_: None)
 
     assert (fetch() / "inner/images/a.txt").read_text() == "content"
-    assert not (tmp_path / f"file.{kind}").exists()
+    assert not (tmp_path / archive).exists()
     fetch()
     assert server.starts == [0]
-    (tmp_path / f"file.{kind}.unpacked").unlink()
+    (tmp_path / f"{archive}.unpacked").unlink()
     server.files["/file"] = server.files["/file"][:-30]
     with pytest.raises(DataError, match=r"(?s)could not be unpacked .* and was removed; try again"):
         fetch()
     for name in ("../outside.txt", "/outside.txt"):
-        server.files["/file"] = archive_of(kind, name)
+        server.files["/file"] = archive_of(archive.removeprefix("file."), name)
         with suppress(DataError):  # refused, or written below the folder
             fetch()
-        (tmp_path / f"file.{kind}.unpacked").unlink(missing_ok=True)
+        (tmp_path / f"{archive}.unpacked").unlink(missing_ok=True)
         assert not (tmp_path / "outside.txt").exists()
         assert not Path("/outside.txt").exists()
 
@@ -262,26 +190,22 @@ def test_archives_that_cannot_be_unpacked(tmp_path: Path, content: bytes, proble
     assert not archive.exists()
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_a_disk_that_is_full_while_unpacking_costs_no_archive(
-    server: Server, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FMoW's has 54 GB: it is not fetched twice."""
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    wanted = Download(f"{server.address}/file", f"file.{kind}", unpack_to="")
-    monkeypatch.setitem(downloads.DOWNLOADS, "mnist", (wanted,))
-    server.files["/file"] = archive_of(kind)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "copyfileobj", full)
         patched.setattr(tarfile, "copyfileobj", full)
         with pytest.raises(DataError, match=r"No space left .*file.* is whole and stays"):
-            downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
-    assert (tmp_path / f"file.{kind}").read_bytes() == server.files["/file"]
-    downloads.fetch_dataset("mnist", tmp_path, lambda *_: None)
-    assert (tmp_path / "images/a.txt").read_text() == "content"
+            fetch_dataset("mnist", tmp_path, lambda *_: None)
+    assert (tmp_path / archive).read_bytes() == server.files["/file"]
+    fetch_dataset("mnist", tmp_path, lambda *_: None)
+    assert (tmp_path / "inner/images/a.txt").read_text() == "content"
     assert server.starts == [0]
 
 
@@ -293,15 +217,10 @@ def test_the_command(
 ) -> None:
     """Fetched to the cache, prepared and remembered; a set that cannot be fetched says so."""
     files: list[Download] = []
-    for part, n in (("train", 30), ("t10k", 10)):
-        for kind, values in (
-            ("images-idx3", np.ones((n, 8, 8))),
-            ("labels-idx1", np.arange(n) % 10),
-        ):
-            name = f"{part}-{kind}-ubyte"
-            server.files[f"/{name}"] = idx(values.astype(np.uint8))
-            checksum = hashlib.md5(server.files[f"/{name}"]).hexdigest()
-            files.append(Download(f"{server.address}/{name}", name, f"md5:{checksum}"))
+    for file in write_mnist(tmp_path, np.ones((40, 8, 8)), np.arange(40) % 10, 30).iterdir():
+        server.files[f"/{file.name}"] = file.read_bytes()
+        checksum = f"md5:{hashlib.md5(file.read_bytes()).hexdigest()}"
+        files.append(Download(f"{server.address}/{file.name}", file.name, checksum))
     monkeypatch.setitem(downloads.DOWNLOADS, "mnist", tuple(files))
     run = commands_in(tmp_path, capsys, monkeypatch)
     for words in (("mnist", "--download"), ("mnist",), ("mnist", "--download")):
