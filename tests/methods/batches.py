@@ -80,6 +80,16 @@ def largest(values: list[Tensor]) -> float:
     return max(value.abs().max().item() for value in values)
 
 
+def assert_gradients(
+    found: Tensor, own: Tensor, weight: float, other: Tensor, module: nn.Module
+) -> None:
+    """The gradient by the module is that of one loss and so much of that of another."""
+    others = gradients(other, module)
+    expected = [a + weight * b for a, b in zip(gradients(own, module), others, strict=True)]
+    torch.testing.assert_close(gradients(found, module), expected, atol=1e-6, rtol=1e-4)
+    assert not others or largest(others) > 1e-5
+
+
 def assert_loss(found: Tensor, expected: Tensor, module: nn.Module) -> None:
     """Both have the same value, and the same gradient by all parameters of the module."""
     torch.testing.assert_close(found, expected)

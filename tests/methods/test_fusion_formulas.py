@@ -45,10 +45,18 @@ def one_image(label: int = 0, domain: int = 1) -> DomainBatch:
     return batch_of([0])._replace(labels=torch.tensor([label]), domains=torch.tensor([domain]))
 
 
-def test_logits_by_hand() -> None:
-    """α = 1/4: c = ¾·(¾, ¼) + (⅛, ⅛) = (11/16, 5/16); z = (11/16·2, 5/16·4)."""
-    found = constant().predict(one_image().images)
-    torch.testing.assert_close(found, torch.tensor([[22 / 16, 20 / 16]]))
+@pytest.mark.parametrize(
+    ("share", "domain", "expected"),
+    [
+        (0.25, None, [22 / 16, 20 / 16]),  # c = ¾·(¾, ¼) + (⅛, ⅛) = (11/16, 5/16)
+        (0.25, 1, [2 / 8, 28 / 8]),  # a known domain takes the branch's place: c = (⅛, ⅞)
+        (0, None, [1.5, 1.0]),
+        (1, None, [1.0, 2.0]),  # all count the same
+    ],
+)
+def test_logits_by_hand(share: float, domain: int | None, expected: list[float]) -> None:
+    found = constant(agnostic_share=share).predict(one_image().images, domain)
+    torch.testing.assert_close(found, torch.tensor([expected]))
 
 
 def test_probabilities_by_hand() -> None:
@@ -57,26 +65,10 @@ def test_probabilities_by_hand() -> None:
     mixed = 11 / 16 * first + 5 / 16 * second
     found = method.predict(one_image().images)
     torch.testing.assert_close(found, torch.tensor([[mixed, 1 - mixed]]).log())
+    known = constant(agnostic_share=0, fuse="probabilities").predict(one_image().images, domain=0)
+    torch.testing.assert_close(known, torch.tensor([[2.0, 0.0]]).log_softmax(1))
     losses = method.loss(one_image(label=1), STEP)
     assert losses["task"].item() == pytest.approx(-math.log(1 - mixed), rel=1e-5)
-
-
-def test_the_share_in_which_all_count_the_same() -> None:
-    images = one_image().images
-    torch.testing.assert_close(
-        constant(agnostic_share=0).predict(images), torch.tensor([[1.5, 1.0]])
-    )
-    torch.testing.assert_close(
-        constant(agnostic_share=1).predict(images), torch.tensor([[1.0, 2.0]])
-    )
-
-
-def test_a_known_domain_takes_the_branchs_place() -> None:
-    """c = (1/8, 7/8) for the second domain."""
-    found = constant().predict(one_image().images, domain=1)
-    torch.testing.assert_close(found, torch.tensor([[2 / 8, 28 / 8]]))
-    found = constant(agnostic_share=0, fuse="probabilities").predict(one_image().images, domain=0)
-    torch.testing.assert_close(found, torch.tensor([[2.0, 0.0]]).log_softmax(1))
 
 
 @pytest.mark.parametrize(("route", "scores"), [("predicted", [22 / 16, 20 / 16]), ("oracle", None)])
@@ -126,7 +118,5 @@ def test_a_share_of_zero_has_finite_gradients(route: str) -> None:
     method = make(fuse="probabilities", agnostic_share=0, route=route)
     with torch.no_grad():
         method.branch[1].bias.copy_(torch.tensor([500.0, -500.0]))
-    losses = method.loss(two_classes(), STEP)
-    losses["loss"].backward()
-    assert torch.isfinite(losses["loss"])
-    assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+    loss = method.loss(two_classes(), STEP)["loss"]
+    assert all(value.isfinite().all() for value in (loss, *gradients(loss, method)))

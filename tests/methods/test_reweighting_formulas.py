@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from tests.methods import batches
 from tests.methods.batches import network_of
 from torch import Tensor, nn
 
 from unseen.data.batch import DomainBatch, Task
-from unseen.data.randomness import image_keys, step_key
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.methods import reweighting
 from unseen.methods.base import Progress, TrainingImages
@@ -22,6 +22,7 @@ from unseen.methods.reweighting import (
     tempered,
 )
 from unseen.networks.backbones import build_network
+from unseen.networks.stages import Network
 from unseen.settings.experiment import NetworkSettings
 
 TASK = Task(("one", "two", "three"), ("photo", "sketch"), target="cartoon")
@@ -36,25 +37,20 @@ def settings(**values) -> Reweighting.Config:
     return Reweighting.Config(name="reweighting", **values)
 
 
-def make(task: Task = TASK, **values) -> Reweighting:
+def make(task: Task = TASK, network: Network | None = None, **values) -> Reweighting:
     torch.manual_seed(0)
-    network = build_network(NetworkSettings(name="small_cnn", image_size=16), len(task.classes))
-    return Reweighting(network, task, settings(**values))
+    cnn = NetworkSettings(name="small_cnn", image_size=16)
+    return Reweighting(network or build_network(cnn, 3), task, settings(**values))
 
 
 def on_rows(**values) -> Reweighting:
     """A network whose input and features are the pixels themselves: 3 × 2 × 2 numbers."""
-    torch.manual_seed(0)
-    network = network_of({"flatten": nn.Flatten(), "head": nn.Linear(12, 3)})
-    return Reweighting(network, TASK, settings(**values))
+    return make(network=network_of({"flatten": nn.Flatten(), "head": nn.Linear(12, 3)}), **values)
 
 
 def batch_of(images: Tensor, positions: Tensor) -> DomainBatch:
-    n = len(images)
-    return DomainBatch(
-        images, torch.arange(n) % 3, torch.zeros(n, dtype=torch.int64),
-        image_keys(0, 0, torch.arange(n)), 2, positions, step_key(0, 0),
-    )  # fmt: skip
+    batch = batches.batch_of([0] * len(images))
+    return batch._replace(images=images, positions=positions)
 
 
 def training_images(source: Tensor, positions: Tensor, target: Tensor) -> TrainingImages:
@@ -142,13 +138,14 @@ def test_no_image_is_judged_by_a_classifier_that_has_seen_it() -> None:
 
 def test_the_cap_is_on_what_is_fitted_all_images_are_judged() -> None:
     source, target = (part.flatten(1).numpy() for part in clouds(1.0))
-    full, _, _ = judge(source, target, settings())
-    few, again = (judge(source, target, settings(images_per_side=60))[0] for _ in range(2))
-    assert len(few) == 900
-    assert np.isfinite(few).all()
-    assert not np.allclose(few, full)
+    full, few, again, folds = (
+        judge(source, target, settings(**values))[0]
+        for values in ({}, {"images_per_side": 60}, {"images_per_side": 60}, {"folds": 10})
+    )
+    assert len(few) == np.isfinite(few).sum() == 900
     assert np.array_equal(few, again)
-    assert not np.allclose(judge(source, target, settings(folds=10))[0], full)
+    assert not np.allclose(few, full)
+    assert not np.allclose(folds, full)
 
 
 def test_tempering_by_hand() -> None:
@@ -156,21 +153,14 @@ def test_tempering_by_hand() -> None:
     assert tempered(odds, 1.0) == pytest.approx([1 / 16, 1 / 4, 1])
     assert tempered(odds, 0.5) == pytest.approx([1 / 4, 1 / 2, 1])
     assert tempered(np.array([0.0, 5000.0]), 1.0) == pytest.approx([0, 1])
-    method, _ = after_pass(2.0, temper=0.0)
-    assert torch.equal(method.weights, torch.ones(600))
 
 
-def test_clipping_by_hand() -> None:
-    """(1, 1, 1, 1, 16) cut at 8/3 has the mean 4/3: the largest counts twice the average."""
-    weights = np.array([1.0, 1.0, 16.0, 1.0, 1.0])
-    assert largest_weight(weights, 2.0) == pytest.approx(8 / 3)
-    assert largest_weight(np.ones(5), 2.0) == pytest.approx(2.0)
-    # two are cut: t = 2 · (1+1+1) / (5 − 2·2) = 6
-    assert largest_weight(np.array([1.0, 1.0, 1.0, 50.0, 100.0]), 2.0) == pytest.approx(6.0)
-    assert largest_weight(np.array([1e-300, 1e-300, 1.0]), 2.0) == pytest.approx(4e-300, rel=1e-6)
-
-
-def test_effective_sample_size_by_hand() -> None:
+def test_clipping_and_effective_sample_size_by_hand() -> None:
+    """(1, 1, 1, 1, 16) cut at 8/3 has the mean 4/3: the largest counts twice the average. Where two
+    are cut, t = 2 · (1+1+1) / (5 − 2·2) = 6."""
+    rows = [([1, 1, 16, 1, 1], 8 / 3), ([1] * 5, 2), ([1, 1, 1, 50, 100], 6)]
+    for weights, expected in [*rows, ([1e-300, 1e-300, 1], 4e-300)]:
+        assert largest_weight(np.array(weights, float), 2.0) == pytest.approx(expected, abs=0)
     assert effective_sample_size(np.ones(7)) == pytest.approx(7)
     assert effective_sample_size(np.array([3.0, 1.0])) == pytest.approx(16 / 10)
 
@@ -199,42 +189,31 @@ def test_weights_find_their_images_in_any_order() -> None:
 
 @pytest.mark.parametrize("position", [3, 100])
 def test_an_image_without_a_weight_stops_the_run(position: int) -> None:
-    method = make()
-    batch = batch_of(torch.zeros(1, 3, 16, 16), torch.tensor([position]))
-    with pytest.raises(UnseenError, match="knows 0 of them"):
-        method.loss(batch, Progress(0, 1))
-    method.positions, method.weights = torch.tensor([2, 5]), torch.ones(2)
-    with pytest.raises(UnseenError, match="knows 2 of them"):
-        method.loss(batch, Progress(0, 1))
+    method, batch = make(), batch_of(torch.zeros(1, 3, 16, 16), torch.tensor([position]))
+    for known in ([], [2, 5]):
+        method.positions, method.weights = torch.tensor(known).long(), torch.ones(len(known))
+        with pytest.raises(UnseenError, match=f"knows {len(known)} of them"):
+            method.loss(batch, Progress(0, 1))
 
 
 def test_the_pass_leaves_the_network_as_it_is() -> None:
-    method = make()
-    method.train()
+    method = make().train()
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
-    generator = torch.Generator().manual_seed(0)
-    source = torch.randn(40, 3, 16, 16, generator=generator)
+    source = torch.randn(40, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     found = method.dataset_pass(training_images(source, torch.arange(40), source[:20] + 1))
-    assert method.training
     assert method.network.training
     assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
-    assert not any(tensor.requires_grad for tensor in found.values())
     method.use_dataset_pass(found)
     assert list(method.state_dict()) == list(before)  # weights are kept with the run, not the model
 
 
 def test_records_are_complete() -> None:
     method, _ = after_pass(1.0)
-    found = method.statistics()
-    assert set(found) == {
-        "auc", "converged", "effective_sample_size", "unclipped_sample_size", "share_clipped",
-        "histogram",
-    }  # fmt: skip
-    arrays = method.arrays()
+    arrays, histogram = method.arrays(), method.statistics()["histogram"]
     assert set(arrays) == {"positions", "weights", "histogram_counts", "histogram_edges"}
-    assert arrays["histogram_counts"].sum() == 600
-    assert len(arrays["histogram_edges"]) == len(arrays["histogram_counts"]) + 1
-    assert found["histogram"]["counts"] == arrays["histogram_counts"].tolist()
+    assert histogram["counts"] == arrays["histogram_counts"].tolist()
+    assert sum(histogram["counts"]) == 600
+    assert len(histogram["edges"]) == len(histogram["counts"]) + 1
     assert (make().statistics(), make().arrays(), make().remarks) == ({}, {}, ())
 
 
@@ -252,15 +231,16 @@ def test_a_regression_that_does_not_converge_is_a_remark_not_a_warning(monkeypat
     assert method.remarks[-1].startswith("the logistic regression did not converge")
 
 
-def test_stored_features_and_tokens_serve_as_well() -> None:
-    method = make(features="pixels")
-    # 3 tokens of 2 numbers
-    rows = method._features([torch.arange(12.0).reshape(2, 3, 2)])
-    assert rows.tolist() == [[2.0, 3.0], [8.0, 9.0]]
-    assert method._features([torch.ones(2, 5)]).shape == (2, 5)
-    assert method._features([torch.ones(2, 3, 32, 32)]).shape == (2, 3 * 8 * 8)
-    with torch.no_grad():
-        assert make()._features([torch.ones(2, 3, 16, 16)]).shape == (2, 128)
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        (torch.arange(12.0).reshape(2, 3, 2), [[2.0, 3.0], [8.0, 9.0]]),  # 3 tokens of 2 numbers
+        (torch.ones(2, 5), [[1.0] * 5] * 2),
+        (torch.ones(2, 3, 32, 32), [[1.0] * 3 * 8 * 8] * 2),
+    ],
+)
+def test_stored_features_and_tokens_serve_as_well(images: Tensor, expected: list) -> None:
+    assert make(features="pixels")._features([images]).tolist() == expected
 
 
 def test_mistakes_are_named() -> None:
