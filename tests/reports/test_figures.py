@@ -1,5 +1,6 @@
 """Panels and figures: what is drawn, and the files for a paper."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -22,13 +23,13 @@ from unseen.reports.figures.charts import (
 from unseen.reports.figures.figure import Figure, to_picture, write_figures
 from unseen.reports.figures.grids import (
     circle_grid,
+    confusion_map,
     heat_map,
     image_sheet,
     picture,
-    sorted_units,
     unit_strips,
 )
-from unseen.reports.figures.svg import Key, fitted
+from unseen.reports.figures.svg import Drawing, Key, fitted
 
 VALUES = np.linspace(-1, 1, 4).reshape(2, 2)
 AXIS = Axis(0, 1, "$ and _")
@@ -60,12 +61,6 @@ def test_every_kind_of_panel_can_be_drawn_for_a_paper_and_again_the_same(tmp_pat
     assert (tmp_path / "a" / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_picture_has_the_colours_of_the_light_page() -> None:
-    image = to_picture(row_chart("", [ChartRow("a", 1, (BAR,))], Axis(0, 1)))
-    found = {color for _, color in image.getcolors(100_000) or []}
-    assert {(255, 255, 255), (0, 114, 178)} <= found
-
-
 def test_without_typst_the_package_to_install_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(UnseenError, match=r"pip install 'unseen\[figures\]'"):
@@ -87,13 +82,9 @@ def test_circles_have_the_number_inside_and_the_colour_of_its_size() -> None:
 
 
 def test_units_are_sorted_from_shared_to_nobodys() -> None:
-    kept = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool)
-    assert list(sorted_units(kept).items()) == [
-        ((True, True), 2),
-        ((True, False), 1),
-        ((False, True), 1),
-        ((False, False), 1),
-    ]
+    drawn = unit_strips("", ("a", "b"), np.array([[0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool))
+    told = ("2 units in all domains", "1 units in a only", "1 units in b only")
+    assert drawn.description == "; ".join((*told, "1 units in no domain"))
 
 
 def test_curves_keep_their_ends_and_their_values() -> None:
@@ -118,3 +109,36 @@ def test_a_long_name_loses_its_middle() -> None:
     assert names[0] != names[1]
     assert all(name.startswith("dmg") and "…" in name for name in names)
     assert fitted("dmg", 70) == "dmg"
+
+
+def colours(drawing: Drawing) -> list[tuple[int, ...]]:
+    """Of the cells in their upper left corners, where no number stands, row by row."""
+    picture = to_picture(drawing)
+    cells = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)"', drawing.content)
+    places = [(round(float(x)) + 3, round(float(y)) + 3) for x, y in cells]
+    return [picture.getpixel(place) for place in places]  # type: ignore[misc]
+
+
+def test_a_confusion_matrix_is_darkest_where_a_class_went() -> None:
+    """Rows are true classes: all four cats were taken for dogs, one dog of four for a cat."""
+    drawing = confusion_map("", np.array([[0, 4], [1, 3]]), ["cat", "dog"], counts=True)
+    assert re.findall(r"(\d+)</text>", drawing.content) == ["0", "4", "1", "3"]
+    cat_cat, cat_dog, dog_cat, dog_dog = colours(drawing)
+    assert cat_cat == (255, 255, 255)
+    assert cat_dog == (11, 79, 138)
+    assert dog_cat == pytest.approx((194, 211, 226), abs=1)
+    assert dog_dog == pytest.approx((72, 123, 167), abs=1)
+
+
+def test_a_picture_of_many_classes_shows_the_most_confused_ones() -> None:
+    """345 classes made a picture of 11,820 pixels square: 419 MB."""
+    names = [f"class {number}" for number in range(345)]
+    counts = np.diag(np.full(345, 10))
+    counts[7, 300] = counts[300, 7] = 5
+    drawing = confusion_map("", counts, names, counts=True, width=1470)
+    assert max(drawing.width, drawing.height) <= 2000
+    assert ">predicted (40 most confused of 345 classes)<" in drawing.content
+    shown = set(re.findall(r"<title>(.*?)</title></text>", drawing.content))
+    assert {"class 7", "class 300"} <= shown
+    assert len(shown & set(names)) == 40
+    assert max(to_picture(drawing).size) <= 2000
