@@ -6,6 +6,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 from tests.audit.conftest import scene
 
+from unseen.audit.audit import audit
+from unseen.data.dataset import open_dataset
+from unseen.data.prepare import prepare
+from unseen.settings.recipes import load_experiment
+
 
 def redo(root: Path, pattern: str, change) -> None:
     for file in sorted(root.glob(pattern)):
@@ -64,12 +69,25 @@ def test_digits_are_not_given_away_by_ink(scans: Path, look) -> None:
     assert "one in north" not in text
 
 
-def test_a_domain_that_is_two(scans: Path, look) -> None:
-    """Half of the pictures of each class are from a darker camera."""
-    redo(scans, "north/*/*[13579].png", lambda image: image.point(lambda value: value // 3))
+@pytest.mark.parametrize(
+    ("change", "way"),
+    [
+        (lambda image: image.point(lambda value: value // 3), "brightness"),
+        (lambda image: ImageOps.expand(image.crop((2, 2, 94, 94)), 2), "border brightness"),
+    ],
+)
+def test_a_domain_that_is_two(scans: Path, look, change, way: str) -> None:
+    """Half of the pictures of each class are from a darker camera, or have a black border."""
+    redo(scans, "north/*/*[13579].png", change)
     found = look(scans).of("two domains in one")
     assert found.count == 1
-    assert "north (by brightness: 50% and 50%)" in found.text
+    assert f"north (by {way}: 50% and 50%)" in found.text
+
+
+def test_grounds_of_all_hues_are_not_two_domains() -> None:
+    """Green alone has two parts there: hues with much of it, and hues with little."""
+    dataset = open_dataset(load_experiment("digits/aggregate", {}).data)
+    assert audit(dataset, prepare(dataset, 32)).findings == ()
 
 
 def test_classes_of_different_brightness_are_not_two_domains(scans: Path, look) -> None:

@@ -26,7 +26,7 @@ SIDE = 64
 """Pixels of the copy on which edges are measured, or a few more."""
 SMALL = 64
 """Side of an image below which things stand at fixed places, as digits do, and look alike."""
-_VERSION, _CHUNK = 3, 256
+_VERSION, _CHUNK = 4, 256
 _MOST_CELLS = 600
 """Domains times classes above which edges are not averaged: it would take too much memory."""
 _OPENED = 40
@@ -73,8 +73,8 @@ def measure(dataset: Dataset, prepared: PreparedImages) -> Measured:
         rows = np.arange(start, min(start + _CHUNK, len(index)))
         pixels = prepared.batch(rows).permute(0, 2, 3, 1).numpy()
         green = pixels[..., 1].astype(np.float32)
-        border = (green[:, 0], green[:, -1], green[:, :, 0], green[:, :, -1])
-        colours = _colours(pixels[:, :: 2 * step, :: 2 * step], np.concatenate(border, axis=1))
+        sides = (pixels[:, 0], pixels[:, -1], pixels[:, :, 0], pixels[:, :, -1])
+        colours = _colours(pixels[:, :: 2 * step, :: 2 * step], np.concatenate(sides, axis=1))
         if edges.size:
             _add_edges(edges, green[:, ::step, ::step], index.domain_of[rows], index.labels[rows])
         parts.append((_shapes(green), colours, green.max(axis=(1, 2))))
@@ -98,6 +98,7 @@ def _shapes(green: np.ndarray) -> np.ndarray:
 
 def _colours(small: np.ndarray, border: np.ndarray) -> np.ndarray:
     colours = small.reshape(len(small), -1, 3).astype(np.float32)
+    border = border.mean(axis=2, dtype=np.float32)  # of one colour alone, hues are two domains
     gray, warm = colours.mean(axis=2), colours[..., 0] - colours[..., 2]
     means = [each.mean(axis=1) for each in (gray, np.ptp(colours, axis=2), warm, border)]
     return np.stack([means[0], gray.std(axis=1), *means[1:], border.std(axis=1)], axis=1)
