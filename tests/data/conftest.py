@@ -1,5 +1,5 @@
+import gzip
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +9,6 @@ from PIL import Image
 from unseen.data.dataset import Dataset, open_dataset
 from unseen.errors import DataError
 from unseen.settings import catalog
-
-Writer = Callable[..., Path]
 
 
 def opened(name: str, root: Path, **values: object) -> Dataset:
@@ -27,6 +25,25 @@ def contents(dataset: Dataset) -> list[bytes]:
     return [dataset.content(position) for position in range(len(dataset.index()))]
 
 
+def idx(values: np.ndarray) -> bytes:
+    """MNIST's format: 0, 0, kind, number of axes; lengths; values."""
+    lengths = b"".join(length.to_bytes(4, "big") for length in values.shape)
+    return bytes([0, 0, 8, values.ndim]) + lengths + values.tobytes()
+
+
+def write_mnist(
+    folder: Path, pixels: np.ndarray, labels: np.ndarray, n_train: int, zipped: bool = False
+) -> Path:
+    """Write the four files; digits from `n_train` on test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, rows in (("train", slice(0, n_train)), ("t10k", slice(n_train, None))):
+        for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
+            data = idx(values[rows].astype(np.uint8))
+            name = f"{part}-{kind}-ubyte{'.gz' * zipped}"
+            (folder / name).write_bytes(gzip.compress(data) if zipped else data)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for each test, and no datasets from outside."""
@@ -36,29 +53,25 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def write_image() -> Writer:
-    """Writes a small image of noise; the same number gives the same image."""
-
-    def write(path: Path, number: int = 0, size: tuple[int, int] = (12, 10)) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.default_rng(number).integers(0, 256, (size[1], size[0], 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(path)
-        return path
-
-    return write
+def write_image(path: Path, number: int = 0) -> Path:
+    """Write a small image of noise; the same number gives the same image."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 256, (10, 12, 3))
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return path
 
 
 @pytest.fixture
-def tree(tmp_path: Path, write_image: Writer) -> Path:
+def tree(tmp_path: Path) -> Path:
     """root/domain/class/*: 2 domains x 2 classes x 3 images."""
     root = tmp_path / "pictures"
-    number = 0
-    for domain in ("paint", "photo"):
-        for name in ("cat", "dog"):
-            for file in range(3):
-                write_image(root / domain / name / f"{file}.png", number := number + 1)
+    folders = [root / domain / name for domain in ("paint", "photo") for name in ("cat", "dog")]
+    for number in range(12):
+        write_image(folders[number // 3] / f"{number % 3}.png", number + 1)
     return root
+
+
+REAL_DATA = os.environ.get("UNSEEN_DATA")
 
 
 def real_data(name: str) -> Path:
@@ -67,11 +80,3 @@ def real_data(name: str) -> Path:
     if root is None or not (Path(root) / name).is_dir():
         pytest.skip(f"needs the folder {name} below $UNSEEN_DATA")
     return Path(root) / name
-
-
-REAL_DATA = os.environ.get("UNSEEN_DATA")
-
-
-@pytest.fixture
-def real_pacs() -> Path:
-    return real_data("PACS")

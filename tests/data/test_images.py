@@ -11,7 +11,15 @@ import pytest
 from PIL import Image
 
 from unseen.data import images
-from unseen.data.images import deep_range, is_image, open_image, reader_of_file, to_rgb, to_square
+from unseen.data.images import (
+    deep_range,
+    find_images,
+    is_image,
+    open_image,
+    reader_of_file,
+    to_rgb,
+    to_square,
+)
 from unseen.errors import DataError
 
 
@@ -81,32 +89,36 @@ def test_exif_rotation_is_applied() -> None:
     assert upright.getpixel((0, 0)) == (0, 0, 0)
 
 
-def test_truncated_image_is_named() -> None:
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
-    for kind in ("PNG", "JPEG"):
-        data = as_bytes(noise, kind)
-        with pytest.raises(DataError, match=r"rex\.jpg is not a readable image"):
-            open_image(data[: len(data) // 2], "rex.jpg")
+def bomb() -> bytes:
+    """The beginning of a PNG file of 60,000 x 60,000 pixels."""
 
-
-def test_text_empty_and_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a is not a readable image: its bytes are in no known"):
-        open_image(b"<html>not found</html>", "a")
-    with pytest.raises(DataError, match="b is not a readable image"):
-        open_image(b"", "b")
-    with pytest.raises(DataError, match="c is not a readable image"):
-        open_image(tmp_path / "c.png", "c")
-
-
-def test_decompression_bomb_is_refused() -> None:
     def chunk(kind: bytes, data: bytes) -> bytes:
         check = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + check
 
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-    with pytest.raises(DataError, match="bomb is not a readable image: it is too large"):
-        open_image(data, "bomb")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (as_bytes(NOISE)[:6000], ""),
+        (as_bytes(NOISE, "JPEG")[:2000], ""),
+        (b"<html>not found</html>", ": its bytes are in no known"),
+        (b"", ""),
+        (Path("nowhere/rex.jpg"), ""),
+        (bomb(), ": it is too large"),
+        (as_bytes(Image.new("1", (1, 10_000_000))), ": it is too large"),  # counts by its rows
+    ],
+    ids=["cut PNG", "cut JPEG", "text", "empty", "missing", "bomb", "narrow"],
+)
+def test_what_cannot_be_read_is_named(source: Path | bytes, problem: str) -> None:
+    with pytest.raises(DataError, match=f"rex.jpg is not a readable image{problem}"):
+        open_image(source, "rex.jpg")
 
 
 @pytest.mark.parametrize("kind", ["16 bits", "float", "transparent"])
@@ -128,24 +140,17 @@ def test_large_images_are_converted_in_strips(kind: str) -> None:
     assert np.abs(np.asarray(found)[..., 1] - expected).max() <= (kind == "float")
 
 
-def test_narrow_images_count_by_their_rows() -> None:
-    """One column of many rows is small as an image, and large while it is read and resized."""
-    with pytest.raises(DataError, match="it is too large"):
-        open_image(as_bytes(Image.new("1", (1, 10_000_000))), "x")
-    high = np.repeat(np.arange(256, dtype=np.uint8), 1000)[:, None].repeat(4, axis=1)
-    found = to_square(Image.fromarray(high).convert("RGB"), 128)
-    np.testing.assert_allclose(found[:, 0, 0], np.arange(128) * 2 + 0.5, atol=2)
-
-
 def test_to_square_keeps_equal_sizes_and_averages_when_it_shrinks() -> None:
-    pixels = np.random.default_rng(0).integers(0, 255, (8, 8, 3), np.uint8)
-    assert np.array_equal(to_square(Image.fromarray(pixels), 8), pixels)
+    """Also one column of many rows, which is averaged before."""
+    assert np.array_equal(to_square(NOISE, 64), np.asarray(NOISE))
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     small = to_square(Image.fromarray(stripes), 8)
-    assert small.shape == (8, 8, 3)
-    assert small.dtype == np.uint8
+    assert (small.shape, small.dtype) == ((8, 8, 3), np.uint8)
     assert abs(int(small[4, 4, 0]) - 127) < 10
+    high = np.repeat(np.arange(256, dtype=np.uint8), 1000)[:, None].repeat(4, axis=1)
+    found = to_square(Image.fromarray(high).convert("RGB"), 128)
+    np.testing.assert_allclose(found[:, 0, 0], np.arange(128) * 2 + 0.5, atol=2)
 
 
 def numpy_file(values: np.ndarray) -> bytes:
@@ -195,30 +200,21 @@ GRAY = np.full((6, 4), 128, np.uint8)
         ("a.npy", lambda: numpy_file(GRAY)),
         ("rgb.npy", lambda: numpy_file(np.full((6, 4, 3), 0.5))),
         ("1.2.840.10008", lambda: dicom_file(np.full((6, 4), 128))),
+        ("no: .a.jpg", lambda: as_bytes(Image.new("L", (4, 4)))),
+        ("no: a.txt", lambda: b"BMW and others"),
+        ("no: features.npy", lambda: numpy_file(np.zeros((5, 7, 9)))),
+        ("no: labels.npy", lambda: numpy_file(np.zeros(5))),
+        ("no: empty", lambda: b""),
     ],
 )
 def test_images_are_known_by_their_content(
     name: str, make: Callable[[], bytes], tmp_path: Path
 ) -> None:
-    data = make()
-    (tmp_path / name).write_bytes(data)
-    assert is_image(tmp_path, name)
-    assert open_image(tmp_path / name, name).mode == open_image(data, name).mode == "RGB"
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        (".a.jpg", as_bytes(Image.new("L", (4, 4)))),
-        ("a.txt", b"BMW and others"),
-        ("features.npy", numpy_file(np.zeros((5, 7, 9)))),
-        ("labels.npy", numpy_file(np.zeros(5))),
-        ("empty", b""),
-    ],
-)
-def test_other_files_are_no_images(name: str, data: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(data)
-    assert not is_image(tmp_path, name)
+    data, file = make(), name.removeprefix("no: ")
+    (tmp_path / file).write_bytes(data)
+    assert is_image(tmp_path, file) == (name == file)
+    if name == file:
+        assert open_image(tmp_path / name, name).mode == open_image(data, name).mode == "RGB"
 
 
 def test_what_no_installed_package_reads_is_no_image(
@@ -230,16 +226,18 @@ def test_what_no_installed_package_reads_is_no_image(
     assert not is_image(tmp_path, "a.dcm")
 
 
+def grays(data: bytes, window: Any = None) -> list[int]:
+    return np.asarray(open_image(data, "x", window=window))[0, :, 0].tolist()
+
+
 def test_a_window_chooses_what_is_black_and_white() -> None:
     """12 bits in a 16-bit file: 4095 of 65535 is nearly black unless a window says otherwise."""
     values = np.array([[0, 1000, 2000, 4095]], np.uint16)
     data = as_bytes(Image.fromarray(values))
     assert deep_range(data) == (0, 4095)
-    assert np.asarray(open_image(data, "x"))[0, :, 0].tolist() == [0, 4, 8, 16]
-    windowed = open_image(data, "x", window=(0, 4095))
-    assert np.asarray(windowed)[0, :, 0].tolist() == [0, 62, 125, 255]
-    cut = open_image(numpy_file(values), "x", window=(1000, 2000))
-    assert np.asarray(cut)[0, :, 0].tolist() == [0, 0, 255, 255]
+    assert grays(data) == [0, 4, 8, 16]
+    assert grays(data, (0, 4095)) == [0, 62, 125, 255]
+    assert grays(numpy_file(values), (1000, 2000)) == [0, 0, 255, 255]
     assert deep_range(as_bytes(Image.new("L", (4, 4)))) is None
     assert deep_range(b"nothing") is None
 
@@ -247,10 +245,56 @@ def test_a_window_chooses_what_is_black_and_white() -> None:
 def test_dicom_values_are_shown_in_the_window_of_the_file() -> None:
     values = np.array([[0, 1000, 1500, 2000]])
     about = {"RescaleSlope": 1, "RescaleIntercept": -1000, "WindowCenter": 500, "WindowWidth": 1000}
-    shown = open_image(dicom_file(values, **about), "x")
-    assert np.asarray(shown)[0, :, 0].tolist() == [0, 0, 128, 255]
+    assert grays(dicom_file(values, **about)) == [0, 0, 128, 255]
     inverted = dicom_file(values, PhotometricInterpretation="MONOCHROME1", **about)
-    assert np.asarray(open_image(inverted, "x"))[0, :, 0].tolist() == [255, 255, 127, 0]
-    asked = open_image(dicom_file(values, **about), "x", window=(-1000, 1000))
-    assert np.asarray(asked)[0, :, 0].tolist() == [0, 128, 191, 255]
-    assert np.asarray(open_image(dicom_file(values), "x"))[0, :, 0].tolist() == [0, 128, 191, 255]
+    assert grays(inverted) == [255, 255, 127, 0]
+    assert grays(dicom_file(values, **about), (-1000, 1000)) == [0, 128, 191, 255]
+    assert grays(dicom_file(values)) == [0, 128, 191, 255]
+
+
+# finding them
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ["m.png", "a.JPG", "z/b.png", "z/a.png", "k/c.webp", ".x/d.png", "z/.e.png", "n.txt", "[1].png"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["."], "[1].png a.JPG m.png k/c.webp z/a.png z/b.png"),
+        (["z", "k"], "z/a.png z/b.png k/c.webp"),
+        (["*.png"], "[1].png m.png"),
+        (["**/*.png"], "[1].png m.png z/a.png z/b.png"),
+        (["*"], "[1].png a.JPG k/c.webp m.png z/a.png z/b.png"),
+        (["?.png", "[yz]/*"], "m.png z/a.png z/b.png"),
+        (["n.txt", "z/.e.png"], "n.txt z/.e.png"),  # named on purpose
+        ([".x/*"], ".x/d.png"),
+        (["[1].png"], "[1].png"),  # a name with the signs of a pattern
+    ],
+)
+def test_in_order_of_name(folder: Path, words: list[str], expected: str) -> None:
+    assert [path.as_posix() for path in find_images(words)] == expected.split()
+
+
+def test_from_anywhere(folder: Path) -> None:
+    assert list(find_images([f"{folder}/m*.png"])) == [folder / "m.png"]
+    assert [p.name for p in find_images([f"{folder}/../{folder.name}/z/a*"])] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("nothing", "there is no file or folder nothing"),
+        ("*.gif", r"no file or folder \*\.gif, and nothing matches it as a pattern"),
+        ("*.txt", r"\*\.txt holds no images; expected files that end in \.jpg"),
+    ],
+)
+def test_what_is_not_there(folder: Path, word: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(find_images(["m.png", word]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.data.conftest import Writer, opened
+from tests.data.conftest import opened, write_image
 
 from unseen.data import decoding
 from unseen.data import prepare as preparing
@@ -132,7 +132,7 @@ def test_what_needs_a_new_cache(tree: Path, cache: Path, name: str) -> None:
 
 @pytest.mark.parametrize("form", ["decoded", "encoded"])
 def test_every_file_is_read_once_and_again_if_it_changed(
-    tree: Path, form: str, write_image: Writer, reads: list[int]
+    tree: Path, form: str, reads: list[int]
 ) -> None:
     before = by_name(prepared(tree, cache=form))
     assert sorted(reads) == list(range(12))
@@ -231,7 +231,7 @@ def settled(tree: Path) -> Path:
 
 
 def test_of_many_images_only_folders_are_looked_at(
-    settled: Path, write_image: Writer, monkeypatch: pytest.MonkeyPatch
+    settled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "FEW", 11)
     first = prepared(settled)
@@ -339,7 +339,7 @@ def test_shards_have_the_bytes_of_one_process_and_are_resumed_after_a_kill(
     assert not list(cache.with_name("other").glob("images/.*"))
 
 
-def test_machines_that_see_other_files_are_refused(tree: Path, write_image: Writer) -> None:
+def test_machines_that_see_other_files_are_refused(tree: Path) -> None:
     def workers(work, shards: Iterable[decoding.Shard]) -> Iterator[None]:
         write_image(tree / "photo/cat/00.png", 7)
         return map(work, shards)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.conftest import Writer, opened, refused
+from tests.data.conftest import opened, refused, write_image
 
 from unseen.data.index import UNLABELLED, Index, Split
 from unseen.data.prepare import prepare
@@ -30,7 +30,7 @@ def test_domains_and_classes_are_folder_names(tree: Path) -> None:
     assert (index.remarks, index.groups) == ((), ())
 
 
-def test_deeper_uppercase_hidden_and_non_ascii_files(tree: Path, write_image: Writer) -> None:
+def test_deeper_uppercase_hidden_and_non_ascii_files(tree: Path) -> None:
     for name in ("photo/dog/more/雪 ñ.PNG", "photo/dog/.thumbs/a.png", "photo/.git/dog/a.png"):
         write_image(tree / name)
     for name in (".cache/dog/a.png", "__MACOSX/photo/0.png"):
@@ -42,16 +42,7 @@ def test_deeper_uppercase_hidden_and_non_ascii_files(tree: Path, write_image: Wr
     assert dataset.read(names.index("photo/dog/more/雪 ñ.PNG")).size == (12, 10)
 
 
-def test_adding_a_file_moves_no_other(tree: Path, write_image: Writer) -> None:
-    before = folder(tree, **SHARES)
-    write_image(tree / "paint/cat/00.png")
-    after = folder(tree, **SHARES)
-    moved = dict(zip(after.names, after.splits, strict=True))
-    assert len(after) == 13
-    assert all(moved[n] == s for n, s in zip(before.names, before.splits, strict=True))
-
-
-def test_classes_are_renamed_merged_and_left_out(tree: Path, write_image: Writer) -> None:
+def test_classes_are_renamed_merged_and_left_out(tree: Path) -> None:
     for domain in ("paint", "photo"):
         write_image(tree / domain / "puppy" / "0.png")
         write_image(tree / domain / "junk" / "0.png")
@@ -73,7 +64,7 @@ def test_domains_without_images(tree: Path) -> None:
     refused("folder", tree, "without images of any class in .*: photo", classes={"dog": None})
 
 
-def test_oddities_are_remarked(tree: Path, write_image: Writer) -> None:
+def test_oddities_are_remarked(tree: Path) -> None:
     shutil.rmtree(tree / "photo" / "cat")
     (tree / "photo" / "bird").mkdir()
     write_image(tree / "photo" / "stray.png")
@@ -86,9 +77,7 @@ def test_oddities_are_remarked(tree: Path, write_image: Writer) -> None:
     )
 
 
-def test_a_domain_of_pictures_without_class_folders_has_no_labels(
-    tree: Path, write_image: Writer
-) -> None:
+def test_a_domain_of_pictures_without_class_folders_has_no_labels(tree: Path) -> None:
     for number in range(3):
         write_image(tree / f"west/{number}.png")
     index = folder(tree)
@@ -118,7 +107,7 @@ def test_wrong_roots(tree: Path, place: str, message: str) -> None:
     refused("folder", tree / place, message)
 
 
-def test_images_of_a_patient_are_in_one_split(tree: Path, write_image: Writer) -> None:
+def test_images_of_a_patient_are_in_one_split(tree: Path) -> None:
     """Three images of each patient in each of two domains."""
     pattern = r"(?P<patient>p\d+)_"
     for domain in ("paint", "photo"):

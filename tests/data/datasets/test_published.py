@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.conftest import Writer, opened, refused
+from tests.data.conftest import opened, real_data, refused, write_image
 from tests.work import counted
 
 from unseen.data.dataset import PUBLISHED, Dataset
@@ -117,8 +117,8 @@ def test_what_is_wrong_with_a_copy_of_pacs(pacs: Path) -> None:
     refused("pacs", pacs, r"photo_crossval_kfold\.txt cannot be read .*an official list")
 
 
-def test_real_pacs(real_pacs: Path) -> None:
-    dataset = opened("pacs", real_pacs, unseen_domain="art_painting")
+def test_real_pacs() -> None:
+    dataset = opened("pacs", real_data("PACS"), unseen_domain="art_painting")
     index = dataset.index()
     assert index.domains == ("art_painting", "cartoon", "photo", "sketch")
     assert np.bincount(index.domain_of).tolist() == [2048, 2344, 1670, 3929]
@@ -203,7 +203,7 @@ def class_folders(name: str, root: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(params=LAYOUTS)
-def folders(request: pytest.FixtureRequest, tmp_path: Path, write_image: Writer) -> Path:
+def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """One tiny picture in every class folder, in a folder with the name of the dataset."""
     picture, root = write_image(tmp_path / "picture.png"), tmp_path / "copy" / request.param
     for folder in class_folders(request.param, root):
@@ -249,7 +249,7 @@ def test_what_is_wrong_with_folders(folders: Path, tmp_path: Path) -> None:
     refused(name, tmp_path / "nowhere", "nowhere does not exist; expected")
 
 
-def test_vlcs_with_official_parts(tmp_path: Path, write_image: Writer) -> None:
+def test_vlcs_with_official_parts(tmp_path: Path) -> None:
     """The copy of Li et al. (2017): numbered classes, in train, crossval, test and full."""
     for domain in ("CALTECH", "LABELME", "PASCAL", "SUN"):
         for part in ("train", "crossval", "test", "full"):
@@ -276,7 +276,7 @@ def write_table(file: Path, rows: Rows) -> None:
         writer.writerows(rows)
 
 
-def camelyon17(root: Path, write_image: Writer) -> None:
+def camelyon17(root: Path) -> None:
     rows: Rows = []
     for number in range(20):
         patient, center, split = f"{number:03d}", number % 5, int(number >= 15)
@@ -287,7 +287,7 @@ def camelyon17(root: Path, write_image: Writer) -> None:
     write_table(root / "metadata.csv", rows)
 
 
-def iwildcam(root: Path, write_image: Writer) -> None:
+def iwildcam(root: Path) -> None:
     rows: Rows = []
     for number in range(20):
         split = ("train", "id_val", "id_test", "val", "test")[number % 5]
@@ -301,7 +301,7 @@ def iwildcam(root: Path, write_image: Writer) -> None:
     write_table(root / "categories.csv", animals)
 
 
-def fmow(root: Path, write_image: Writer) -> None:
+def fmow(root: Path) -> None:
     rows: Rows = []
     for number in range(24):
         split = ("train", "val", "test", "seq")[number % 4]
@@ -318,16 +318,16 @@ def fmow(root: Path, write_image: Writer) -> None:
 MAKERS = {"camelyon17": camelyon17, "iwildcam": iwildcam, "fmow": fmow}
 
 
-def made(name: str, tmp_path: Path, write_image: Writer) -> Path:
+def made(name: str, tmp_path: Path) -> Path:
     folder = tmp_path / "data" / name
     folder.mkdir(parents=True)
-    MAKERS[name](folder, write_image)
+    MAKERS[name](folder)
     return folder
 
 
 @pytest.fixture(params=MAKERS)
-def wilds(request: pytest.FixtureRequest, tmp_path: Path, write_image: Writer) -> Path:
-    return made(request.param, tmp_path, write_image)
+def wilds(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return made(request.param, tmp_path)
 
 
 def splits_of(dataset: Dataset, domain: str) -> list[int]:
@@ -344,8 +344,8 @@ def test_the_published_folder_or_the_one_around_it(wilds: Path) -> None:
     assert ("classes have images; " in remarks) == (wilds.name != "camelyon17")
 
 
-def test_camelyon17(tmp_path: Path, write_image: Writer) -> None:
-    folder = made("camelyon17", tmp_path, write_image)
+def test_camelyon17(tmp_path: Path) -> None:
+    folder = made("camelyon17", tmp_path)
     dataset = opened("camelyon17", folder)
     assert dataset.index().domains == tuple(f"hospital_{n}" for n in range(5))
     assert dataset.index().classes == ("normal", "tumor")
@@ -354,8 +354,8 @@ def test_camelyon17(tmp_path: Path, write_image: Writer) -> None:
     assert [sum(parts[d].values()) for d in ("train", "val", "test")] == [12, 4, 4]
 
 
-def test_iwildcam(tmp_path: Path, write_image: Writer) -> None:
-    folder = made("iwildcam", tmp_path, write_image)
+def test_iwildcam(tmp_path: Path) -> None:
+    folder = made("iwildcam", tmp_path)
     index = opened("iwildcam", folder).index()
     assert index.domains == ("camera_000", "camera_001", "camera_007", "camera_008")
     assert index.classes == ("animal_003", "cow", "deer", "empty")
@@ -366,8 +366,8 @@ def test_iwildcam(tmp_path: Path, write_image: Writer) -> None:
     assert {len(rows) for rows in (roles.in_domain["train"], roles.out_of_domain["test"])} == {4}
 
 
-def test_fmow(tmp_path: Path, write_image: Writer) -> None:
-    folder = made("fmow", tmp_path, write_image)
+def test_fmow(tmp_path: Path) -> None:
+    folder = made("fmow", tmp_path)
     index = opened("fmow", folder).index()
     assert len(index) == 18  # without those that the publishers kept back
     assert (index.domains, len(index.classes)) == (("Africa", "Europe", "Other"), 62)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.commands import commands_in
-from tests.data.datasets.idx_files import write_mnist
+from tests.data.conftest import write_mnist
 from tests.data.server import Server
 
 from unseen.data import downloads
