@@ -257,7 +257,17 @@ def test_dicom_values_are_shown_in_the_window_of_the_file() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ["m.png", "a.JPG", "z/b.png", "z/a.png", "k/c.webp", ".x/d.png", "z/.e.png", "n.txt", "[1].png"]:
+    for name in [
+        "m.png",
+        "a.JPG",
+        "z/b.png",
+        "z/a.png",
+        "k/c.webp",
+        ".x/d.png",
+        "z/.e.png",
+        "n.txt",
+        "[1].png",
+    ]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)

@@ -276,56 +276,41 @@ def write_table(file: Path, rows: Rows) -> None:
         writer.writerows(rows)
 
 
-def camelyon17(root: Path) -> None:
-    rows: Rows = []
-    for number in range(20):
-        patient, center, split = f"{number:03d}", number % 5, int(number >= 15)
-        row = {"": number, "patient": patient, "node": 1, "x_coord": 32 * number, "y_coord": 64}
-        rows.append(row | {"tumor": number // 5 % 2, "slide": 0, "center": center, "split": split})
-        node = f"patient_{patient}_node_1"
-        write_image(root / f"patches/{node}/patch_{node}_x_{32 * number}_y_64.png", number)
-    write_table(root / "metadata.csv", rows)
-
-
-def iwildcam(root: Path) -> None:
-    rows: Rows = []
-    for number in range(20):
-        split = ("train", "id_val", "id_test", "val", "test")[number % 5]
-        place, file = {"val": 7, "test": 8}.get(split, number % 2), f"{number}.jpg"
-        row = {"": number, "split": split, "location_remapped": place, "filename": file}
-        rows.append(row | {"y": number % 4})
-        write_image(root / "train" / file, number)
-    write_table(root / "metadata.csv", rows)
-    animals: Rows = [{"y": 99999, "name": "none"}]
-    animals += [{"y": number, "name": name} for number, name in enumerate(("empty", "cow", "deer"))]
-    write_table(root / "categories.csv", animals)
-
-
-def fmow(root: Path) -> None:
-    rows: Rows = []
-    for number in range(24):
-        split = ("train", "val", "test", "seq")[number % 4]
-        country, year = ("KEN", "FRA", "XXX")[number % 3], (2009, 2014, 2017)[number // 8]
-        row = {"split": split, "category": ("zoo", "dam")[number % 2], "country_code": country}
-        rows.append({**row, "timestamp": f"{year}-12-31T23:59:59Z"})
-        write_image(root / f"images/rgb_img_{number}.png", number)
-    write_table(root / "rgb_metadata.csv", rows)
-    regions = (("Kenya", "KEN", "Africa"), ("France", "FRA", "Europe"))
-    countries: Rows = [{"name": n, "alpha-3": a, "region": r} for n, a, r in regions]
-    write_table(root / "country_code_mapping.csv", countries)
-
-
-MAKERS = {"camelyon17": camelyon17, "iwildcam": iwildcam, "fmow": fmow}
-
-
 def made(name: str, tmp_path: Path) -> Path:
-    folder = tmp_path / "data" / name
-    folder.mkdir(parents=True)
-    MAKERS[name](folder)
-    return folder
+    """A few images with their tables, as the dataset unpacks."""
+    root, rows = tmp_path / "data" / name, Rows()
+    for n in range(24 if name == "fmow" else 20):
+        if name == "camelyon17":
+            node, x = f"patient_{n:03d}_node_1", 32 * n
+            row = {"patient": f"{n:03d}", "node": 1, "x_coord": x, "y_coord": 64}
+            row |= {"tumor": n // 5 % 2, "slide": 0, "center": n % 5, "split": int(n >= 15)}
+            rows.append({"": n} | row)
+            file = f"patches/{node}/patch_{node}_x_{x}_y_64.png"
+        elif name == "iwildcam":
+            split, file = ("train", "id_val", "id_test", "val", "test")[n % 5], f"train/{n}.jpg"
+            place = {"val": 7, "test": 8}.get(split, n % 2)
+            row = {"split": split, "location_remapped": place, "filename": f"{n}.jpg", "y": n % 4}
+            rows.append({"": n} | row)
+        else:
+            country, year = ("KEN", "FRA", "XXX")[n % 3], (2009, 2014, 2017)[n // 8]
+            row = {"split": ("train", "val", "test", "seq")[n % 4], "country_code": country}
+            row |= {"category": ("zoo", "dam")[n % 2], "timestamp": f"{year}-12-31T23:59:59Z"}
+            rows.append(row)
+            file = f"images/rgb_img_{n}.png"
+        write_image(root / file, n)
+    write_table(root / TABLES[name].file, rows)
+    if name == "iwildcam":
+        names = enumerate(("empty", "cow", "deer"))
+        animals = [{"y": 99999, "name": "none"}, *({"y": n, "name": name} for n, name in names)]
+        write_table(root / "categories.csv", animals)
+    elif name == "fmow":
+        regions = (("Kenya", "KEN", "Africa"), ("France", "FRA", "Europe"))
+        countries: Rows = [{"name": n, "alpha-3": a, "region": r} for n, a, r in regions]
+        write_table(root / "country_code_mapping.csv", countries)
+    return root
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=TABLES)
 def wilds(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made(request.param, tmp_path)
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from unseen.data import features
+from unseen.data.augment import PixelScale
 from unseen.data.cache import cache_folder
 from unseen.data.features import (
     COMPACT,
@@ -14,16 +15,30 @@ from unseen.data.features import (
     as_stored,
     chosen_versions,
 )
+from unseen.data.feed import Feed, Process
 from unseen.data.index import Index
 from unseen.data.randomness import image_keys
 from unseen.errors import DataError
 
 
-def index() -> Index:
-    n = 5
-    names = tuple(f"photo/{number}" for number in range(n))
-    numbers = np.zeros(n, dtype=np.int64)
-    return Index(("cat",), ("photo",), names, numbers, numbers, np.zeros(n, np.uint8))
+def index(n: int = 5) -> Index:
+    names, labels = tuple(f"photo/{number}" for number in range(n)), np.arange(n) % 2
+    zeros = np.zeros(n, dtype=np.int64)
+    return Index(("cat", "dog"), ("photo",), names, labels, zeros, zeros.astype(np.uint8))
+
+
+@pytest.mark.parametrize("n_images", [1, 2, 3, 16, 17])
+def test_every_image_is_evaluated_once_with_its_label(n_images: int) -> None:
+    """Also where there are fewer images than processes, so that one of them gets none."""
+    stored = StoredFeatures(index(n_images), np.arange(n_images, dtype=np.float32)[:, None])
+    seen: list[tuple[float, int]] = []
+    for rank in range(2):
+        process, scale = Process(torch.device("cpu"), rank, 2), PixelScale((0.0,), (1.0,))
+        feed = Feed(stored, scale, process, batch_size=8, readers=3)
+        for images, labels in feed.evaluation(np.arange(n_images)):
+            assert len(images) == len(labels) <= 8
+            seen += zip(images[:, 0].tolist(), labels.tolist(), strict=True)
+    assert sorted(seen) == [(float(row), row % 2) for row in range(n_images)]
 
 
 def test_versions_are_equally_likely_and_depend_on_the_key_alone() -> None:
@@ -47,16 +62,9 @@ def test_a_batch_takes_every_row_from_the_version_that_its_key_chose() -> None:
     found = stored.training_batch(positions, keys)
     assert found.dtype == torch.float32
     assert found[:, 0].tolist() == expected.tolist()
+    plain = StoredFeatures(index(), values).training_batch(positions, keys)
     assert stored.batch(positions)[:, 0].tolist() == (positions * 10).tolist()
-
-
-def test_without_views_a_step_sees_the_images_as_they_are() -> None:
-    values = np.arange(5, dtype=np.float32)[:, None]
-    stored = StoredFeatures(index(), values)
-    rows = np.array([2, 0])
-    assert torch.equal(
-        stored.training_batch(rows, image_keys(0, 0, torch.arange(2))), stored.batch(rows)
-    )
+    assert torch.equal(plain, stored.batch(positions))
 
 
 def test_maps_keep_their_shape_and_have_channels_last_in_memory() -> None:
@@ -66,20 +74,12 @@ def test_maps_keep_their_shape_and_have_channels_last_in_memory() -> None:
     view = on_disk[[0, 2, 4]].astype(np.float16)
     stored = StoredFeatures(index(), on_disk, np.array([0, 2, 4]), (view,))
     rows = np.array([4, 0, 2])
-    for found in (
-        stored.batch(rows),
-        stored.training_batch(rows, image_keys(0, 0, torch.arange(3))),
-    ):
+    keys = image_keys(0, 0, torch.arange(3))
+    for found in (stored.batch(rows), stored.training_batch(rows, keys)):
         assert torch.equal(found, maps[rows])
         assert found.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.fixture
-def cache(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path))
-
-
-@pytest.mark.usefixtures("cache")
 def test_half_precision_unless_a_number_is_too_large_for_it() -> None:
     def parts(largest: float) -> list[np.ndarray]:
         return [np.ones((2, 3), np.float32), np.full((1, 3), largest, np.float32)]
@@ -96,43 +96,27 @@ def test_half_precision_unless_a_number_is_too_large_for_it() -> None:
     assert FeatureFile("small", (4, 3), COMPACT).open() is None
 
 
-@pytest.mark.usefixtures("cache")
 def test_a_file_that_is_being_made_is_left_to_its_maker() -> None:
+    """What a killed process left of it is removed by the next one."""
     file, other = (FeatureFile(name, (1, 1), FULL) for name in ("file", "other"))
+    file.path.parent.mkdir(parents=True)
+    leftovers = [each.path.with_name(f".{each.path.name}.x.partial") for each in (file, other)]
+    for leftover in leftovers:
+        leftover.touch()
     with file.claimed() as first:
         assert first
+        assert [leftover.exists() for leftover in leftovers] == [features.fcntl is None, True]
         with file.claimed() as second, other.claimed() as third:
             assert (second, third) == (features.fcntl is None, True)
     with file.claimed() as again:
         assert again
 
 
-@pytest.mark.usefixtures("cache")
-def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
-    file, other = (FeatureFile(name, (1, 1), FULL) for name in ("file", "other"))
-    file.path.parent.mkdir()
-    leftovers = [each.path.with_name(f".{each.path.name}.x.partial") for each in (file, other)]
-    for leftover in leftovers:
-        leftover.touch()
-    with file.claimed() as mine:
-        assert mine
-    assert [leftover.exists() for leftover in leftovers] == [features.fcntl is None, True]
-
-
-@pytest.mark.usefixtures("cache")
 def test_what_stops_in_the_middle_leaves_nothing() -> None:
     file = FeatureFile("file", (2, 1), FULL)
-
-    def parts() -> list[np.ndarray]:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        file.write(parts)
+    with pytest.raises(ZeroDivisionError):
+        file.write(lambda: (np.ones((1, 1)) for _ in range(1 // 0)))
     assert file.open() is None
     assert not list((cache_folder() / "features").glob("*"))
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_disk_without_room_is_refused_before_anything_is_computed() -> None:
     with pytest.raises(DataError, match=r"needs 4000000\.0 GB .* or choose fewer network\.views"):
-        FeatureFile("file", (10**15,), FULL).write(list)
+        FeatureFile("file", (10**15,), FULL).write(list)  # before anything is computed
