@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from math import log10
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from unseen.reports.figures.charts import Line, curve_chart, uneven_axis
+from unseen.reports.figures.charts import Line, axis_around, curve_chart
 from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.svg import Drawing, Key
 
@@ -143,11 +144,11 @@ def figure(rows: list[Row]) -> Figure:
     def panel(title: str, label: str, names: dict[str, tuple[int, str]]) -> Drawing:
         folders = [row for row in rows if row.kind == "folder"]
         lines = [
-            Line(name, color, tuple((row.images, getattr(row, field)) for row in folders))
+            Line(name, color, tuple((log10(r.images), log10(getattr(r, field))) for r in folders))
             for name, (color, field) in names.items()
         ]
-        x = uneven_axis([row.images for row in folders], "images")
-        y = uneven_axis([10.0**power for power in range(-2, 4)], label)
+        x = axis_around([point[0] for line in lines for point in line.points], "images, 10ˣ")
+        y = axis_around([point[1] for line in lines for point in line.points], f"{label}, 10ʸ")
         keys = tuple(Key(line.label, line.color, "line") for line in lines)
         return curve_chart(title, lines, x, y, dots=True)._replace(keys=keys)
 

@@ -1,7 +1,6 @@
 """Panels and figures: what is drawn, and the files for a paper."""
 
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from unseen.reports.figures.charts import (
     point_map,
     row_chart,
     thinned,
-    uneven_axis,
 )
 from unseen.reports.figures.figure import Figure, to_picture, write_figures
 from unseen.reports.figures.grids import (
@@ -93,15 +91,6 @@ def test_curves_keep_their_ends_and_their_values() -> None:
     assert len(few) == 80
     assert (few[0], few[-1]) == (points[0], points[-1])
     assert set(few) <= set(points)
-
-
-def test_weights_of_any_magnitude_lie_apart() -> None:
-    """On an even scale 0, 0.1 and 1 would share one place beside 10."""
-    axis = uneven_axis([0.0, 0.1, 1.0, 10.0], "overlap weight")
-    assert axis.ticks() == [0.0, 0.1, 1.0, 10.0]
-    places = list(map(axis.scale(0, 100), axis.marks))
-    assert 0 < places[0] < places[-1] < 100
-    assert min(b - a for a, b in pairwise(places)) > 15
 
 
 def test_a_long_name_loses_its_middle() -> None:

@@ -15,7 +15,7 @@ from tests.work import counted
 
 from unseen.audit.findings import AuditReport, Example, Finding
 from unseen.errors import SettingsError, UnseenError
-from unseen.reports.page.pictures import feature_map
+from unseen.reports.page.classes import feature_map
 from unseen.reports.page.results import PublishedNumber, by_source, published_numbers
 from unseen.results.rules import DRAW_RULES
 from unseen.settings import catalog

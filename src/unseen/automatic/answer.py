@@ -23,7 +23,7 @@ from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.grids import confusion_map, image_sheet
 from unseen.reports.figures.svg import Key
 from unseen.reports.page import parts
-from unseen.reports.page.pictures import mistakes
+from unseen.reports.page.classes import mistakes
 from unseen.reports.shown import Shown
 from unseen.results.statistics import paired_difference
 from unseen.serve.model import Model

@@ -411,7 +411,12 @@ def summarize(
     """
     everything = [each for results in by_dataset.values() for each in results]
     metric = common_metric(everything)
-    columns = {name: _overall(results, expected[name]) for name, results in by_dataset.items()}
+    columns: dict[str, dict[str, BySeed]] = {name: {} for name in by_dataset}
+    for name, results in by_dataset.items():
+        if results:
+            layout, chosen = lay_out(results, expected[name]), next(iter(results[0].rules))
+            numbers = gather(results, chosen, "out_of_domain", layout, common_metric(results))
+            columns[name] = {layout.row_name(row): own[OVERALL] for row, own in numbers.items()}
     planned = {name: len(expected[name].seeds) for name in by_dataset}
     apart = {method for method, _ in _rows_apart(everything)}
     names = _distinct(row for by_row in columns.values() for row in by_row)
@@ -460,13 +465,3 @@ def standard_error(values: Sequence[float]) -> Estimate | None:
         return None
     n = len(values)
     return Estimate(fmean(values), pstdev(values) / math.sqrt(n) if n > 1 else None, n)
-
-
-def _overall(results: Sequence[RunResult], expected: Expected) -> dict[str, BySeed]:
-    """Returns for each row the mean over the held-out domains by seed."""
-    if not results:
-        return {}
-    (rule, *_) = results[0].rules
-    layout = lay_out(results, expected)
-    numbers = gather(results, rule, "out_of_domain", layout, common_metric(results))
-    return {layout.row_name(row): by_column[OVERALL] for row, by_column in numbers.items()}

@@ -25,16 +25,12 @@ class Axis(NamedTuple):
     low: float
     high: float
     label: str = ""
-    marks: tuple[float, ...] = ()
-    """Where ticks stand; empty: at round numbers."""
-    bend: float = 0.0
-    """Above 0: even steps up to here, then even factors, so that 0, 0.1, 1 and 10 lie apart."""
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Returns its marks, or else round numbers within it, roughly as many as asked for."""
+        """Returns round numbers within it, roughly as many as asked for."""
         span = self.high - self.low
-        if self.marks or not 0 < span < math.inf:
-            return list(self.marks or [self.low])
+        if not 0 < span < math.inf:
+            return [self.low]
         magnitude = 10.0 ** math.floor(math.log10(span / about))
         step = next(f for f in (1, 2, 2.5, 5, 10, 20) if f * magnitude >= span / about) * magnitude
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -42,12 +38,8 @@ class Axis(NamedTuple):
 
     def scale(self, start: float, end: float) -> Place:
         """Returns what maps the axis to `start .. end`; what lies outside stays outside."""
-
-        def bent(value: float) -> float:
-            return math.asinh(value / self.bend) if self.bend else value
-
-        low, high = bent(self.low), bent(self.high)
-        return lambda value: start + (bent(value) - low) / ((high - low) or 1.0) * (end - start)
+        span = (self.high - self.low) or 1.0
+        return lambda value: start + (value - self.low) / span * (end - start)
 
 
 def axis_around(values: Iterable[float], label: str = "", floor: float | None = None) -> Axis:
@@ -56,13 +48,6 @@ def axis_around(values: Iterable[float], label: str = "", floor: float | None = 
     low, high = min(finite), max(finite)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
     return Axis(low - room if floor is None else floor, high + room, label)
-
-
-def uneven_axis(values: Sequence[float], label: str) -> Axis:
-    """Makes an axis that separates few values of different magnitude, zero among them."""
-    bend = min((abs(value) for value in values if value), default=1.0) / 2
-    low, high = min(values), max(values)
-    return Axis(low - bend / 3, max(1.15 * high, low + bend), label, tuple(values), bend)
 
 
 def short(value: float) -> str:
@@ -150,25 +135,18 @@ def _row_marks(
         elif interval:
             tip += f" ± {half:.1f}" if half is not None else ", {:.0f} to {:.0f}".format(*interval)
         if interval:
-            ends = scale(interval[0]), scale(interval[1])
-            yield from _whisker(ends, (left, right), middle, "whisker" if bar else "whisker own")
+            look, ends = "whisker" if bar else "whisker own", [scale(end) for end in interval]
+            low, high = (_inside(end, left, right) for end in ends)
+            yield svg.line(low, middle, high, middle, look)
+            for end in ends:
+                if end == _inside(end, left, right):  # where it is cut, it has no cap
+                    yield svg.line(end, middle - 4, end, middle + 4, look)
         if bar:
             for point in row.points if len(row.points) > 1 else ():
                 yield svg.circle(scale(point), middle, 1.8, "seed")
         else:
             yield svg.circle(place, middle, 5, "hollow" if mark.look == "hollow" else "fill", tip)
     yield svg.text(right + 6, middle + 4, row.text, "value", "\n".join(tips))
-
-
-def _whisker(
-    ends: tuple[float, float], edges: tuple[float, float], across: float, look: str
-) -> Iterator[Markup]:
-    """Draws an interval with caps; cut at the edge of the axis, and then without its cap."""
-    low, high = (_inside(end, *edges) for end in ends)
-    yield svg.line(low, across, high, across, look)
-    for end, place in zip(ends, (low, high), strict=True):
-        if end == place:
-            yield svg.line(place, across - 4, place, across + 4, look)
 
 
 class Line(NamedTuple):

@@ -1,6 +1,6 @@
 """Figures: panels under one title with a legend, in the page and as files for a paper."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
@@ -106,17 +106,12 @@ def check_can_print() -> None:
         )
 
 
-def write_figures(
-    figures: Iterable[Figure], folder: Path, kinds: Sequence[Kind] = ("svg", "pdf", "png")
-) -> list[Path]:
+def write_figures(figures: Iterable[Figure], folder: Path) -> None:
     """Writes files of each figure, named by what it shows; equal figures make equal files."""
     check_can_print()
-    written = []
     for name, drawing in {figure.name: figure.draw() for figure in figures}.items():
-        for kind in kinds:
-            written.append(folder / f"{name}.{kind}")
-            _write(drawing, written[-1])
-    return written
+        for kind in get_args(Kind):
+            _write(drawing, folder / f"{name}.{kind}")
 
 
 def _write(drawing: Drawing, path: Path) -> None:

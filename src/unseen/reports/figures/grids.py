@@ -116,7 +116,9 @@ def unit_strips(title: str, domains: Sequence[str], kept: np.ndarray) -> Drawing
     ]
     details = []
     levels = Counter[str]()
-    for on, number in sorted_units(kept).items():
+    counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
+    for on in sorted(counted, key=lambda on: (-sum(on), [not each for each in on])):
+        number = counted[on]
         level = "all" if all(on) else ("none", "one", "some")[min(sum(on), 2)]
         names = " + ".join(name for name, there in zip(domains, on, strict=True) if there)
         named = {"all": "all domains", "none": "no domain", "one": f"{names} only"}
@@ -134,14 +136,6 @@ def unit_strips(title: str, domains: Sequence[str], kept: np.ndarray) -> Drawing
     text = f"{units} units: {', '.join(parts)}"
     drawn.append(svg.text(WIDTH - 4, height - 8, text, "tick end"))
     return svg.drawing("strips", WIDTH, height, title, "; ".join(details), drawn)
-
-
-def sorted_units(kept: np.ndarray) -> Counter[tuple[bool, ...]]:
-    """Counts units by the domains that keep them: first those shared by all, then by fewer and
-    fewer, last those that no domain keeps."""
-    counted = Counter(tuple(bool(on) for on in unit) for unit in kept.T)
-    ordered = sorted(counted, key=lambda on: (-sum(on), [not each for each in on]))
-    return Counter({on: counted[on] for on in ordered})
 
 
 def circle_grid(title: str, values: np.ndarray, high: float, digits: int = 2) -> Drawing:

@@ -37,7 +37,6 @@ from unseen.results.statistics import (
 )
 
 Verdict = Literal["clear", "unclear", "untold"]
-FILE = Path(__file__).with_name("published.csv")
 _Item = TypeVar("_Item")
 
 _VERDICTS: dict[Verdict | None, tuple[str, str]] = {
@@ -117,7 +116,13 @@ def conclude(study: Study, rule: str) -> Conclusion:
             nothing = "No domain was held out, so nothing is known about unseen domains"
         return Conclusion(rule, nothing, "", tuple(end))
     best = ranked[0]
-    compared = [_compared(best, *rival) for rival in _rivals(study, ranked)]
+    compared: list[tuple[Verdict, str]] = []
+    for place, other in enumerate(ranked[1:]):
+        is_baseline = other.row == (study.rows[0][0], best.row[1])
+        if is_baseline or place == 0:
+            roles = ["the baseline"] * is_baseline + ["next best"] * (place == 0)
+            role = " and ".join(roles) if is_baseline else "the next best"
+            compared.append(_compared(best, other, role))
     verdict = compared[0][0] if compared else None
     sentences = [sentence for _, sentence in compared]
     sentences += [*_caveats(study, rule, ranked), *end]
@@ -156,18 +161,6 @@ def _caveats(study: Study, rule: str, ranked: list[Ranked]) -> Iterator[str]:
         if overall is not None and row in there.difference(each.row for each in ranked):
             why = "not ranked" if row in study.upper_bounds else "one model for all seeds"
             yield f"{study.row_name(row)}: {estimate_text(overall)} %, {why}."
-
-
-def _rivals(study: Study, ranked: list[Ranked]) -> list[tuple[Ranked, str]]:
-    """Returns the next best, and the baseline where that is another one."""
-    best, *others = ranked
-    baseline = [each for each in others if each.row == (study.rows[0][0], best.row[1])]
-    if baseline and baseline[0] is others[0]:
-        return [(others[0], "the baseline and next best")]
-    return [
-        *((each, "the next best") for each in others[:1]),
-        *((each, "the baseline") for each in baseline),
-    ]
 
 
 def _compared(best: Ranked, other: Ranked, role: str) -> tuple[Verdict, str]:
@@ -355,27 +348,23 @@ class PublishedNumber(NamedTuple):
     """The selection rule; empty where the source does not say."""
     source: str
 
-    @property
-    def text(self) -> str:
-        return estimate_text(Estimate(self.accuracy, self.standard_error, 1))
-
 
 @cache
 def published_numbers() -> tuple[PublishedNumber, ...]:
-    def read(accuracy: str, standard_error: str, **about: str) -> PublishedNumber:
-        error = float(standard_error) if standard_error else None
-        return PublishedNumber(accuracy=float(accuracy), standard_error=error, **about)
+    found = []
+    with Path(__file__).with_name("published.csv").open(encoding="utf-8", newline="") as file:
+        for record in csv.DictReader(file):
+            accuracy, error = float(record.pop("accuracy")), record.pop("standard_error")
+            numbers = {"accuracy": accuracy, "standard_error": float(error) if error else None}
+            found.append(PublishedNumber(**record, **numbers))
+    return tuple(found)
 
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(read(**record) for record in csv.DictReader(file))
 
-
-def by_source(dataset: str | None = None) -> dict[tuple[str, str], list[PublishedNumber]]:
-    """Returns the numbers (on one dataset) by source and selection rule, in the order of the
-    file."""
+def by_source(dataset: str) -> dict[tuple[str, str], list[PublishedNumber]]:
+    """Returns the numbers on a dataset by source and selection rule, in the order of the file."""
     found: dict[tuple[str, str], list[PublishedNumber]] = {}
     for each in published_numbers():
-        if dataset in (each.dataset, None):
+        if dataset == each.dataset:
             found.setdefault((each.source, each.rule), []).append(each)
     return found
 
@@ -386,13 +375,14 @@ def published_section(study: Study) -> parts.Section:
     alike = study.setting == "generalization" and study.number_unseen == 1
     tables = []
     for (source, rule), numbers in by_source(study.dataset).items() if alike else ():
-        rows = tuple(
-            parts.page_row(each.method, each.backbone, parts.PageCell(each.text, each.accuracy))
-            for each in sorted(numbers, key=lambda each: -each.accuracy)
-        )
+        rows = []
+        for each in sorted(numbers, key=lambda each: -each.accuracy):
+            text = estimate_text(Estimate(each.accuracy, each.standard_error, 1))
+            cell = parts.PageCell(text, each.accuracy)
+            rows.append(parts.page_row(each.method, each.backbone, cell))
         chosen = f"chosen by rule {rule}" if rule else "selection rule not said"
         header = ("method", "backbone", "out of domain, published")
-        tables.append(parts.PageTable(f"Published: {chosen}", header, rows, (source,)))
+        tables.append(parts.PageTable(f"Published: {chosen}", header, tuple(rows), (source,)))
     caution = (
         "Published by others under their own protocols (splits, image size, augmentation, search): "
         "a reference, not a comparison. Nothing here was measured by unseen."

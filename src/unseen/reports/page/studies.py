@@ -156,17 +156,9 @@ def _load(folder: RunFolder) -> Run:
     return run
 
 
-def with_labels(runs: Iterable[Run]) -> list[Run]:
-    """Names what distinguishes runs that would fill the same cell of a table."""
-    by_row: dict[MethodKey, list[Run]] = {}
-    for run in runs:
-        by_row.setdefault(run.row, []).append(run)
-    return [named for group in by_row.values() for named in _name_apart(group)]
-
-
 def _name_apart(runs: list[Run]) -> list[Run]:
-    """Distinguishes runs by settings, `dmg overlap_weight=0.1`, or by number where they differ in
-    more than a row has room for."""
+    """Distinguishes the runs of a row that would fill the same cell, by settings, `dmg
+    overlap_weight=0.1`, or by number where they differ in more than a row has room for."""
     if not _clash(runs):
         return runs
     flat = [flattened(run.settings) for run in runs]
@@ -361,7 +353,10 @@ def make_studies(
 
     studies = []
     for key, group in sorted(groups.items(), key=lambda item: -len(item[1])):
-        ordered = sorted(with_labels(group), key=place)
+        by_row: dict[MethodKey, list[Run]] = {}
+        for run in group:
+            by_row.setdefault(run.row, []).append(run)
+        ordered = sorted((run for own in by_row.values() for run in _name_apart(own)), key=place)
         common = Counter(run.rule for run in ordered).most_common(1)[0][0]
         study = Study(*key[:3], tuple(ordered), rule or common, key[3])
         studies.append(_best_first(study) if len(study.rows) > MOST_DRAWN else study)

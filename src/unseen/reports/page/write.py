@@ -9,12 +9,9 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.reports.figures.figure import Figure, check_can_print, write_figures
-from unseen.reports.page import methods, parts, results
-from unseen.reports.page.classes import classes_section
+from unseen.reports.page import classes, parts, results, training
 from unseen.reports.page.parts import Fold, PageTable, Part, Section
-from unseen.reports.page.pictures import features_section
 from unseen.reports.page.studies import Run, Study, load_runs, make_studies
-from unseen.reports.page.training import training_section
 from unseen.reports.text import MISSING
 from unseen.results.folder import read_run_list, safe_name
 from unseen.results.rules import RULES, check_rule, meaning
@@ -63,7 +60,7 @@ def write_report(
     }
     page = folder / "report.html"
     parts.write_whole(page, parts.render_page(parts.TEMPLATES / "page.html", content))
-    if summary := methods.summary_text(studies):
+    if summary := training.summary_text(studies):
         parts.write_whole(folder / "summary_report.txt", summary)
     for study, _, sections in chapters if figures else ():
         home = folder / "figures" / (safe_name(study.title) if len(studies) > 1 else "")
@@ -81,12 +78,12 @@ def _sections(study: Study) -> list[Section]:
     sections = (
         results.tables_section,
         results.comparison_section,
-        classes_section,
-        training_section,
-        methods.masks_section,
-        methods.importance_section,
-        methods.reweighting_section,
-        features_section,
+        classes.classes_section,
+        training.training_section,
+        training.masks_section,
+        training.importance_section,
+        training.reweighting_section,
+        classes.features_section,
         results.published_section,
         _making_section,
     )
