@@ -85,25 +85,22 @@ class DMG(DomainAware):
     config: Config
 
     def set_up(self) -> None:
-        network, n_domains = self.network, len(self.task.domains)
+        network, config, n_domains = self.network, self.config, len(self.task.domains)
         network.without_dropout()  # "turn dropout off while learning the domain-specific masks"
-        self.sites = network.in_order(self.config.sites or network.mask_sites)
-        self.logits = nn.ParameterList(self._first_logits(site) for site in self.sites)
-        self.logits.requires_grad_(self.config.masks != "dropout")
-        if self.config.prediction == "routed":
-            self.domain_statistics = DomainStatistics(network, self.sites[0], n_domains)
-
-    def _first_logits(self, site: str) -> Tensor:
-        """Returns `[masks, units]`. Masks that start alike need no noise to part: each gets the
-        gradients of its own images."""
-        network, config = self.network, self.config
-        shape, width = network.input_shapes[site], network.width(site)
-        units = math.prod(shape) if config.gates == "unit" else width
-        masks = len(self.task.domains) if config.masks == "domain" else 1
+        self.sites = network.in_order(config.sites or network.mask_sites)
+        masks = n_domains if config.masks == "domain" else 1
         kept = config.start_kept or (PAPER_KEPT if config.masks == "dropout" else None)
-        if kept is None:
-            return torch.rand(masks, units)
-        return torch.full((masks, units), math.log(kept / (1 - kept)))
+        start = kept and math.log(kept / (1 - kept))
+        self.logits = nn.ParameterList()  # of each site, `[masks, units]`
+        for site in self.sites:
+            by_unit = config.gates == "unit"
+            units = math.prod(network.input_shapes[site]) if by_unit else network.width(site)
+            shape = (masks, units)
+            # masks that start alike need no noise to part: each learns from its own images
+            self.logits.append(torch.rand(shape) if start is None else torch.full(shape, start))
+        self.logits.requires_grad_(config.masks != "dropout")
+        if config.prediction == "routed":
+            self.domain_statistics = DomainStatistics(network, self.sites[0], n_domains)
 
     def probs(self) -> Masks:
         """Returns m^d = σ(m̃^d), `[domains, units]` by site."""
@@ -126,27 +123,24 @@ class DMG(DomainAware):
         if config.overlap_pairs == "mean":  # over pairs; a sum over sites; of one mask zero
             overlap = overlap / max(1, len(i))
         sparsity = torch.stack([m.sum() for m in probs.values()]).sum()
-        weight = config.overlap_weight * ramp(config.overlap_ramp, progress)
+        # λ_O rises evenly from the first step on; stacked runs have tensors
+        rising = (torch.as_tensor(config.overlap_ramp) * progress.steps).clamp_min(1)
+        weight = config.overlap_weight * ((progress.step + 1) / rising).clamp(max=1)
         loss = task + weight * overlap + config.sparsity_weight * sparsity
         kept = torch.stack([m.mean() for m in probs.values()]).mean()
         return losses(loss, task=task, overlap=overlap, kept=kept, accuracy=accuracy)
 
     def _masked(self, activations: Tensor, masks: Masks) -> Tensor:
-        """Runs the task network: from the first site on, each site's input times its mask."""
+        """Runs the task network: from the first site on, each site's input times its mask, which is
+        `[units]` or `[images, units]`."""
         for site, until in zip(self.sites, (*self.sites[1:], None), strict=True):
-            gated = activations * self._spread(masks[site], site)
+            mask, shape = masks[site], self.network.input_shapes[site]
+            if self.config.gates == "channel":
+                tokens = self.network.channel_axis(site) == -1
+                shape = (1, shape[-1]) if tokens else (shape[0], *[1] * (len(shape) - 1))
+            gated = activations * mask.reshape(*mask.shape[:-1], *shape)
             activations = self.network.run(gated, since=site, until=until)
         return activations
-
-    def _spread(self, mask: Tensor, site: str) -> Tensor:
-        """Returns a mask `[units]` or `[images, units]` in the shape that multiplies
-        activations."""
-        shape = self.network.input_shapes[site]
-        if self.config.gates == "unit":
-            return mask.reshape(*mask.shape[:-1], *shape)
-        if self.network.channel_axis(site) == -1:
-            return mask.unsqueeze(-2)
-        return mask.reshape(*mask.shape, *[1] * (len(shape) - 1))
 
     def predict(self, images: Tensor, domain: int | None = None) -> Tensor:
         if domain is None:
@@ -211,13 +205,6 @@ def soft_iou(a: Tensor, b: Tensor) -> Tensor:
     """Returns equation 1 for each row, a·b / Σ(a + b − a⊙b)."""
     shared = (a * b).sum(dim=-1)
     return shared / (a.sum(dim=-1) + b.sum(dim=-1) - shared).clamp_min(1e-6)
-
-
-def ramp(share: float, progress: Progress) -> Tensor:
-    """Returns how much of λ_O counts at a step: it rises evenly from the first step on, and is one
-    after this share of the run."""
-    length = (torch.as_tensor(share) * progress.steps).clamp_min(1)  # stacked runs have tensors
-    return ((progress.step + 1) / length).clamp(max=1)
 
 
 _DECAY = 0.99

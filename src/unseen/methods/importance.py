@@ -25,15 +25,6 @@ from unseen.networks.layers import perceptron
 from unseen.settings.experiment import as_list
 from unseen.settings.ranges import LogUniform, Uniform
 
-_TRAINING_ONLY = (
-    "domain_networks",
-    "initial",
-    "second_initial",
-    "important",
-    "rate",
-    "phase_steps",
-)
-
 
 class Importance(TwoPhases):
     class Config(TwoPhases.Config):
@@ -58,7 +49,12 @@ class Importance(TwoPhases):
         freeze_after: Annotated[float, Uniform(0.3, 1)] = Field(default=0.7, ge=0, le=1)
         """Share of phase 2 after which unimportant weights are frozen."""
 
-    traits = Traits(training_only=_TRAINING_ONLY)
+    traits = Traits(
+        training_only=(
+            *("domain_networks", "initial", "second_initial"),
+            *("important", "rate", "phase_steps"),
+        )
+    )
     config: Config
 
     def set_up(self) -> None:
@@ -133,9 +129,7 @@ class Importance(TwoPhases):
     @torch.no_grad()
     def after_update(self, progress: Progress) -> None:
         boundary = self.boundary(progress.steps)
-        if (
-            progress.step >= boundary
-        ):  # take back all but a share of the step of unimportant weights
+        if progress.step >= boundary:  # all but a share of unimportant weights' steps is taken back
             self.rate.fill_(rate := self.unimportant_rate(progress))
             weights = self._tracked_weights(self.classifier)
             after, before = _flat(weights), self._before
@@ -143,20 +137,17 @@ class Importance(TwoPhases):
             for weight, values in zip(weights, self._by_layer(allowed).values(), strict=True):
                 weight.copy_(values)
         elif progress.step + 1 == boundary:
-            changes = self._changes()
+            _, changes = self._changes()
             if self.config.aggregation == "sum":
                 changes = changes.sum(dim=0, keepdim=True)
             self.important.copy_(top_share(changes, self.config.important_share).any(dim=0))
             self.rate.fill_(self.config.unimportant_rate)
             self.phase_steps.copy_(torch.tensor([0, boundary, progress.steps]))
 
-    def _finals(self) -> Tensor:
-        """Returns `[domains, weights]`: what phase 1 led to, and phase 2 leaves as it is."""
-        return _flat([self.domain_networks.weights[number - 1] for number in self.tracked])
-
-    def _changes(self) -> Tensor:
-        """Returns |w^d − w⁰|, `[domains, weights]`."""
-        return (self._finals() - self.initial).abs()
+    def _changes(self) -> tuple[Tensor, Tensor]:
+        """Returns w^d, which phase 2 leaves as it is, and |w^d − w⁰|, `[domains, weights]`."""
+        finals = _flat([self.domain_networks.weights[number - 1] for number in self.tracked])
+        return finals, (finals - self.initial).abs()
 
     def _by_layer(self, values: Tensor) -> dict[str, Tensor]:
         shapes = [weight.shape for weight in self._tracked_weights(self.classifier)]
@@ -177,7 +168,7 @@ class Importance(TwoPhases):
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns `what/layer` and `what/domain/layer`, which the method's docs page lists;
         `phase_steps`: the first step of phase 1, the first of phase 2, and the number of steps."""
-        changes = self._changes()
+        finals, changes = self._changes()
         summed = changes.sum(dim=0)
         found = {
             "initial": self.initial,
@@ -188,17 +179,17 @@ class Importance(TwoPhases):
             "second_final": _flat(self._tracked_weights(self.classifier)),
         }
         by_domain = {
-            "final": self._finals(),
+            "final": finals,
             "importance": normalised(changes),
             "mask": top_share(changes, self.config.important_share),
         }
         for what, rows in by_domain.items():
             found |= {f"{what}/{d}": row for d, row in zip(self.task.domains, rows, strict=True)}
-        layers = {what: self._by_layer(values).items() for what, values in found.items()}
-        arrays = {
-            f"{what}/{name}": t.cpu().numpy() for what, of in layers.items() for name, t in of
-        }
-        return arrays | {"phase_steps": self.phase_steps.cpu().numpy()}
+        arrays = {"phase_steps": self.phase_steps.cpu().numpy()}
+        for what, values in found.items():
+            layers = self._by_layer(values).items()
+            arrays |= {f"{what}/{layer}": part.cpu().numpy() for layer, part in layers}
+        return arrays
 
 
 class ParallelNetworks(nn.Module):

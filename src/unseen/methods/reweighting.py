@@ -141,7 +141,7 @@ class Reweighting(DatasetPassMethod):
         return losses(loss, unweighted=each.mean(), accuracy=correct)
 
     def _remarks(self) -> Iterator[str]:
-        found, n, config = self._numbers(), len(self.weights), self.config
+        found, n, config = self.statistics(), len(self.weights), self.config
         size, unclipped = found["effective_sample_size"], found["unclipped_sample_size"]
         yield (
             f"the domain classifier's AUC is {found['auc']:.3f} out of fold; the weights leave an "
@@ -161,14 +161,12 @@ class Reweighting(DatasetPassMethod):
         if not found["converged"]:
             yield "the logistic regression did not converge; a larger method.regularisation helps"
 
-    def _numbers(self) -> dict[str, float]:
-        return {name: value.item() for name, value in self._found.items() if value.ndim == 0}
-
     def statistics(self) -> dict[str, Any]:
         if not self._found:
             return {}
         histogram = {key: self._found[f"histogram_{key}"].tolist() for key in ("counts", "edges")}
-        return {**self._numbers(), "histogram": histogram}
+        numbers = {name: value.item() for name, value in self._found.items() if value.ndim == 0}
+        return {**numbers, "histogram": histogram}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns positions and weights of all source images, and the histogram of the weights."""
@@ -180,8 +178,13 @@ def judge(
 ) -> tuple[np.ndarray, float, bool]:
     """Returns what domain classifiers say of rows of features that they have not seen: the log odds
     p_target(x) / p_source(x) of source and target, their AUC, and whether all fits converged."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     if min(len(source), len(target)) < config.folds:
         raise DataError(
@@ -190,29 +193,6 @@ def judge(
         )
     rows = np.concatenate([source, target])
     is_target = np.repeat([0, 1], [len(source), len(target)])
-    folds = StratifiedKFold(config.folds, shuffle=True, random_state=0)
-    log_odds, converged = np.empty(len(rows)), True
-    for fit_on, judged in folds.split(rows, is_target):
-        # at most so many rows of each side, drawn by chance but always the same
-        mixed = np.random.default_rng(0).permutation(fit_on)
-        sides = [mixed[is_target[mixed] == side][: config.images_per_side] for side in (0, 1)]
-        chosen = np.concatenate(sides)
-        odds, fine = _fit_and_judge(rows[chosen], is_target[chosen], rows[judged], config)
-        log_odds[judged], converged = odds, converged and fine
-    return log_odds, float(roc_auc_score(is_target, log_odds)), converged
-
-
-def _fit_and_judge(
-    rows: np.ndarray, is_target: np.ndarray, others: np.ndarray, config: Reweighting.Config
-) -> tuple[np.ndarray, bool]:
-    """Returns the log odds of `others`, as if both sides had been fitted on in equal number, and
-    whether the fit converged."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     if config.classifier == "forest":
         # leaves of some size: their shares are probabilities rather than votes of single images
         model = RandomForestClassifier(_TREES, min_samples_leaf=5, n_jobs=1, random_state=0)
@@ -220,14 +200,23 @@ def _fit_and_judge(
     else:
         regression = LogisticRegression(C=1 / config.regularisation, max_iter=2000)
         model, edge = make_pipeline(StandardScaler(), regression), 1e-9
+    folds = StratifiedKFold(config.folds, shuffle=True, random_state=0)
+    log_odds = np.empty(len(rows))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(rows, is_target)
-    probs = np.asarray(model.predict_proba(others), np.float64)[:, 1].clip(edge, 1 - edge)
-    n_target = is_target.sum()
-    prior = np.log(len(is_target) - n_target) - np.log(n_target)
+        for fit_on, judged in folds.split(rows, is_target):
+            # at most so many rows of each side, drawn by chance but always the same
+            mixed = np.random.default_rng(0).permutation(fit_on)
+            sides = [mixed[is_target[mixed] == side][: config.images_per_side] for side in (0, 1)]
+            chosen = np.concatenate(sides)
+            model.fit(rows[chosen], is_target[chosen])
+            probs = np.asarray(model.predict_proba(rows[judged]), np.float64)[:, 1]
+            probs = probs.clip(edge, 1 - edge)
+            # as if both sides had been fitted on in equal number
+            prior = np.log(len(sides[0])) - np.log(len(sides[1]))
+            log_odds[judged] = np.log(probs) - np.log1p(-probs) + prior
     converged = not any(issubclass(one.category, ConvergenceWarning) for one in caught)
-    return np.log(probs) - np.log1p(-probs) + prior, converged
+    return log_odds, float(roc_auc_score(is_target, log_odds)), converged
 
 
 def tempered(log_odds: np.ndarray, temper: float) -> np.ndarray:
