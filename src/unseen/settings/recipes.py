@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError, create_model
@@ -29,22 +29,12 @@ _YAML = {".yaml", ".yml"}
 RECIPES = Path(__file__).parents[1] / "recipes"
 
 
-class Family(NamedTuple):
-    """The recipes of a dataset, from one file: settings that all share, and what differs."""
-
-    about: str
-    settings: dict[str, Any]
-    """Those of `dataset/aggregate`; other methods take its place in them."""
-    methods: dict[str, dict[str, Any]]
-    """What is different for a method or for a variant such as `dmg_views`."""
-
-
 def recipe_names() -> list[str]:
     """Returns all recipes for which settings were chosen, as `dataset/method`."""
     return [
         f"{dataset}/{method}"
         for dataset in file_names(RECIPES)
-        for method in sorted({"aggregate", *_family(dataset).methods})
+        for method in sorted({"aggregate", *_family(dataset)[2]})
     ]
 
 
@@ -53,19 +43,9 @@ def file_names(folder: Path) -> list[str]:
     return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
-def find_file(kind: str, name: str | Path, folder: Path) -> Path:
-    """Finds a YAML file that ships with the package in this folder, or one of the user's own."""
-    shipped = folder / f"{name}.yaml"
-    if shipped.is_file():
-        return shipped
-    if _is_file(name):
-        return Path(name)
-    raise SettingsError(unknown_name(kind, str(name), file_names(folder), f"unseen list {kind}s"))
-
-
 def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Returns the settings of `dataset/method`, or those in a file over those of its `base`."""
-    if not _is_file(recipe):
+    if not is_own_file(recipe):
         return _compose(str(recipe))
     path = Path(recipe).resolve()
     if path in above:
@@ -82,7 +62,8 @@ def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, A
     return merge(below, settings)
 
 
-def _is_file(recipe: str | Path) -> bool:
+def is_own_file(recipe: str | Path) -> bool:
+    """Returns whether this is a file of the user's rather than the name of a shipped one."""
     return Path(recipe).suffix in _YAML or Path(recipe).is_file()
 
 
@@ -92,14 +73,13 @@ def _compose(recipe: str) -> dict[str, Any]:
     dataset, _, name = recipe.rpartition("/")
     if not dataset:
         raise SettingsError(unknown_name("recipe", recipe, recipe_names(), "unseen list recipes"))
-    family, name = _family(dataset), catalog.method_name(name)
-    if name not in family.methods and not catalog.is_known("method", name):
-        names = {*family.methods, *catalog.entries("method"), *catalog.ALIASES}
+    (_, settings, methods), name = _family(dataset), catalog.method_name(name)
+    if name not in methods and not catalog.is_known("method", name):
+        names = {*methods, *catalog.entries("method"), *catalog.ALIASES}
         known = [f"{dataset}/{each}" for each in names]
         raise SettingsError(unknown_name("recipe", recipe, known, "unseen list recipes"))
-    differs = {k: v for k, v in family.methods.get(name, {}).items() if k != "about"}
+    differs = {k: v for k, v in methods.get(name, {}).items() if k != "about"}
     base = differs.pop("base", "aggregate")
-    settings = family.settings
     if base != "aggregate":
         settings = read_recipe(base if "/" in base else f"{dataset}/{base}")
     if not catalog.is_known("method", name):  # `dmg` of a variant such as `dmg_views`
@@ -108,9 +88,11 @@ def _compose(recipe: str) -> dict[str, Any]:
 
 
 @cache
-def _family(dataset: str) -> Family:
-    """Reads a dataset's file of recipes. Where its `base` is another dataset, it has the recipes of
-    that one, too; a dataset without a file has those of `folder`."""
+def _family(dataset: str) -> tuple[str, dict[str, Any], dict[str, dict[str, Any]]]:
+    """Reads a dataset's file of recipes: what it is about, the settings of `dataset/aggregate`, in
+    which other methods take its place, and what is different for a method or for a variant such as
+    `dmg_views`. Where the file's `base` is another dataset, it has the recipes of that one, too; a
+    dataset without a file has those of `folder`."""
     file = RECIPES / f"{dataset}.yaml"
     if file.is_file():
         content = read_yaml(file)
@@ -125,22 +107,21 @@ def _family(dataset: str) -> Family:
     if base is not None and "/" in base:
         below = read_recipe(base)
     elif base is not None:
-        below, methods = _family(base).settings, merge(_family(base).methods, methods)
-    return Family(about, merge(below, content), methods)
+        _, below, others = _family(base)
+        methods = merge(others, methods)
+    return about, merge(below, content), methods
 
 
 def about_recipe(recipe: str | Path) -> str:
     """Returns what a recipe is: a line, and below it what there is to say of cost and result. For a
     file (also one of a sweep) these are the comments at its top."""
-    if _is_file(recipe):
+    if is_own_file(recipe):
         lines = Path(recipe).read_text(encoding="utf-8").splitlines()
         return "\n".join(each[1:].strip() for each in takewhile(lambda o: o.startswith("#"), lines))
     dataset, _, name = str(recipe).rpartition("/")
-    family, name = _family(dataset), catalog.method_name(name)
-    if name in family.methods:
-        return family.methods[name]["about"].strip()
-    if name == "aggregate":
-        return family.about.strip()
+    (about, _, methods), name = _family(dataset), catalog.method_name(name)
+    if name in methods or name == "aggregate":
+        return methods.get(name, {"about": about})["about"].strip()
     return f"{name} with its own defaults, and the settings of {dataset}/aggregate"
 
 
@@ -243,8 +224,7 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
     catalog.trust_imports(*(module for _, _, module in _named_modules(settings)))
     classes: dict[str, type[Settings]] = {}
     problems: list[str] = []
-    sections = ("data", "method")
-    for section in sections:
+    for section in ("data", "method"):
         kind, name = _NAMED[section], _section_name(settings, section)
         try:
             if name is None:
@@ -260,7 +240,7 @@ def try_experiment(settings: Mapping[str, Any]) -> tuple[Experiment | None, list
         experiment = model.model_validate(dict(settings))
     except ValidationError as error:
         # what a section without a valid name may hold is not known
-        problems += explain(model, error, {*sections} - classes.keys())
+        problems += explain(model, error, {"data", "method"} - classes.keys())
     else:
         if not problems:
             return experiment, []

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from unseen.errors import SettingsError
+from unseen.errors import SettingsError, unknown_name
 from unseen.results.result import UPPER_BOUND
 from unseen.settings import catalog, recipes
 from unseen.settings.experiment import Experiment, Names, Settings, as_list
@@ -227,7 +227,10 @@ def sweep_names() -> list[str]:
 
 def find_sweep(sweep: str | Path) -> Path:
     """Find the file of a shipped sweep, or a file of the user's own."""
-    return recipes.find_file("sweep", sweep, SWEEPS)
+    shipped = SWEEPS / f"{sweep}.yaml"
+    if not (shipped.is_file() or recipes.is_own_file(sweep)):
+        raise SettingsError(unknown_name("sweep", str(sweep), sweep_names(), "unseen list sweeps"))
+    return shipped if shipped.is_file() else Path(sweep)
 
 
 def load_sweep(sweep: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
