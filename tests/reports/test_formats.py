@@ -45,11 +45,6 @@ def table() -> Table:
     return made_table(("aggregate", "dmg"), ("art_painting",), 0.0101, seeds=2)
 
 
-@pytest.fixture
-def hostile_table() -> Table:
-    return made_table(("aggregate", HOSTILE), (HOSTILE,), seeds=1)
-
-
 def on_terminal(table: Table, width: int = 100, **options: Any) -> str:
     console = Console(width=width, file=io.StringIO(), **options)
     console.print(to_rich(table, width))
@@ -76,14 +71,12 @@ def test_csv_has_every_number_at_full_precision(table: Table) -> None:
     assert float(dmg["half_width"]) == pytest.approx(31.765512, abs=1e-6)
     about = ("n", "planned", "rule", "view", "metric")
     assert [dmg[key] for key in about] == ["2", "2", "source", "out_of_domain", "accuracy"]
-
-
-def test_csv_leaves_missing_numbers_empty() -> None:
     runs = [made_result("a", {"u": 0.5}), made_result("a", {"v": 0.5}, seed=1)]
     first, _, overall, *_ = records(build_tables(runs, "source")[0])
     place = ("mean", "half_width", "n", "planned")
-    assert [first[key] for key in place] == ["50.0", "", "1", "2"]
-    assert [overall[key] for key in place] == ["", "", "0", "2"]
+    assert [[row[key] for key in place] for row in (first, overall)] == [
+        *(["50.0", "", "1", "2"], ["", "", "0", "2"])
+    ]
 
 
 def test_markdown_in_full(table: Table) -> None:
@@ -139,7 +132,8 @@ def test_latex_in_full(table: Table) -> None:
     assert r"& $-$1.0 $\pm$ 0.0 \\" in to_latex(worse)
 
 
-def test_hostile_names_break_no_format(hostile_table: Table) -> None:
+def test_hostile_names_break_no_format() -> None:
+    hostile_table = made_table(("aggregate", HOSTILE), (HOSTILE,), seeds=1)
     rows = records(hostile_table)
     assert rows[0]["column"] == HOSTILE
     assert [row["method"] for row in rows[2:5]] == [HOSTILE] * 3
@@ -288,12 +282,9 @@ def test_files_are_whole_and_named_by_view(table: Table, tmp_path, monkeypatch) 
         write_tables(tables, folder)
     assert written[0].read_bytes() == to_csv(table).encode()
     assert sorted(folder.iterdir()) == sorted(written)
-
-
-def test_tables_of_two_rules_do_not_overwrite_each_other(tmp_path) -> None:
-    runs = [made_result("dmg", {"sketch": 0.5})]
-    tables = [build_tables(runs, rule)[0] for rule in ("source", "last")]
-    names = {path.name for path in write_tables(tables, tmp_path)}
+    monkeypatch.undo()
+    by_rule = [tables[0], build_tables([made_result("dmg", {"sketch": 0.5})], "source")[0]]
+    names = {path.name for path in write_tables(by_rule, tmp_path)}
     assert {"out_of_domain_source.csv", "out_of_domain_last.csv"} <= names
     with pytest.raises(UnseenError, match=r"two tables would be written to 'out_of_domain.csv'"):
         write_tables([tables[0], tables[0]], tmp_path)

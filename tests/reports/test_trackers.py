@@ -32,7 +32,7 @@ from unseen.reports.trackers import (
     named_numbers,
 )
 from unseen.results.folder import RunFolder, run_name
-from unseen.results.result import Measured, RuleResult, Views
+from unseen.results.result import RuleResult, Views
 from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.settings.recipes import flattened, load_experiment
@@ -322,6 +322,9 @@ class Listening:
         self.breaks_at = ""
         self.heard: list[tuple[str, tuple]] = []
 
+    def __call__(self) -> "Listening":
+        return self
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in CALLS:
             raise AttributeError(name)
@@ -343,12 +346,9 @@ def listeners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listening]:
     """Stand where the real trackers are."""
     found = {name: Listening() for name in catalog.TRACKERS}
     load = catalog.load
-    makers = {name: (lambda own=own: own) for name, own in found.items()}
     monkeypatch.setattr(
-        catalog, "load", lambda kind, name: makers[name] if kind == "tracker" else load(kind, name)
+        catalog, "load", lambda kind, name: found[name] if kind == "tracker" else load(kind, name)
     )
-    for maker in makers.values():
-        maker.packages = ()  # type: ignore[attr-defined]
     return found
 
 
@@ -456,15 +456,10 @@ def test_names_are_taken_once_with_or_without_spaces(listeners: dict[str, Listen
 
 
 def test_records_become_numbers_with_names() -> None:
-    losses = {"step": 3, "loss": 1.5, "kept": 1}
-    assert named_numbers(losses) == {"train/loss": 1.5, "train/kept": 1}
-    evaluation = {
-        "step": 3,
-        "validation": {"photo": 0.5},
-        "candidate": False,
-        "statistics": {"phase": 2, "fc": {"iou": {"a|b": {"soft": 0.25}}, "counts": [1, 2]}},
-    }
-    assert named_numbers(evaluation) == {
+    assert named_numbers({"step": 3, "loss": 1.5}) == {"train/loss": 1.5}
+    statistics = {"phase": 2, "fc": {"iou": {"a|b": {"soft": 0.25}}, "counts": [1, 2]}}
+    evaluation = {"step": 3, "validation": {"photo": 0.5}, "candidate": False}
+    assert named_numbers(evaluation | {"statistics": statistics}) == {
         "validation/photo": 0.5,
         "statistics/phase": 2,
         "statistics/fc/iou/a|b/soft": 0.25,
@@ -472,17 +467,12 @@ def test_records_become_numbers_with_names() -> None:
 
 
 def test_final_numbers_are_those_of_the_runs_own_rule() -> None:
-    def view(**accuracies: float) -> Measured:
-        return {name: measured(value, error=0.125) for name, value in accuracies.items()}
-
-    views: Views = {"out_of_domain": {}, "in_domain": view(photo=0.5, sketch=0.25)}
-    other: Views = {"out_of_domain": view(photo=1.0), "in_domain": {}}
+    inside = {"photo": measured(0.5, error=0.125), "sketch": measured(0.25, error=0.125)}
+    views: Views = {"out_of_domain": {}, "in_domain": inside}
+    other: Views = {"out_of_domain": {"photo": measured(1.0)}, "in_domain": {}}
     rules = {"last": RuleResult(step=2, views=other), "source": RuleResult(step=1, views=views)}
+    values = {"photo/accuracy": 0.5, "photo/ece": 0.125, "sketch/accuracy": 0.25}
+    values |= {"sketch/ece": 0.125, "mean accuracy": 0.375, "worst accuracy": 0.25}
     assert final_numbers(made_result("dmg", {}, results=rules)) == {
-        "final/in_domain/photo/accuracy": 0.5,
-        "final/in_domain/photo/ece": 0.125,
-        "final/in_domain/sketch/accuracy": 0.25,
-        "final/in_domain/sketch/ece": 0.125,
-        "final/in_domain/mean accuracy": 0.375,
-        "final/in_domain/worst accuracy": 0.25,
+        f"final/in_domain/{name}": value for name, value in values.items()
     }
