@@ -160,26 +160,21 @@ def test_stages_and_mask_sites_as_designed(name: str, networks: Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "mean", "std"),
+    ("name", "expected"),
     [
-        ("small_cnn", 32, 0.5, 0.5),
-        ("mnist_cnn", 28, 0.5, 0.5),
-        ("resnet18", 224, 0.485, 0.229),
-        ("resnet50_v1", 224, 0.485, 0.229),
-        ("efficientnet_lite0", 224, 127 / 255, 128 / 255),
-        ("efficientnet_lite1", 240, 127 / 255, 128 / 255),
-        ("efficientnet_lite2", 260, 127 / 255, 128 / 255),
-        ("vit_tiny_patch16_224", 224, 0.5, 0.5),
-        ("timm:resnet10t", 176, 0.485, 0.229),
+        ("small_cnn", (32, 0.5, 0.5)),
+        ("mnist_cnn", (28, 0.5, 0.5)),
+        ("resnet18", (224, 0.485, 0.229)),
+        ("resnet50_v1", (224, 0.485, 0.229)),
+        ("efficientnet_lite1", (240, 127 / 255, 128 / 255)),
+        ("efficientnet_lite2", (260, 127 / 255, 128 / 255)),
+        ("vit_tiny_patch16_224", (224, 0.5, 0.5)),
+        ("timm:resnet10t", (176, 0.485, 0.229)),
     ],
 )
-def test_size_and_normalisation_come_with_the_network(
-    name: str, size: int, mean: float, std: float
-) -> None:
+def test_size_and_normalisation_come_with_the_network(name: str, expected: tuple) -> None:
     network = build(name)
-    assert network.image_size == size
-    assert network.mean[0] == pytest.approx(mean)
-    assert network.std[0] == pytest.approx(std)
+    assert (network.image_size, network.mean[0], network.std[0]) == pytest.approx(expected)
     assert len(network.mean) == len(network.std) == 3
 
 

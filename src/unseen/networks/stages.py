@@ -134,9 +134,9 @@ class Network(nn.Module):
         for stage in self.names:
             stages[stage] = module = self.stage(stage)
             blocks = [key for key, _ in module.named_children()]
-            of_outer = outer in (stage, stage.rpartition(".")[0])  # the latter: divided before
-            divisible = type(module) is nn.Sequential and stage != self.names[-1]
-            if of_outer and divisible and block in blocks[1:]:
+            # the latter: divided before
+            of_outer = stage != self.names[-1] and outer in (stage, stage.rpartition(".")[0])
+            if of_outer and type(module) is nn.Sequential and block in blocks[1:]:
                 start = blocks.index(block)
                 stages |= {stage: module[:start], name: module[start:]}
         if name not in self.names and outer in self.names and name in stages:
