@@ -97,10 +97,11 @@ def _front_matter(result: RunResult, title: str, metrics: Iterable[Metric]) -> s
 
 
 def _data_table(result: RunResult, data: Content) -> str:
-    rows: list[Sequence[object]] = []
-    for domain in result.source_domains:
-        numbers = (data[part].get(domain, 0) for part in ("train", "validation", "in_domain"))
-        rows.append((domain, "trained on", *numbers))
+    parts = ("train", "validation", "in_domain")
+    rows: list[Sequence[object]] = [
+        (domain, "trained on", *(data[part].get(domain, 0) for part in parts))
+        for domain in result.source_domains
+    ]
     role, unlabelled = "unseen", ""
     if result.trained_on_unseen:
         role = "trained on, and measured as if unseen (upper bound)"
@@ -120,8 +121,8 @@ def _weaknesses(result: RunResult) -> Iterator[tuple[str, str, str, str]]:
     for domain, measured in result.view(result.selection, "out_of_domain").items():
         worst = int(np.nanargmin(measured.recall))
         name = result.names_of(measured.confusion)[worst]
-        error = measured.calibrated_error
-        error = measured.calibration_error if error is None else error
+        after = measured.calibrated_error
+        error = measured.calibration_error if after is None else after
         yield domain, name, f"{measured.recall[worst]:.1%}", f"{error:.1%}" * (error > _MUCH)
 
 

@@ -4,7 +4,6 @@ predictions, row by row, in little memory. Names are escaped as each format need
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,15 +124,11 @@ def _written(
     table: Table, name: Callable[[str], str], number: Callable[[str], str], bold: str
 ) -> list[list[str]]:
     """Returns the header and all rows of a table; `name` and `number` escape what a cell holds."""
-    header, *_ = table.texts
-    rows = [
-        [
-            name(row.name),
-            *((bold if cell.best else "{}").format(number(cell.text)) for cell in row.cells),
-        ]
-        for row in table.lines
-    ]
-    return [[*map(name, header)], *rows]
+    written = [[*map(name, table.texts[0])]]
+    for row in table.lines:
+        cells = [(bold if cell.best else "{}").format(number(cell.text)) for cell in row.cells]
+        written.append([name(row.name), *cells])
+    return written
 
 
 def _latex_number(text: str) -> str:
@@ -155,15 +150,16 @@ FILES: dict[str, tuple[str, str, Callable[[Table], str]]] = {
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Writes every table as .csv, .md and .tex, named by its view; no file is ever half-written."""
     several = len({table.rule for table in tables}) > 1
-    stems = [f"{table.view}_{table.rule}" if several else table.view for table in tables]
-    twice = [stem for stem, number in Counter(stems).items() if number > 1]
-    if twice:
-        raise UnseenError(
-            f"two tables would be written to '{twice[0]}.csv'; write each dataset's tables "
-            "to a folder of their own"
-        )
-    named = zip(tables, stems, strict=True)
-    return [path for table, stem in named for path in write_table(table, folder, stem)]
+    named: dict[str, Table] = {}
+    for table in tables:
+        stem = f"{table.view}_{table.rule}" if several else table.view
+        if stem in named:
+            raise UnseenError(
+                f"two tables would be written to '{stem}.csv'; write each dataset's tables "
+                "to a folder of their own"
+            )
+        named[stem] = table
+    return [path for stem, table in named.items() for path in write_table(table, folder, stem)]
 
 
 def write_table(table: Table, folder: Path, stem: str) -> list[Path]:

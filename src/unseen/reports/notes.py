@@ -75,12 +75,11 @@ def missing_note(
         yield f"{name}: {number} of {planned} results {verb} missing{about}."
 
 
-def worst_note(means: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def worst_note(means: Mapping[str, Mapping[str, float]]) -> str:
     """Names the column in which each row is lowest, since an average hides it."""
     worst = {name: worst_domain(by_column) for name, by_column in means.items()}
     parts = (f"{name} {value:.1f} ({column})" for name, (column, value) in worst.items())
-    if len(means) <= MOST_NAMED:
-        yield f"Worst unseen domain: {', '.join(parts)}."
+    return f"Worst unseen domain: {', '.join(parts)}."
 
 
 def notes_on_runs(results: Sequence[RunResult], rule: str) -> Iterator[str]:
@@ -136,18 +135,16 @@ def adaptation_note(results: Iterable[RunResult]) -> Iterator[str]:
 def _merged_notes(results: Sequence[RunResult]) -> Iterator[str]:
     """Says what the rows of merged models are, and what they cost."""
     for name, merged in {each.method: each.merged for each in results if each.merged}.items():
-        which = "those of its runs that validation images chose"
-        if merged.choose == "all":
-            which = "all its runs"
-        seeds = " and for each seed."
-        if len(merged.seeds) > 1:
-            seeds = (
-                ". It is one model for all seeds, so it has no interval, and its difference is to "
-                "the mean over seeds."
-            )
+        chosen = "those of its runs that validation images chose"
+        which = "all its runs" if merged.choose == "all" else chosen
+        single = (
+            ". It is one model for all seeds, so it has no interval, and its difference is to the "
+            "mean over seeds."
+        )
         yield (
             f"{name}: the average of the weights of {which}, measured as one model; it cost the "
-            f"training of {len(merged.runs)} runs in each column{seeds}"
+            f"training of {len(merged.runs)} runs in each column"
+            f"{single if len(merged.seeds) > 1 else ' and for each seed.'}"
         )
 
 

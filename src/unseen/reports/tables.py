@@ -386,8 +386,8 @@ def _about_rows(view: View, layout: Layout, rows: Sequence[Row], numbers: Number
         for row in rows
         if all(cell.complete for cell in row.cells[: len(layout.columns)])
     }
-    if view == "out_of_domain" and len(layout.columns) > 1 and whole:
-        yield from notes.worst_note(whole)
+    if view == "out_of_domain" and len(layout.columns) > 1 and 0 < len(whole) <= notes.MOST_NAMED:
+        yield notes.worst_note(whole)
     lacking: list[str] = []
     for row in rows:
         by_column = {name: numbers[row.key][name] for name in layout.columns}

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
@@ -36,8 +36,6 @@ from unseen.settings.recipes import flattened
 
 _LONGEST_MESSAGE, _LONGEST_NAME = 200, 250
 _CELL, _LABELS, _FEWEST = 34, 110, 8  # pixels; and the number of columns that a title needs
-_LONGEST_WAIT = 60.0  # seconds, for a service that does not answer
-_SECONDS_BETWEEN_WRITES = 15
 _TAG = "unseen.run"
 _DEFAULTS = {
     # MLflow's own values let a run wait four minutes for a server that does not answer
@@ -168,8 +166,8 @@ class WandbTracker:
             silent=True,  # its own lines would tear the progress bar
             console="off",
             reinit="create_new",
-            init_timeout=_LONGEST_WAIT,
-            finish_timeout=_LONGEST_WAIT,
+            init_timeout=60.0,  # seconds, for a service that does not answer
+            finish_timeout=60.0,
             finish_timeout_raises=True,
         )
         subject.home.mkdir(parents=True, exist_ok=True)
@@ -212,7 +210,7 @@ class TensorboardTracker:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = subject.home / "tensorboard" / subject.name
-        self._writer = SummaryWriter(str(folder), purge_step=0, flush_secs=_SECONDS_BETWEEN_WRITES)
+        self._writer = SummaryWriter(str(folder), purge_step=0, flush_secs=15)
         rows = [(name, str(value)) for name, value in flattened(subject.settings, "/").items()]
         self.table("settings", ("setting", "value"), rows)
 
@@ -256,21 +254,16 @@ class MlflowTracker:
             self._run: str = found[0].info.run_id
             self._client.update_run(self._run, status="RUNNING")
             return
-        tags = {_TAG: subject.identity}
-        self._run = self._client.create_run(
-            experiment, tags=tags, run_name=subject.name
-        ).info.run_id
-        settings = flattened(subject.settings, "/").items()
-        param = self._mlflow.entities.Param
-        for some in _batches([param(allowed_name(name), str(value)) for name, value in settings]):
-            self._client.log_batch(self._run, params=some)
+        about = {"tags": {_TAG: subject.identity}, "run_name": subject.name}
+        self._run = self._client.create_run(experiment, **about).info.run_id
+        settings, param = flattened(subject.settings, "/"), self._mlflow.entities.Param
+        self._send("params", [param(allowed_name(k), str(v)) for k, v in settings.items()])
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         metric, now = self._mlflow.entities.Metric, int(time.time() * 1000)
         named = {allowed_name(name): float(value) for name, value in values.items()}
         new = [(name, value) for name, value in named.items() if step > self._last_step(name)]
-        for some in _batches([metric(*each, now, step) for each in new]):
-            self._client.log_batch(self._run, metrics=some)
+        self._send("metrics", [metric(*each, now, step) for each in new])
 
     def table(self, name: str, header: Texts, rows: Sequence[Texts]) -> None:
         self._client.log_text(self._run, pipe_table(header, rows), f"{name}.md")
@@ -293,14 +286,14 @@ class MlflowTracker:
                 raise
         return found.experiment_id
 
+    def _send(self, kind: str, items: list[Any]) -> None:
+        for start in range(0, len(items), _AT_ONCE):
+            self._client.log_batch(self._run, **{kind: items[start : start + _AT_ONCE]})
+
     def _last_held(self, name: str) -> int:
         """Returns the last step that the run has of a number from before an interruption, or -1."""
         history = self._client.get_metric_history(self._run, name)
         return max((metric.step for metric in history), default=-1)
-
-
-def _batches(items: list[Any]) -> Iterator[list[Any]]:
-    return (items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE))
 
 
 def allowed_name(name: str) -> str:

@@ -28,13 +28,12 @@ class Key(NamedTuple):
     @property
     def sample(self) -> Markup:
         """What the entry looks like in the figure, 22 pixels wide and 12 high."""
+        shape, look = circle(11, 6, 4, "fill" if self.style == "dot" else "hollow"), ""
         if self.style in ("line", "dashed"):
-            look = "curve" if self.style == "line" else "curve dashed"
-            return group([path(((1, 6), (21, 6)))], look, self.color)
-        if self.style == "area":
-            return group([rect(4, 1, 14, 10, "fill")], "", self.color)
-        dot = circle(11, 6, 4, "fill" if self.style == "dot" else "hollow")
-        return group([dot], "", self.color)
+            shape, look = path(((1, 6), (21, 6))), "curve" + " dashed" * (self.style == "dashed")
+        elif self.style == "area":
+            shape = rect(4, 1, 14, 10, "fill")
+        return group([shape], look, self.color)
 
 
 class Picture(NamedTuple):

@@ -172,18 +172,15 @@ def _name_apart(runs: list[Run]) -> list[Run]:
     if len(varying) > _MOST_NAMED:
         order = list(dict.fromkeys(forms))
         forms = [str(order.index(form) + 1) for form in forms]
-    named = [
-        replace(run, label=f"{run.label} {form}".strip())
-        for run, form in zip(runs, forms, strict=True)
-    ]
+    labels = [f"{run.label} {form}".strip() for run, form in zip(runs, forms, strict=True)]
+    named = [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
     if _clash(named):
-        named = [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
+        return [replace(run, label=f"{run.label} {run.name[-12:]}") for run in named]
     return named
 
 
-def _clash(runs: Iterable[Run]) -> bool:
-    places = Counter((run.label, run.column, run.seed) for run in runs)
-    return any(number > 1 for number in places.values())
+def _clash(runs: Sequence[Run]) -> bool:
+    return len({(run.label, run.column, run.seed) for run in runs}) < len(runs)
 
 
 @dataclass(frozen=True)
@@ -199,14 +196,10 @@ class Study:
 
     @property
     def title(self) -> str:
-        parts = [self.dataset]
-        if self.setting != "generalization":
-            parts.append(self.setting)
-        if self.number_unseen != 1:
-            parts.append(f"{self.number_unseen or 'no'} domains unseen")
-        if self.metric != "accuracy":
-            parts.append(self.measure)
-        return ", ".join(parts)
+        setting = self.setting if self.setting != "generalization" else ""
+        unseen = f"{self.number_unseen or 'no'} domains unseen" * (self.number_unseen != 1)
+        measure = self.measure if self.metric != "accuracy" else ""
+        return ", ".join(filter(None, (self.dataset, setting, unseen, measure)))
 
     @property
     def measure(self) -> str:
@@ -260,8 +253,7 @@ class Study:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        recorded = {rule for result in self.results for rule in result.rules}
-        return tuple(rule for rule in RULES if rule in recorded)
+        return tuple(rule for rule in RULES if any(rule in each.rules for each in self.results))
 
     @cached_property
     def expected(self) -> tables.Expected:

@@ -263,11 +263,8 @@ def _grids(run: Run, arrays: Arrays) -> Iterator[Part]:
 
 def _panels(arrays: Arrays, prefix: str, title: str) -> Iterator[Drawing]:
     """Yields the layers side by side, on one scale of colour."""
-    found = {
-        name.rpartition("/")[2]: values.astype(float)
-        for name, values in arrays.items()
-        if name.rpartition("/")[0] == prefix and values.ndim == 2
-    }
+    layers = ((*name.rpartition("/"), values) for name, values in arrays.items())
+    found = {n: v.astype(float) for start, _, n, v in layers if start == prefix and v.ndim == 2}
     high = max((float(np.abs(values).max()) for values in found.values()), default=0.0)
     digits = 0 if prefix.partition("/")[0] == "mask" else 2
     for layer, values in found.items():
