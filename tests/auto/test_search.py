@@ -88,6 +88,27 @@ def test_a_killed_search_goes_on_and_decides_the_same(
     assert second.expectation() == first.expectation()
 
 
+def test_classifiers_of_a_killed_search_are_judged_by_the_runs_they_had(tmp_path: Path) -> None:
+    """They were trained before it turned out that there is no time for pairs of places."""
+    network, killed = (
+        {"network.name": "resnet18", "network.pretrained": "true"},
+        tmp_path / "killed",
+    )
+    machine = Machine(tmp_path / "whole", 30.0, stands_still=True)
+    first = machine.search(**network)
+    first.run()
+    broken = Machine(killed, 30.0, dies_after=len(machine.trained) - 4, stands_still=True)
+    with pytest.raises(KeyboardInterrupt):
+        broken.search(**network).run()
+    again = Machine(killed, 30.0, stands_still=True)
+    second = again.search(**network)
+    second.run()
+    assert not first.design.nested
+    assert any(first.candidates[name].tier == "head" for (name, _), *_ in first.runs)
+    assert sorted(broken.trained + again.trained) == sorted(machine.trained)
+    assert (second.scores, second.winner()) == (first.scores, first.winner())
+
+
 def test_time_that_was_used_counts_when_the_command_goes_on(tmp_path: Path) -> None:
     """What was learned of the machine, too; a record that is newer than what was kept last tells
     when the command was killed."""

@@ -23,32 +23,19 @@ for words, expected in json.loads(sys.argv[1]):
     if loaded or expected not in said:
         sys.exit(f"unseen {words} loads {loaded}, says {said!r}")
 """
-KINDS = ("methods", "datasets", "backbones", "recipes", "sweeps")
+LISTED = {"methods": "dmg", "datasets": "digits", "backbones": "", "recipes": "", "sweeps": ""}
 
 
-def no_torch(folder: Path, commands: list[tuple[str, str]]) -> None:
+def test_no_torch_for_help_lists_recipes_and_mistakes(tmp_path: Path) -> None:
     """In one process, one command after the other: none of them may load anything heavy."""
-    words = [sys.executable, "-c", CODE, json.dumps(commands), json.dumps(HEAVY)]
-    answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-
-
-def test_no_torch_for_help_lists_and_recipes(tmp_path: Path) -> None:
+    hint = "did you mean 'digits/dmg'?"
     commands = [
         ("--help", "COMMAND"),
-        *((f"list {kind}", "digits" if kind != "methods" else "dmg") for kind in KINDS[:2]),
-        *((f"list {kind}", "") for kind in KINDS),
+        *((f"list {kind}", found) for kind, found in LISTED.items()),
         *((f"{name} --help", f"usage: unseen {name}") for name in COMMANDS),
         ("show digits/dmg seed=3", "seed: 3"),
         ("show digits/dmg --save mine.yaml", "Wrote mine.yaml"),
         ("completion words -- train digits/", "digits/dmg"),
-    ]
-    no_torch(tmp_path, commands)
-
-
-def test_no_torch_for_mistakes_in_settings(tmp_path: Path) -> None:
-    hint = "did you mean 'digits/dmg'?"
-    commands = [
         ("trian", "did you mean 'train'?"),
         ("show digits/dgm", hint),
         ("train digits/dgm", hint),
@@ -61,7 +48,9 @@ def test_no_torch_for_mistakes_in_settings(tmp_path: Path) -> None:
         ("sweep digits search=optimizer.rate", "search.optimizer.rate: unknown setting"),
         ("sweep digits --address x", "add --on ray"),
     ]
-    no_torch(tmp_path, commands)
+    words = [sys.executable, "-c", CODE, json.dumps(commands), json.dumps(HEAVY)]
+    answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
 
 
 @pytest.mark.parametrize("command", ["list", "compare", "predict"])

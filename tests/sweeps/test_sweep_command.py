@@ -117,7 +117,7 @@ def test_a_run_gets_a_gpu_where_there_is_one(
         ("sweep digits --workers -1", "should be 0 or more, got -1"),
         ("sweep digits --workers 0 --on ray", "leave it or --on ray out"),
         ("sweep digits --retries -1", "should be 0 or more, got -1"),
-        ("sweep digits --gpus -1", "should be greater than 0, got -1"),
+        ("sweep digits --gpus -1", "should be 0.0 or more, got -1"),
     ],
 )
 def test_mistakes_end_with_a_message(unseen, words: str, message: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from PIL import Image
 from scipy.fft import dct
+from scipy.stats import rankdata
 
 from unseen.audit.findings import Example, Finding
 from unseen.data.cache import cache_folder
@@ -179,22 +180,17 @@ def _statistics_that_tell(
     for name, column in zip(STATISTICS, values.T, strict=True):
         known = np.isfinite(column) & (name != "bytes per pixel" or size >= SMALL)
         here, there = column[own & known], column[~own & known]
-        if min(len(here), len(there)) < _FEWEST or _told_apart(here, there) < GIVEN_AWAY:
+        if min(len(here), len(there)) < _FEWEST:
+            continue
+        ranks = rankdata(column[known])[own[known]]
+        share = (ranks.mean() - (len(here) + 1) / 2) / len(there)  # AUC; ties count half
+        if max(share, 1 - share) < GIVEN_AWAY:
             continue
         middle = float(np.median(here))
-        others = np.array(
-            [np.median(column[known & (labels == n)]) for n in {*labels[~own & known]}]
-        )
+        classes = (known & (labels == other) for other in {*labels[~own & known]})
+        others = np.array([np.median(column[rows]) for rows in classes])
         if name in ("width", "height") or np.abs(others - middle).min() > np.ptp(others):
             yield f"{name} {middle:.3g}, others {np.median(there):.3g}"
-
-
-def _told_apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the AUC by which values tell two groups apart, whichever has the larger ones."""
-    other = np.sort(other)
-    below = np.searchsorted(other, one), np.searchsorted(other, one, side="right")
-    share = float(np.mean(below) / len(other))  # ties count half
-    return max(share, 1 - share)
 
 
 def _mark(edges: np.ndarray, labels: np.ndarray, label: int) -> Iterator[str]:

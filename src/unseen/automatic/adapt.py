@@ -56,17 +56,14 @@ class Adaptation(NamedTuple):
 def class_centres(weights: np.ndarray, features: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Returns a classifier `[classes, features]`: directions in which the classes lie among the new
     images. A class begins with its own weights, and keeps them where it is nobody's answer."""
-    answers, doubt = scores.argmax(axis=1), entropy(softmax(scores))
-    centres = []
+    from sklearn.preprocessing import normalize
+
+    centres, order = [], np.argsort(entropy(softmax(scores)), kind="stable")
+    answers = scores[order].argmax(axis=1)
     for number, own in enumerate(weights):
-        called = np.flatnonzero(answers == number)
-        surest = called[np.argsort(doubt[called], kind="stable")[:_SUREST]]
-        centres.append(_unit(_unit(np.vstack([own, features[surest]])).mean(axis=0)))
-    return np.stack(centres)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        surest = features[order[answers == number][:_SUREST]]
+        centres.append(normalize(np.vstack([own, surest])).mean(axis=0))
+    return normalize(centres)
 
 
 def adapt(
@@ -78,22 +75,6 @@ def adapt(
     layers = [module for module in head.modules() if isinstance(module, torch.nn.Linear)]
     if type(method).predict is not Method.predict or len(layers) != 1:
         return None
-    if (pixels := _read(files, model)) is None:
-        return None
-    gains, temperature = _judged(search)
-    values = list(gains.values())
-    helps = fmean(values) > standard_error(values)
-    if helps:
-        weights, features, scores = _known(model, pixels)
-        centres = torch.from_numpy(class_centres(weights, features, scores))
-        set_classifier(method.network, centres, torch.zeros(len(centres)))
-        card = f"{model.card}\n\nIts classifier was adapted to {len(pixels)} images of a new place."
-        Model(method, model.experiment, card, temperature=temperature).save_pretrained(path)
-    return Adaptation(len(pixels), gains, helps, str(path) if helps else "")
-
-
-def _read(files: Sequence[str | Path], model: Model) -> np.ndarray | None:
-    """Returns the pixels of the images that can be read."""
 
     def read(file: str | Path) -> np.ndarray | None:
         try:
@@ -102,9 +83,18 @@ def _read(files: Sequence[str | Path], model: Model) -> np.ndarray | None:
             return None
 
     some = [files[place] for place in evenly(np.arange(len(files)), MOST_NEW)]
-    pixels = ahead(read, some, os.cpu_count() or 1, BATCH)
-    found = [each for each in pixels if each is not None]
-    return np.stack(found) if found else None
+    found = ahead(read, some, os.cpu_count() or 1, BATCH)
+    if not (pixels := [each for each in found if each is not None]):
+        return None
+    gains, temperature = _judged(search)
+    values = list(gains.values())
+    helps = fmean(values) > standard_error(values)
+    if helps:
+        centres = torch.from_numpy(class_centres(*_known(model, np.stack(pixels))))
+        set_classifier(method.network, centres, torch.zeros(len(centres)))
+        card = f"{model.card}\n\nIts classifier was adapted to {len(pixels)} images of a new place."
+        Model(method, model.experiment, card, temperature=temperature).save_pretrained(path)
+    return Adaptation(len(pixels), gains, helps, str(path) if helps else "")
 
 
 @torch.no_grad()
@@ -122,6 +112,8 @@ def _known(model: Model, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 def _judged(search: Search) -> tuple[dict[str, float], float | None]:
     """Returns the mean gain on each place by the models of the chosen row that never saw it, and
     the temperature at which the adapted ones are calibrated there."""
+    from sklearn.metrics import confusion_matrix
+
     subject = search.subject
     _, prepared = subject.prepared()
     index, measure = prepared.index, MEASURES[subject.experiment.metric]
@@ -135,10 +127,12 @@ def _judged(search: Search) -> tuple[dict[str, float], float | None]:
             pixels = prepared.batch(rows).permute(0, 2, 3, 1).numpy()
             weights, features, scores = _known(model, pixels)
             adapted = features @ class_centres(weights, features, scores).T
-            truth, number = index.labels[rows], len(index.classes)
-            cells = [truth * number + each.argmax(axis=1) for each in (scores, adapted)]
-            before, after = (np.bincount(c, minlength=number**2).reshape(number, -1) for c in cells)
-            gains[place].append(measure(after) - measure(before))
+            truth, classes = index.labels[rows], range(len(index.classes))
+            before, after = (
+                measure(confusion_matrix(truth, each.argmax(axis=1), labels=classes))
+                for each in (scores, adapted)
+            )
+            gains[place].append(after - before)
             judged.append(adapted)
             truths.append(truth)
     return {p: fmean(own) for p, own in gains.items()}, fit_temperature(judged, truths)

@@ -168,16 +168,13 @@ class Answer(Shown):
         """What to do next, with real paths."""
         run, home = (shlex.quote(str(path)) for path in (self.run.folder.path, self.home))
         adapted = self.adaptation is not None and self.adaptation.helps
+        model, references = f"{home}/{ADAPTED}" if adapted else run, f"{home}/{REFERENCES}"
         return {
-            "predictions for new images": (
-                f"unseen predict {f'{home}/{ADAPTED}' if adapted else run} IMAGES"
-            ),
-            "how well it will do on them": (
-                f"unseen forecast {run} IMAGES --reference {home}/{REFERENCES}"
-            ),
+            "predictions for new images": f"unseen predict {model} IMAGES",
+            "how well it will do on them": f"unseen forecast {run} IMAGES --reference {references}",
             "one file for onnxruntime": f"unseen export {run} --to onnx",
             "a page for people": f"unseen serve {run}",
-            "the runs behind this choice": f"unseen report {home}/{REFERENCES}",
+            "the runs behind this choice": f"unseen report {references}",
         }
 
     def records(self) -> list[dict[str, Any]]:
@@ -222,12 +219,10 @@ class Answer(Shown):
         """Draws what was measured on each place, beside plain training, and what to expect."""
         found, rows = self.expectation, list[ChartRow]()
         for place, value in sorted(found.by_place.items(), key=lambda each: each[1]):
-            marks = [Mark("the choice", 100 * value)]
-            if self.plain is not None:
-                marks.append(
-                    Mark("plain training", 100 * self.plain.by_place[place], look="hollow")
-                )
-            rows.append(ChartRow(short_name(place), 1, tuple(marks), percent(value)))
+            beside = [100 * self.plain.by_place[place]] if self.plain else []
+            hollow = (Mark("plain training", each, look="hollow") for each in beside)
+            marks = (Mark("the choice", 100 * value), *hollow)
+            rows.append(ChartRow(short_name(place), 1, marks, percent(value)))
         middle, half = 50 * (found.high + found.low), 50 * (found.high - found.low)
         expected = Mark("expected", middle, half, "hollow")
         rows.append(ChartRow("a new place", 0, (expected,), percent(found.mean)))
@@ -245,19 +240,14 @@ class Answer(Shown):
         """Writes the answer as one web page."""
         first, *others = self.sentences()
         code = [parts.Fold(title, code=each, open=True) for title, each in self.commands.items()]
+        places = parts.Section("places", "Places", _kind(self.expectation), (self.plot(),))
+        after = parts.Section("next", "Next", "The model is a run folder like any other.", (*code,))
         content = {
             "title": self.run.result.dataset,
             "headline": first,
             "sentences": others,
             "limits": list(self.limits()),
-            "sections": [
-                parts.Section("places", "Places", _kind(self.expectation), (self.plot(),)),
-                self._candidates(),
-                self._classes(),
-                parts.Section(
-                    "next", "Next", "The model is a run folder like any other.", (*code,)
-                ),
-            ],
+            "sections": [places, self._candidates(), self._classes(), after],
         }
         parts.write_whole(path, parts.render_page(_TEMPLATE, content))
 

@@ -1,13 +1,13 @@
 """The command line. Only the command that was called is imported: `--help` loads no torch."""
 
 import argparse
-import contextlib
 import importlib
 import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import NoReturn
 
@@ -107,7 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     chosen, started = parse(arguments), time.monotonic()
     aside = Console(stderr=True)
     try:
-        with _said_aside(chosen.quiet):
+        with (
+            Path(os.devnull).open("w") as nowhere,
+            redirect_stderr(nowhere if chosen.quiet else sys.stderr),
+        ):
             _find_own_modules(chosen)
             _name_other_formats(chosen)
             with training_packages():
@@ -123,24 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stderr.close()
         sys.exit(141)
     if chosen.verbose:
-        say(f"{_versions()}; {time.monotonic() - started:.1f} s, exit code {code}", aside)
+        torch = sys.modules.get("torch")
+        versions = f"unseen {__version__}, Python {sys.version.split()[0]}"
+        versions += f", torch {torch.__version__}" if torch else ""
+        say(f"{versions}; {time.monotonic() - started:.1f} s, exit code {code}", aside)
     sys.exit(code)
-
-
-@contextlib.contextmanager
-def _said_aside(quiet: bool) -> Iterator[None]:
-    """Drop what is said beside results, if it is to be quiet."""
-    if not quiet:
-        yield
-        return
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
-        yield
-
-
-def _versions() -> str:
-    torch = sys.modules.get("torch")
-    beside = f", torch {torch.__version__}" if torch else ""
-    return f"unseen {__version__}, Python {sys.version.split()[0]}{beside}"
 
 
 def _find_own_modules(chosen: argparse.Namespace) -> None:

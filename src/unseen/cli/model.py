@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress
 
-from unseen.cli.shared import (
-    RUNS_OF_DOMAINS,
-    Add,
-    add_model,
-    loading,
-    next_step,
-    say,
-    say_json,
-    whole,
-)
+from unseen.cli import shared
+from unseen.cli.shared import Add, next_step, say, say_json
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -46,7 +38,7 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
     unseen evaluate runs/pacs-...
     unseen evaluate runs/folder-... --data fourth_hospital    (a folder or a manifest)
     """
-    with loading():
+    with shared.loading():
         from unseen.api import load_run
         from unseen.reports.formats import result_records
         from unseen.reports.terminal import show_views
@@ -67,12 +59,12 @@ def run_evaluate(chosen: argparse.Namespace) -> None:
 
 
 def add_predict(add: Add) -> None:
-    add_model(add)
+    shared.add_model(add)
     add("--domain", "the training domain of all images, where it is known", metavar="DOMAIN")
-    add("--top", "classes to name", type=whole(1), default=3, metavar="N")
+    add("--top", "classes to name", type=shared.at_least(1), default=3, metavar="N")
     add("--raw", "probabilities without calibration")
     add("--format", "form of the output", choices=["table", "csv", "json"], default="table")
-    add("--batch", "images at a time", type=whole(1), default=64, metavar="N")
+    add("--batch", "images at a time", type=shared.at_least(1), default=64, metavar="N")
     add("-o --output", "write there; left out: on the screen", type=Path, metavar="FILE")
     looked = "write a heatmap of each image: where the model looked"
     add("--heatmaps", looked, type=Path, metavar="DIR")
@@ -94,7 +86,7 @@ def run_predict(chosen: argparse.Namespace) -> int:
     from unseen.reports.formats import PREDICTIONS, PredictedColumns
 
     widths = [len(str(path)) for path in find_images(chosen.images)]
-    with loading():
+    with shared.loading():
         from unseen.serve.predictor import load
 
         model = load(chosen.model, chosen.device)
@@ -172,8 +164,8 @@ def _row(model: "Predictor", prediction: "Prediction", top: int) -> "PredictedIm
 
 
 def add_forecast(add: Add) -> None:
-    add_model(add)
-    add("--reference", RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
+    shared.add_model(add)
+    add("--reference", shared.RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
     add("-o --output", "write a web page, too", type=Path, metavar="PAGE.html")
 
 
@@ -190,7 +182,7 @@ def run_forecast(chosen: argparse.Namespace) -> int:
     from unseen.data.images import find_images
 
     files = list(find_images(chosen.images))
-    with loading():
+    with shared.loading():
         from unseen.forecast.page import print_forecast, write_page
         from unseen.serve.forecast import forecast_files
     aside = Console(stderr=True)
@@ -235,7 +227,7 @@ def run_export(chosen: argparse.Namespace) -> None:
       unseen export runs/pacs-... --to onnx
       unseen export runs/pacs-... --to torch -o classifier.pt2
     """
-    with loading():
+    with shared.loading():
         from unseen.serve.export import SUFFIXES, export
         from unseen.serve.model import Model
         from unseen.serve.predictor import load
@@ -259,12 +251,12 @@ def run_export(chosen: argparse.Namespace) -> None:
 def add_serve(add: Add) -> None:
     from unseen.serve.limits import Limits
 
-    add_model(add, images=False)
+    shared.add_model(add, images=False)
     add("--host", "address to listen on", default="127.0.0.1")
     add("--port", "0 finds a free one", type=int, default=8000)
     secret = "secret that requests must send; better given as the variable UNSEEN_TOKEN"
     add("--token", secret, metavar="TOKEN")
-    add("--reference", RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
+    add("--reference", shared.RUNS_OF_DOMAINS, type=Path, metavar="RUNS")
     add("--keep", "keep images and predictions there", type=Path, metavar="DIR")
     for each in fields(Limits):
         option, about = f"--{each.name.replace('_', '-')}", each.metadata["help"]
@@ -285,7 +277,7 @@ def run_serve(chosen: argparse.Namespace) -> int:
 
     for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "serve")
-    with loading():
+    with shared.loading():
         from unseen.serve.drift import DriftWatch
         from unseen.serve.http import Guard, is_local, open_socket, run_server
         from unseen.serve.limits import Limits

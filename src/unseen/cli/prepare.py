@@ -3,7 +3,7 @@
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ def run_prepare(chosen: argparse.Namespace) -> int:
     if chosen.root is not None:
         remember_root(experiment.data.name, chosen.root)
     if not chosen.json:
-        _print(prepared, _remarks(experiment, prepared))
+        _print(experiment, prepared)
     return _audit(chosen, experiment, dataset, prepared)
 
 
@@ -140,24 +140,11 @@ def _audit(
     return 1 if chosen.strict and found.findings else 0
 
 
-def _remarks(experiment: "Experiment", prepared: "PreparedImages") -> list[str]:
-    """As if all domains trained; which classes a domain lacks is among the dataset's own."""
+def _print(experiment: "Experiment", prepared: "PreparedImages") -> None:
+    """Counts by domain and split, then by class and domain, then everything that is odd, or would
+    be if all domains trained."""
     from unseen.data.roles import choose_roles, warnings_about_skew, warnings_about_validation
 
-    data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
-    try:
-        roles = choose_roles(prepared.index, data)
-    except UnseenError:  # domains that are not made to train on
-        return []
-    number = sum(map(len, roles.validation.values()))
-    return [
-        *warnings_about_skew(prepared.index, roles, experiment),
-        *warnings_about_validation(number, experiment),
-    ]
-
-
-def _print(prepared: "PreparedImages", remarks: list[str]) -> None:
-    """Counts by domain and split, then by class and domain, then everything that was odd."""
     index, console = prepared.index, Console()
     names = ("train", "validation", "test", "unseen")
     splits = {
@@ -173,7 +160,14 @@ def _print(prepared: "PreparedImages", remarks: list[str]) -> None:
         console.print(_counts(None, "class", list(by_domain), own))
     else:
         say(f"{len(index.classes)} classes")
-    for remark in (*index.remarks, *remarks):
+    remarks = list(index.remarks)
+    with suppress(UnseenError):  # domains that are not made to train on
+        data = experiment.data.model_copy(update={"unseen_domain": (), "training_domains": ()})
+        roles = choose_roles(index, data)
+        remarks += warnings_about_skew(index, roles, experiment)
+        number = sum(map(len, roles.validation.values()))
+        remarks += warnings_about_validation(number, experiment)
+    for remark in remarks:
         say(f"Note: {remark}")
     for name in prepared.left_out:
         say(f"Left out: {name}")

@@ -1,6 +1,8 @@
 """What several commands share: how they speak, and arguments."""
 
 import argparse
+import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,13 +56,14 @@ def add_runs(add: Add) -> None:
     add("--log", trackers, default="")
 
 
-def whole(smallest: int) -> Callable[[str], int]:
-    """Return what reads an option as a whole number that is not smaller."""
+def at_least(smallest: float) -> Callable[[str], float]:
+    """Return what reads an option as a number of the same kind that is not smaller."""
 
-    def read(text: str) -> int:
-        if not text.removeprefix("-").isdecimal() or int(text) < smallest:
-            raise argparse.ArgumentTypeError(f"should be {smallest} or more, got {text}")
-        return int(text)
+    def read(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if smallest <= (found := type(smallest)(text)) < math.inf:
+                return found
+        raise argparse.ArgumentTypeError(f"should be {smallest} or more, got {text}")
 
     return read
 

@@ -14,18 +14,9 @@ from rich.table import Table
 from unseen.atomic import read_json
 from unseen.cli.shared import Add, add_recipe, next_step, say, say_json
 from unseen.errors import UnseenError
-from unseen.settings import catalog
+from unseen.settings import catalog, recipes
 from unseen.settings.experiment import complete_settings
-from unseen.settings.recipes import (
-    RECIPES,
-    about_recipe,
-    file_names,
-    load_experiment,
-    merge,
-    parse_overrides,
-    read_recipe,
-    recipe_names,
-)
+from unseen.settings.recipes import RECIPES, about_recipe, file_names, recipe_names
 from unseen.sweeps.sweep_file import find_sweep, sweep_names
 
 
@@ -86,11 +77,11 @@ def run_show(chosen: argparse.Namespace) -> None:
             show_run(result, console)
             show_rules(result, console)
         return
-    overrides = parse_overrides(chosen.overrides)
-    experiment = load_experiment(chosen.what, overrides)
+    overrides = recipes.parse_overrides(chosen.overrides)
+    experiment = recipes.load_experiment(chosen.what, overrides)
     comments = "".join(f"# {line}".rstrip() + "\n" for line in about_recipe(path).splitlines())
     if chosen.save is not None:
-        _save(chosen.save, comments, merge(read_recipe(chosen.what), overrides))
+        _save(chosen.save, comments, recipes.merge(recipes.read_recipe(chosen.what), overrides))
         say(f"Wrote {chosen.save}")
         next_step(f"unseen train {shlex.quote(str(chosen.save))}")
         return

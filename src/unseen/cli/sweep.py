@@ -1,23 +1,13 @@
 """The commands `compare` and `sweep`: what is trained, where, and what it would cost."""
 
 import argparse
-import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from unseen.cli.shared import (
-    ADDRESS,
-    Add,
-    add_runs,
-    add_settings,
-    loading,
-    next_step,
-    say,
-    say_json,
-    whole,
-)
+from unseen.cli import shared
+from unseen.cli.shared import Add, next_step, say, say_json
 from unseen.errors import SettingsError
 from unseen.settings.recipes import parse_overrides
 
@@ -38,7 +28,7 @@ def add_compare(add: Add) -> None:
     add("--unseen", only, default="")
     add("--upper-bound", "add a row that is also trained on labels of the unseen domain")
     _add_run_options(add, "all seeds of a method and domain")
-    add_settings(add, "settings for all runs")
+    shared.add_settings(add, "settings for all runs")
 
 
 def run_compare(chosen: argparse.Namespace) -> int:
@@ -56,21 +46,15 @@ def run_compare(chosen: argparse.Namespace) -> int:
     """
     from unseen.sweeps.sweep_file import make_comparison
 
-    sweep = make_comparison(
-        chosen.dataset,
-        chosen.methods,
-        chosen.seeds,
-        chosen.backbone,
-        chosen.unseen,
-        parse_overrides(chosen.overrides),
-        chosen.upper_bound,
-    )
+    words = ("dataset", "methods", "seeds", "backbone", "unseen", "upper_bound")
+    own = {word: getattr(chosen, word) for word in words}
+    sweep = make_comparison(**own, overrides=parse_overrides(chosen.overrides))
     return _run(sweep, "", chosen, together=False)
 
 
 def add_sweep(add: Add) -> None:
     add("sweep", "a sweep file, or 'unseen list sweeps'", metavar="FILE|NAME")
-    add_settings(add, "keys of the sweep file: draws=20 seeds=0-2 settings.steps=500")
+    shared.add_settings(add, "keys of the sweep file: draws=20 seeds=0-2 settings.steps=500")
     _add_run_options(add, "all draws of a seed (without draws: of all seeds)")
     add("--one-by-one", "do not train runs on stored features as a stack")
 
@@ -96,7 +80,7 @@ def run_sweep(chosen: argparse.Namespace) -> int:
 
 def _add_run_options(add: Add, merged: str) -> None:
     """Options of both commands; `merged` is what one model is made of."""
-    add_runs(add)
+    shared.add_runs(add)
     about = (
         f"add rows of merged models: the averaged weights of {merged}; greedy: without runs that "
         "make the average worse on validation images"
@@ -107,12 +91,12 @@ def _add_run_options(add: Add, merged: str) -> None:
         "runs at the same time, each in its own process; left out: as many as the cores allow; "
         "0: one after the other in this process"
     )
-    add("--workers", about, type=whole(0))
-    add("--cpus", "cores, and therefore threads, of a run", type=_positive, default=1.0)
+    add("--workers", about, type=shared.at_least(0))
+    add("--cpus", "cores, and therefore threads, of a run", type=shared.at_least(0.1), default=1.0)
     share = "GPUs of a run, such as 0.5; left out: 1 if this machine has any"
-    add("--gpus", share, type=_number)
-    add("--address", ADDRESS, metavar="ADDRESS")
-    add("--retries", "how often a failed run is tried again", type=whole(0))
+    add("--gpus", share, type=shared.at_least(0.0))
+    add("--address", shared.ADDRESS, metavar="ADDRESS")
+    add("--retries", "how often a failed run is tried again", type=shared.at_least(0))
     add("--dry-run", "list the runs, estimate their cost, train nothing")
 
 
@@ -134,7 +118,7 @@ def _run(sweep: "Sweep", name: str, chosen: argparse.Namespace, together: bool) 
         _show_cost(plan, chosen, options)
         return 0
 
-    with loading():
+    with shared.loading():
         from unseen.reports.terminal import show_tables
         from unseen.sweeps.train import run_sweep
         from unseen.training.devices import is_first_process
@@ -181,14 +165,3 @@ def _show_cost(plan: "Plan", chosen: argparse.Namespace, options: dict[str, Any]
         rows = cost.estimate(plan, measure)
     console.print(cost.cost_table(rows))
     say(cost.cost_summary(rows, max(1, count_workers(resources))), console)
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"should be greater than 0, got {text}")
-    return number
-
-
-def _number(text: str) -> float:
-    return 0.0 if float(text) == 0 else _positive(text)

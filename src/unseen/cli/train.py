@@ -8,31 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
-from unseen.cli.shared import (
-    Add,
-    add_recipe,
-    add_runs,
-    add_settings,
-    loading,
-    next_step,
-    say,
-    say_json,
-)
+from unseen.cli import shared
+from unseen.cli.shared import Add, next_step, say, say_json
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, find_run
+from unseen.settings import recipes
 from unseen.settings.experiment import METRICS, Experiment, identity
-from unseen.settings.recipes import (
-    build_experiment,
-    load_experiment,
-    merge,
-    open_experiment,
-    parse_overrides,
-)
 
 
 def add_train(add: Add) -> None:
-    add_recipe(add)
-    add_runs(add)
+    shared.add_recipe(add)
+    shared.add_runs(add)
     add("--resume", "fail if there is no run to continue")
 
 
@@ -46,18 +32,18 @@ def run_train(chosen: argparse.Namespace) -> None:
     unseen train runs/pacs-... devices.number=2
     unseen train digits/dmg data.unseen_domain=outlines --log tensorboard,mlflow
     """
-    overrides = parse_overrides(chosen.overrides)
+    overrides = recipes.parse_overrides(chosen.overrides)
     if Path(chosen.what).is_dir():
         folder = RunFolder(Path(chosen.what))
         experiment = _resume(folder, overrides)
     else:
-        experiment = load_experiment(chosen.what, overrides)
+        experiment = recipes.load_experiment(chosen.what, overrides)
         folder = find_run(chosen.runs, experiment)
     if chosen.resume and not folder.settings.is_file():
         raise UnseenError(
             f"there is no run to resume in {folder.path}; leave out --resume to start one"
         )
-    with loading():  # mistakes in settings have been told at once
+    with shared.loading():  # mistakes in settings have been told at once
         from unseen.api import finish_run
         from unseen.reports.terminal import show_run
         from unseen.training.devices import is_first_process
@@ -74,16 +60,16 @@ def run_train(chosen: argparse.Namespace) -> None:
 
 def _resume(folder: RunFolder, overrides: dict[str, Any]) -> Experiment:
     """The settings that the run was started with; those without effect on the result may change."""
-    settings = folder.read_settings()
-    started = open_experiment(settings, folder.settings)
+    settings, file = folder.read_settings(), str(folder.settings)
+    started = recipes.open_experiment(settings, folder.settings)
     for key, value in overrides.items():
-        changed = build_experiment(merge(settings, {key: value}), str(folder.settings))
+        changed = recipes.build_experiment(recipes.merge(settings, {key: value}), file)
         if identity(changed) != identity(started):
             raise UnseenError(
                 f"a run keeps the settings that decide its result; leave out '{key}' "
                 "(devices, log_every and checkpoint_every may be changed)"
             )
-    return build_experiment(merge(settings, overrides), str(folder.settings))
+    return recipes.build_experiment(recipes.merge(settings, overrides), file)
 
 
 def _uses(folder: Path) -> list[str]:
@@ -110,7 +96,7 @@ def run_merge(chosen: argparse.Namespace) -> None:
       unseen merge runs/pacs-efficientnet_lite0-dmg-sketch-* -o models/sketch
       unseen merge sweep_of_one_domain --choose greedy -o models/sketch
     """
-    with loading():
+    with shared.loading():
         from unseen.api import merge as merge_weights
         from unseen.reports.terminal import show_run
 
@@ -132,7 +118,7 @@ def add_auto(add: Add) -> None:
     add("--unseen", out, default="", metavar="DOMAIN")
     add("--seeds", "for example 0,1,2 or 0-4", default="0")
     add("--workers", "runs at the same time; left out: as many as the cores allow", type=int)
-    add_settings(add, "settings for all runs")
+    shared.add_settings(add, "settings for all runs")
 
 
 def run_auto(chosen: argparse.Namespace) -> None:
@@ -147,20 +133,13 @@ def run_auto(chosen: argparse.Namespace) -> None:
       unseen auto three_hospitals --minutes 60 --for fourth_hospital -o best
       unseen auto pacs --unseen sketch data.root=PACS
     """
-    with loading():
+    with shared.loading():
         from unseen.automatic.answer import PAGE
         from unseen.automatic.run import auto
 
-    answer = auto(
-        chosen.data,
-        chosen.minutes,
-        images=chosen.images,
-        output=chosen.output,
-        unseen=chosen.unseen,
-        seeds=chosen.seeds,
-        workers=chosen.workers,
-        **parse_overrides(chosen.overrides),
-    )
+    words = ("minutes", "images", "output", "unseen", "seeds", "workers")
+    own = {word: getattr(chosen, word) for word in words}
+    answer = auto(chosen.data, **own, **recipes.parse_overrides(chosen.overrides))
     if chosen.json:
         say_json(answer.as_json())
         return
