@@ -37,9 +37,8 @@ class Run(Shown):
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
-        self.experiment: Experiment = open_experiment(
-            self.folder.read_settings(), self.folder.settings
-        )
+        settings = self.folder.read_settings()
+        self.experiment: Experiment = open_experiment(settings, self.folder.settings)
         self.result: RunResult = self.folder.read_result()
 
     def __repr__(self) -> str:
@@ -56,8 +55,7 @@ class Run(Shown):
 
     def accuracy(self, view: View = "out_of_domain", rule: str | None = None) -> dict[str, float]:
         """Accuracy by domain in one of the three measurements, under the run's rule or another."""
-        measured = self.result.view(rule or self.result.selection, view)
-        return {domain: each.accuracy for domain, each in measured.items()}
+        return self.measure("accuracy", view, rule)
 
     def measure(
         self, metric: Metric | None = None, view: View = "out_of_domain", rule: str | None = None

@@ -55,14 +55,12 @@ def test_a_class_that_is_not_recalled(scans: Path, look) -> None:
         for number in range(12):
             (scans / domain / "bird").mkdir(exist_ok=True)
             what = "dog" if number % 2 else "cat"
-            scene(900 + number + 50 * (domain == "north")).save(
-                scans / domain / "bird" / f"{what}x{number}.png"
-            )
+            picture = scene(900 + number + 50 * (domain == "north"))
+            picture.save(scans / domain / "bird" / f"{what}x{number}.png")
     mislabel(scans, [])
-    found = look(scans, lambda name: features(name.replace("bird/bird", "bird/"))).of(
-        "classes that are not recalled"
-    )
-    assert "hardly ever recognises these classes: bird (0%)" in found.text
+    report = look(scans, lambda name: features(name.replace("bird/bird", "bird/")))
+    text = report.of("classes that are not recalled").text
+    assert "hardly ever recognises these classes: bird (0%)" in text
 
 
 def test_maps_are_pooled(scans: Path, look) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,15 +87,13 @@ def test_json_is_all_there_is_on_the_standard_output(unseen, tmp_path: Path) -> 
 
 def test_quiet_and_verbose(unseen) -> None:
     settings = [f"{key}={value}" for key, value in TINY.items()]
-    first, second = (
-        unseen("train", "digits/dmg", *settings, "-q"),
-        unseen("train", "digits/dgm", "-v"),
-    )
-    assert (first.code, first.err) == (0, "")
-    assert "out of domain" in first.out
-    assert second.code == 2
-    assert "Traceback" in second.err
-    assert re.search(rf"unseen {__version__}, Python .* s, exit code 2$", second.err.strip())
+    quiet = unseen("train", "digits/dmg", *settings, "-q")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert "out of domain" in quiet.out
+    verbose = unseen("train", "digits/dgm", "-v")
+    assert verbose.code == 2
+    assert "Traceback" in verbose.err
+    assert re.search(rf"unseen {__version__}, Python .* s, exit code 2$", verbose.err.strip())
 
 
 def test_interrupted_commands_end_with_the_code_of_shells(unseen, monkeypatch) -> None:
@@ -107,25 +104,21 @@ def test_interrupted_commands_end_with_the_code_of_shells(unseen, monkeypatch) -
     assert unseen("list", "methods").code == 130
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "backbones"])
-def test_list_names_all_of_the_catalog(unseen, kind: str) -> None:
-    answer = unseen("list", kind)
+CATALOG = {"methods": catalog.METHODS, "datasets": catalog.DATASETS, "backbones": catalog.BACKBONES}
+NAMED = {
+    "--help": {name: summary for name, (_, summary) in COMMANDS.items()},
+    **{f"list {k}": {n: e.description for n, e in own.items()} for k, own in CATALOG.items()},
+    "list recipes": dict.fromkeys(recipe_names(), ""),
+    "list sweeps": dict.fromkeys(sweep_names(), ""),
+}
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_help_and_lists_name_all_there_is(unseen, words: str) -> None:
+    answer = unseen(*words.split())
     assert answer.code == 0
-    for name, entry in getattr(catalog, kind.upper()).items():
-        assert re.search(rf"^{name} +{re.escape(entry.description)}", answer.out, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("kind", "names"), [("recipes", recipe_names), ("sweeps", sweep_names)])
-def test_list_names_all_files(unseen, kind: str, names: Callable[[], list[str]]) -> None:
-    out = unseen("list", kind).out
-    assert [line.split()[0] for line in out.splitlines() if line.strip()] == names()
-
-
-def test_help_names_all_commands(unseen) -> None:
-    answer = unseen("--help")
-    assert answer.code == 0
-    for name, (_, summary) in COMMANDS.items():
-        assert re.search(rf"^ +{name} +{re.escape(summary)}", answer.out, re.MULTILINE)
+    for name, about in NAMED[words].items():
+        assert re.search(rf"^ *{re.escape(name)} +{re.escape(about)}", answer.out, re.MULTILINE)
 
 
 def test_show_gives_complete_settings_that_are_a_recipe_again(unseen, tmp_path: Path) -> None:
@@ -176,10 +169,7 @@ def test_a_saved_recipe_has_the_same_settings(unseen, tmp_path: Path) -> None:
         ("compare digit", "unknown dataset 'digit'; did you mean 'digits'?"),
         ("compare digits --methods dgm", "did you mean 'digits/dmg'?"),
         ("sweep digits methods=dgm", "did you mean 'digits/dmg'?"),
-        (
-            "compare pacs_resnet50 --methods agregate_views",
-            "did you mean 'pacs_resnet50/aggregate_views'?",
-        ),
+        ("compare pacs_resnet50 --methods agregate_views", "'pacs_resnet50/aggregate_views'?"),
         ("compare digits --methods ,", "methods: Tuple should have at least 1 item"),
         ("compare digits --seeds one", "seeds are numbers such as 0,1,2 or 0-4, got 'one'"),
         ("compare digits --unseen photo", "unknown domain 'photo'"),

@@ -56,14 +56,16 @@ class Adaptation(NamedTuple):
 def class_centres(weights: np.ndarray, features: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Returns a classifier `[classes, features]`: directions in which the classes lie among the new
     images. A class begins with its own weights, and keeps them where it is nobody's answer."""
-    from sklearn.preprocessing import normalize
-
     centres, order = [], np.argsort(entropy(softmax(scores)), kind="stable")
     answers = scores[order].argmax(axis=1)
     for number, own in enumerate(weights):
         surest = features[order[answers == number][:_SUREST]]
-        centres.append(normalize(np.vstack([own, surest])).mean(axis=0))
-    return normalize(centres)
+        centres.append(_unit(_unit(np.vstack([own, surest])).mean(axis=0)))
+    return np.stack(centres)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def adapt(

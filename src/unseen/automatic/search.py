@@ -346,9 +346,8 @@ class Search:
     def pace(self, candidate: Candidate) -> ImageTimes:
         """Returns the seconds for an image, measured once for a method at a boundary."""
         about = f"seconds for an image: {candidate.method} from {candidate.boundary or 'pixels'}"
-        return ImageTimes(
-            *self.decide(about, lambda: list(self._measure(self._experiment(candidate))))
-        )
+        times = self.decide(about, lambda: list(self._measure(self._experiment(candidate))))
+        return ImageTimes(*times)
 
     def _on_noise(self, experiment: Experiment) -> ImageTimes:
         """Times a candidate; until runs are timed, what else the machine does slows these by as

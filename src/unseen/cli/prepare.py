@@ -78,7 +78,7 @@ def run_prepare(chosen: argparse.Namespace) -> int:
         remember_root(experiment.data.name, chosen.root)
     if not chosen.json:
         _print(experiment, prepared)
-    return _audit(chosen, experiment, dataset, prepared)
+    return _audit(chosen, dataset, prepared)
 
 
 def _settings(chosen: argparse.Namespace) -> "Experiment":
@@ -105,12 +105,7 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-def _audit(
-    chosen: argparse.Namespace,
-    experiment: "Experiment",
-    dataset: "Dataset",
-    images: "PreparedImages",
-) -> int:
+def _audit(chosen: argparse.Namespace, dataset: "Dataset", images: "PreparedImages") -> int:
     from unseen.audit.audit import audit
     from unseen.training.display import Display
     from unseen.training.features import features_of_images
@@ -118,7 +113,7 @@ def _audit(
     features, aside = None, Console(stderr=True)
     if chosen.labels:
         with Display(aside, len(images.index), "features") as display:
-            features = features_of_images(images, experiment.network, display)
+            features = features_of_images(images, _settings(chosen).network, display)
     found = audit(dataset, images, features)
     if chosen.json:
         say_json(found.as_json())
@@ -146,13 +141,10 @@ def _print(experiment: "Experiment", prepared: "PreparedImages") -> None:
     from unseen.data.roles import choose_roles, warnings_about_skew, warnings_about_validation
 
     index, console = prepared.index, Console()
-    names = ("train", "validation", "test", "unseen")
-    splits = {
-        domain: {"images": sum(counts.values()), **{name: counts[name] for name in names}}
-        for domain, counts in index.count_splits().items()
-    }
+    names, counted = ("train", "validation", "test", "unseen"), index.count_splits()
+    splits = {d: {"images": sum(counts.values()), **counts} for d, counts in counted.items()}
     title = f"Prepared at {prepared.size} px ({prepared.form})"
-    kept = ["images", *(n for n in names if any(counts[n] for counts in splits.values()))]
+    kept = ["images", *(n for n in names if any(counts[n] for counts in counted.values()))]
     console.print(_counts(title, "domain", kept, splits))
     by_domain = index.count_classes()
     if len(index.classes) <= _MOST_CLASSES_SHOWN:
