@@ -93,7 +93,7 @@ class Search:
         decided = self._kept["decided"]
         if name not in decided:
             decided[name] = value()
-        self._save()
+            self._save()
         return decided[name]
 
     def _save(self) -> None:
