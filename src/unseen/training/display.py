@@ -7,15 +7,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Self
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from unseen.reports.text import shortened
 from unseen.settings.experiment import METRICS, Metric
@@ -38,23 +31,22 @@ class Display:
     should be shown."""
 
     def __init__(self, console: Console, total: int, label: str, done: int = 0) -> None:
-        self._console = console
+        self.console = console
         wide = console.width >= _WIDE
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None if wide else _NARROW_BAR),
-            MofNCompleteColumn(),
-            *([TimeElapsedColumn()] if wide else []),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[status]}"),
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=None if wide else _NARROW_BAR),
+            progress.MofNCompleteColumn(),
+            *([progress.TimeElapsedColumn()] if wide else []),
+            progress.TimeRemainingColumn(elapsed_when_finished=True),
+            progress.TextColumn("{task.fields[status]}"),
             console=console,
             disable=not console.is_terminal,
             speed_estimate_period=120,
         )
         self._label = label
-        self._task = self._progress.add_task(
-            self._shown_label, total=total, completed=done, status=""
-        )
+        about = {"total": total, "completed": done, "status": ""}
+        self._task = self._progress.add_task(self._shown_label, **about)
         self._total = total
         self._first = self._base = done
         self._timed_from: tuple[int, float] | None = None
@@ -71,13 +63,8 @@ class Display:
     @property
     def _shown_label(self) -> str:
         """The end of the run's name, which leaves room for the bar and the time left."""
-        name, room = re.sub(r"-[0-9a-f]{12}$", "", self._label), self._console.width // 4
+        name, room = re.sub(r"-[0-9a-f]{12}$", "", self._label), self.console.width // 4
         return name if len(name) <= room else f"…{name[1 - room :]}"
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing is shown."""
-        return self._console.quiet
 
     @contextmanager
     def handed_over(self) -> Iterator[None]:
@@ -88,9 +75,7 @@ class Display:
 
     def begin_run(self, label: str, done_before: int) -> None:
         """The next run starts; `done_before` steps of the total lie behind it."""
-        self._label = label
-        self._base = done_before
-        self._validation = ""
+        self._label, self._base, self._validation = label, done_before, ""
         about = {"description": self._shown_label, "completed": done_before, "status": ""}
         self._progress.update(self._task, **about)
 
@@ -100,8 +85,8 @@ class Display:
 
     def advance(self, done: int, status: str) -> None:
         """`done` steps of the total lie behind."""
-        if self._console.is_terminal:
-            shown = shortened(status, max(self._console.width * 3 // 4 - _OTHERS, 12))
+        if self.console.is_terminal:
+            shown = shortened(status, max(self.console.width * 3 // 4 - _OTHERS, 12))
             self._progress.update(self._task, completed=done, status=shown)
             return
         now = time.monotonic()
@@ -127,7 +112,7 @@ class Display:
 
     def line(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class SilentDisplay(Display):

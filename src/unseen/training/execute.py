@@ -79,7 +79,7 @@ def _launch(
         settings = complete_settings(experiment)
         with display.handed_over():
             try:
-                arguments = (settings, folder.path, log, own_errors, until, display.silent)
+                arguments = (settings, folder.path, log, own_errors, until, display.console.quiet)
                 error = launch(experiment, _train_in_process, *arguments)
             except ProcessLost as lost:
                 error = lost if own_errors.empty() else own_errors.get()

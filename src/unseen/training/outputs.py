@@ -18,15 +18,8 @@ from unseen.data.dataset import Dataset, PartsDataset
 from unseen.data.feed import Feed
 from unseen.data.prepare import PreparedImages
 from unseen.errors import UnseenError
-from unseen.forecast.profile import (
-    STATISTICS,
-    VERSION,
-    ModelOutputs,
-    Profile,
-    disagreement,
-    image_statistics,
-    project,
-)
+from unseen.forecast import profile
+from unseen.forecast.profile import ModelOutputs, Profile
 from unseen.methods.base import DomainAware, Method
 from unseen.networks.heatmaps import heatmaps
 from unseen.networks.stages import Network
@@ -91,19 +84,19 @@ def observe(
             if aware is None:
                 found = method.predict(images)
             else:
-                found, apart = aware.scores_and_opinions(images)
-                opinions.append(apart.transpose(0, 1).float().softmax(dim=2).cpu().numpy())
+                found, opinion = aware.scores_and_opinions(images)
+                opinions.append(opinion.transpose(0, 1).float().softmax(dim=2).cpu().numpy())
         scores.append(found.float().cpu().numpy())
-    divergence = disagreement(np.concatenate(opinions)).astype(np.float32) if aware else None
+    apart = profile.disagreement(np.concatenate(opinions)).astype(np.float32) if aware else None
     features = pooled_features(method.network, feed.images(described))
-    return ModelOutputs(np.concatenate(scores), divergence, None, features)
+    return ModelOutputs(np.concatenate(scores), apart, None, features)
 
 
 def pooled_features(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
     """Returns the classifier's input, projected; None where there are no images, or a network
     has none, or they are not numbers."""
     values = features_of(network, batches)
-    return None if values is None else project(values)
+    return None if values is None else profile.project(values)
 
 
 def features_of(network: Network, batches: Iterable[Tensor]) -> np.ndarray | None:
@@ -118,31 +111,27 @@ def features_of(network: Network, batches: Iterable[Tensor]) -> np.ndarray | Non
 def statistics_of(prepared: PreparedImages, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     """Returns `[rows, statistics]` of the images as they were before they were prepared; read once,
     and kept in the cache for every run on the same images."""
-    about = hashlib.sha256(f"{VERSION} {STATISTICS} {prepared.content}".encode())
+    about = hashlib.sha256(f"{profile.VERSION} {profile.STATISTICS} {prepared.content}".encode())
     about.update(np.asarray(rows, dtype=np.int64).tobytes())
+    shape = (len(rows), len(profile.STATISTICS))
     file = cache_folder() / "statistics" / f"{about.hexdigest()[:32]}.npy"
     try:
         found = np.load(file, allow_pickle=False)
-        if found.shape == (len(rows), len(STATISTICS)):
+        if found.shape == shape:
             return found
     except (OSError, ValueError):
         pass
-    found = _measure(dataset, [prepared.index.names[row] for row in rows])
-    with atomic_file(file) as temporary, temporary.open("wb") as open_file:
-        np.save(open_file, found)
-    return found
-
-
-def _measure(dataset: Dataset, names: list[str]) -> np.ndarray:
-    """Measures images by name: those that were left out have moved the others up."""
+    # by name: images that were left out have moved the others up
     positions = {name: position for position, name in enumerate(dataset.index().names)}
-    found = np.full((len(names), len(STATISTICS)), np.nan, dtype=np.float32)
-    for row, name in enumerate(names):
+    found = np.full(shape, np.nan, dtype=np.float32)
+    for number, row in enumerate(rows):
         with suppress(UnseenError, KeyError):  # it has gone since it was prepared
-            position = positions[name]
+            position = positions[prepared.index.names[row]]
             in_memory = isinstance(dataset, PartsDataset)
             size = None if in_memory else len(dataset.content(position))
-            found[row] = image_statistics(dataset.read(position), size)
+            found[number] = profile.image_statistics(dataset.read(position), size)
+    with atomic_file(file) as temporary, temporary.open("wb") as open_file:
+        np.save(open_file, found)
     return found
 
 

@@ -21,7 +21,7 @@ from unseen.data.batch import DomainBatch, Task
 from unseen.data.dataset import OpenDatasets
 from unseen.data.features import StoredFeatures
 from unseen.data.feed import Feed, Process
-from unseen.data.prepare import PreparedImages, prepare
+from unseen.data.prepare import prepare
 from unseen.data.roles import Roles, choose_roles
 from unseen.errors import UnseenError
 from unseen.methods.base import Method
@@ -43,10 +43,6 @@ from unseen.training.one_run import OneRun
 Learner = OneRun | ManyRuns
 """The part of a session that learns: all that knows an optimizer. Both have the same members. Runs
 are numbered as in the session; losses, rates and scores have one entry for each."""
-
-
-Cohort = tuple[list[int], Roles, Evaluator, Predict]
-"""Runs that are measured on the same images, by their numbers, and what measures them."""
 
 
 @dataclass
@@ -95,9 +91,9 @@ class Session:
         shares = [before + (now - start) / len(self.runs) for before, start, now in clocks]
         return dict(zip(("seconds", "processor_seconds"), shares, strict=True))
 
-    def cohorts(self) -> Iterator[Cohort]:
-        """Yields the active runs by the images that they are measured on; counts are those of all
-        devices."""
+    def cohorts(self) -> Iterator[tuple[list[int], Roles, Evaluator, Predict]]:
+        """Yields the active runs that are measured on the same images, by their numbers, and what
+        measures them; counts are those of all devices."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for number, run in self.active:
             roles = run.images.roles
@@ -142,12 +138,31 @@ def open_session(
     tasks = [build.build_task(index, experiment) for experiment, _ in members]
     classes = tasks[0].classes
     alone = len(members) == 1 and not first.head_first
-    networks = _FirstNetworks([experiment for experiment, _ in members], len(classes), alone)
-    method = networks.method(first, tasks[0])  # one that refuses its settings does so at once
-    network = networks.by_seed[first.seed]
+    networks: dict[int, Network] = {}
+    random_states: dict[int, Tensor] = {}
+    for seed in dict.fromkeys(experiment.seed for experiment, _ in members):
+        torch.manual_seed(seed)
+        networks[seed] = build_network(first.network, len(classes))
+        random_states[seed] = torch.get_rng_state()
+
+    def begin(
+        experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
+    ) -> Method:
+        """What a method draws begins where its network ended."""
+        own = networks[experiment.seed].cpu()
+        torch.set_rng_state(random_states[experiment.seed])
+        return build.build_method_on(own if alone else build.copy_of(own), experiment, task, head)
+
+    method = begin(first, tasks[0])  # one that refuses its settings does so at once
+    network = networks[first.seed]
     with across_devices.first_alone(fabric.local_rank == 0):
         prepared = prepare(dataset, network.image_size, display.preparing)
-    networks.check_shared(prepared, first)
+    keys = (features_key(prepared, each, first.network) for each in networks.values())
+    if len(networks) > 1 and len(set(keys)) > 1:
+        raise UnseenError(
+            f"the frozen part of '{first.network.name}' depends on the seed, so these runs cannot "
+            "share features; train them one by one"
+        )
     prepared.index = prepared.index.with_classes(classes)
     runs = []
     for (experiment, folder), task in zip(members, tasks, strict=True):
@@ -159,10 +174,8 @@ def open_session(
         build.remember_images(fabric, run.folder, run.images)
     feed = open_feed(fabric, first, runs[0].images, network.to(fabric.device), display)
     if not alone:
-        heads = first_heads(fabric, runs, networks.by_seed, feed, display)
-        methods = [
-            networks.method(r.experiment, r.task, h) for r, h in zip(runs, heads, strict=True)
-        ]
+        heads = first_heads(fabric, runs, networks, feed, display)
+        methods = [begin(r.experiment, r.task, h) for r, h in zip(runs, heads, strict=True)]
         if len(runs) > 1:
             learner = ManyRuns(runs, methods, fabric.device, steps)
             return Session(fabric, display, runs, feed, learner, steps)
@@ -227,36 +240,3 @@ def open_feed(
     if stored is None:
         return pixels
     return replace(pixels, source=StoredFeatures(images.prepared.index, stored))
-
-
-class _FirstNetworks:
-    """Networks and methods before their first step. First weights depend on the seed alone: each
-    network is drawn once, and what a method draws begins where its network ended."""
-
-    def __init__(self, experiments: Sequence[Experiment], n_classes: int, alone: bool) -> None:
-        """`alone`: the network becomes part of the only method, in place of a copy."""
-        self._alone = alone
-        self.by_seed: dict[int, Network] = {}
-        self._random_states: dict[int, Tensor] = {}
-        for seed in dict.fromkeys(experiment.seed for experiment in experiments):
-            torch.manual_seed(seed)
-            self.by_seed[seed] = build_network(experiments[0].network, n_classes)
-            self._random_states[seed] = torch.get_rng_state()
-
-    def method(
-        self, experiment: Experiment, task: Task, head: Mapping[str, Tensor] | None = None
-    ) -> Method:
-        """Returns the method of a run, as `build_method` has it."""
-        network = self.by_seed[experiment.seed].cpu()
-        torch.set_rng_state(self._random_states[experiment.seed])
-        network = network if self._alone else build.copy_of(network)
-        return build.build_method_on(network, experiment, task, head)
-
-    def check_shared(self, prepared: PreparedImages, experiment: Experiment) -> None:
-        """Refuses several networks unless their frozen parts are the same."""
-        networks, settings = self.by_seed.values(), experiment.network
-        if len(networks) > 1 and len({features_key(prepared, n, settings) for n in networks}) > 1:
-            raise UnseenError(
-                f"the frozen part of '{settings.name}' depends on the seed, so these runs cannot "
-                "share features; train them one by one"
-            )
