@@ -128,9 +128,11 @@ def test_an_earlier_site_is_where_the_reversal_acts() -> None:
     torch.testing.assert_close(found, gradients(plain, method.network))
 
 
-def test_what_a_discriminator_cannot_see_is_refused() -> None:
+def test_what_a_discriminator_cannot_change_or_see_is_said() -> None:
     network = tiny_network()
     network.freeze("fc2")
+    (remark,) = build("dann", network).remarks
+    assert "nothing before 'fc2' learns" in remark
     with pytest.raises(SettingsError, match="lies in the frozen part"):
         build("dann", network, site="fc1")
     with pytest.raises(SettingsError, match=r"target_entropy_weight=0.5 needs target images"):

@@ -153,6 +153,7 @@ def test_tempering_by_hand() -> None:
     assert tempered(odds, 1.0) == pytest.approx([1 / 16, 1 / 4, 1])
     assert tempered(odds, 0.5) == pytest.approx([1 / 4, 1 / 2, 1])
     assert tempered(np.array([0.0, 5000.0]), 1.0) == pytest.approx([0, 1])
+    assert torch.equal(after_pass(2.0, temper=0.0)[0].weights, torch.ones(600))
 
 
 def test_clipping_and_effective_sample_size_by_hand() -> None:
