@@ -141,10 +141,13 @@ class Row(NamedTuple):
 def figure(rows: list[Row]) -> Figure:
     """Draw seconds of processor and memory by number of images, the growth of a folder."""
 
+    def place(row: Row, field: str) -> tuple[float, float]:
+        return log10(row.images), log10(max(getattr(row, field), 0.01))
+
     def panel(title: str, label: str, names: dict[str, tuple[int, str]]) -> Drawing:
         folders = [row for row in rows if row.kind == "folder"]
         lines = [
-            Line(name, color, tuple((log10(r.images), log10(getattr(r, field))) for r in folders))
+            Line(name, color, tuple(place(row, field) for row in folders))
             for name, (color, field) in names.items()
         ]
         x = axis_around([point[0] for line in lines for point in line.points], "images, 10ˣ")
