@@ -312,33 +312,23 @@ def place_in_parts(ends: np.ndarray, position: int) -> tuple[int, int]:
     return part, position - int(ends[part - 1] if part else 0)
 
 
-class Published(NamedTuple):
-    """What is known about a dataset before its files are there."""
-
-    folder: str
-    """The folder below $UNSEEN_DATA in which it is looked for when no root is given."""
-    domains: int = 0
-    classes: int = 0
-    images: int = 0
-    """0 where the size is not known."""
-
-
-PUBLISHED = {
-    "mnist": Published("MNIST"),
-    "mnist_m": Published("."),
-    "rotated_mnist": Published("MNIST", 6, 10, 70_000),
-    "colored_mnist": Published("MNIST", 3, 2, 70_000),
-    "digits_5": Published("."),
-    "pacs": Published("PACS", 4, 7, 9991),
-    "domainnet": Published("DomainNet", 6, 345, 586_575),
-    "vlcs": Published("VLCS", 4, 5, 10_729),
-    "office_home": Published("OfficeHome", 4, 65, 15_588),
-    "terra_incognita": Published("TerraIncognita", 4, 10, 24_788),
-    "office_31": Published("Office31", 3, 31, 4110),
-    "camelyon17": Published("camelyon17_v1.0"),
-    "iwildcam": Published("iwildcam_v2.0"),
-    "fmow": Published("fmow_v1.1"),
+FOLDERS = {
+    "mnist": "MNIST",
+    "mnist_m": ".",
+    "rotated_mnist": "MNIST",
+    "colored_mnist": "MNIST",
+    "digits_5": ".",
+    "pacs": "PACS",
+    "domainnet": "DomainNet",
+    "vlcs": "VLCS",
+    "office_home": "OfficeHome",
+    "terra_incognita": "TerraIncognita",
+    "office_31": "Office31",
+    "camelyon17": "camelyon17_v1.0",
+    "iwildcam": "iwildcam_v2.0",
+    "fmow": "fmow_v1.1",
 }
+"""Where below $UNSEEN_DATA a dataset is looked for when no root is given."""
 
 
 def open_dataset(settings: DataSettings) -> Dataset:
@@ -380,9 +370,9 @@ def _root(kind: type[Dataset], settings: DataSettings) -> Path:
     remembered = read_if_whole(cache_folder() / "roots.json").get(settings.name)
     if remembered and (kind.name_as_root or Path(remembered).exists()):
         return Path(remembered)
-    shared, published = os.environ.get("UNSEEN_DATA"), PUBLISHED.get(settings.name)
-    if shared and published and (Path(shared) / published.folder).is_dir():
-        return Path(shared) / published.folder
+    shared, folder = os.environ.get("UNSEEN_DATA"), FOLDERS.get(settings.name)
+    if shared and folder and (Path(shared) / folder).is_dir():
+        return Path(shared) / folder
     gone = f" (it was in {remembered}, which no longer exists)" if remembered else ""
     raise DataError(
         f"where is the dataset '{settings.name}'?{gone} Run `unseen prepare {settings.name} "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from unseen.data.cache import cache_folder, writing_to
-from unseen.data.dataset import PUBLISHED
+from unseen.data.dataset import FOLDERS
 from unseen.data.decoding import ProgressCallback
 from unseen.errors import DataError
 
@@ -194,7 +194,7 @@ def fetch_dataset(name: str, root: Path | None, report: ProgressCallback) -> Pat
             f"Can be fetched: {', '.join(sorted(DOWNLOADS))}"
         )
     # datasets that look for several folders below one have a folder of their own in the cache
-    below = name if PUBLISHED[name].folder == "." else PUBLISHED[name].folder
+    below = name if FOLDERS[name] == "." else FOLDERS[name]
     folder = root.expanduser() if root else cache_folder() / "datasets" / below
     for download in downloads:
         unpacked = folder / f"{download.file}.unpacked"

@@ -82,33 +82,28 @@ class Shard:
                 yield batch.column(0).to_pylist()
 
 
-class ColumnReader:
-    """One column over all shards. Rows are asked for nearly in order, by many threads: memory is
-    that of a few batches and row groups."""
+def column_reader(shards: list[Shard], ends: np.ndarray, column: str) -> Callable[[int], Any]:
+    """Return what gives the value at a position in one column over all shards. Rows are asked for
+    nearly in order, by many threads: memory is that of a few batches and row groups."""
+    lock, window = threading.Lock(), deque[list[Any]](maxlen=WINDOW)
+    start, end, stream = 0, 0, iter(list[list[Any]]())
 
-    def __init__(self, shards: list[Shard], ends: np.ndarray, column: str) -> None:
-        self._shards, self._ends, self._column = shards, ends, column
-        self._lock = threading.Lock()
-        self._window: deque[list[Any]] = deque(maxlen=WINDOW)
-        self._start = self._end = 0
-        self._stream: Iterator[list[Any]] = iter(())
+    def at(position: int) -> Any:
+        """The stream begins anew, with its shard, for a position that is far away."""
+        nonlocal start, end, stream
+        number, row = place_in_parts(ends, position)
+        with lock:
+            if end == 0 or position < start or position - row > end:
+                window.clear()
+                start = end = position - row
+                stream = (batch for shard in shards[number:] for batch in shard.batches(column))
+            while position >= end:
+                window.append(next(stream))
+                end += len(window[-1])
+                start = end - sum(map(len, window))
+            return [value for batch in window for value in batch][position - start]
 
-    def at(self, position: int) -> Any:
-        """Return one value. The stream begins anew, with its shard, for one that is far away."""
-        number, row = place_in_parts(self._ends, position)
-        with self._lock:
-            first = position - row
-            if self._end == 0 or position < self._start or first > self._end:
-                self._window.clear()
-                self._start = self._end = first
-                shards = self._shards[number:]
-                self._stream = (batch for s in shards for batch in s.batches(self._column))
-            while position >= self._end:
-                self._window.append(next(self._stream))
-                self._end += len(self._window[-1])
-                self._start = self._end - sum(map(len, self._window))
-            values = [value for batch in self._window for value in batch]
-            return values[position - self._start]
+    return at
 
 
 def listing(name: str, revision: str) -> dict[str, Any]:
@@ -218,7 +213,7 @@ class Hub(Dataset):
 
     def content(self, position: int) -> bytes:
         name, path = self.index().names[position], self._paths[position]
-        data = _bytes_in(self._images.at(position)) if path is None else read_bytes(path, name)
+        data = _bytes_in(self._image_at(position)) if path is None else read_bytes(path, name)
         if data is None:
             raise DataError(f"{name} has no image in the column '{self.config.image_column}'")
         return data
@@ -266,8 +261,8 @@ class Hub(Dataset):
         return np.cumsum([shard.count for shard in self._shards])
 
     @cached_property
-    def _images(self) -> ColumnReader:
-        return ColumnReader(self._shards, self._ends, self.config.image_column)
+    def _image_at(self) -> Callable[[int], Any]:
+        return column_reader(self._shards, self._ends, self.config.image_column)
 
     @cached_property
     def _paths(self) -> list[Path | None]:
@@ -275,7 +270,7 @@ class Hub(Dataset):
         folder of the dataset or to that of the Parquet file."""
         paths: list[tuple[Path, str] | None] = []
         for shard, end in zip(self._shards, self._ends, strict=True):
-            first = self._images.at(int(end) - shard.count)
+            first = self._image_at(int(end) - shard.count)
             if _bytes_in(first) is not None:
                 paths += [None] * shard.count
                 continue

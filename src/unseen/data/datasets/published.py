@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from unseen.data.dataset import PUBLISHED, Dataset, FileDataset
+from unseen.data.dataset import Dataset, FileDataset
 from unseen.data.images import csv_rows, existing_folder, folders_in, images_in, is_image, read_text
 from unseen.data.index import SPLITS, Index, LabelledImage, Split
 from unseen.errors import DataError, first_few, nearest
@@ -166,6 +166,8 @@ class Layout(NamedTuple):
     """Images of each domain as published (None where only the total is), and the names under which
     copies of the dataset have its folder; the first one is the publishers'."""
     classes: str
+    images: int = 0
+    """In all domains together, where nothing else is published."""
     below: str = ""
     """A folder between domain and class."""
     official_parts: bool = False
@@ -193,6 +195,7 @@ LAYOUTS = {
         "TerraIncognita",
         {f"location_{number}": (None, (f"location_{number}",)) for number in (100, 38, 43, 46)},
         "bird bobcat cat coyote dog empty opossum rabbit raccoon squirrel",
+        images=24_788,
     ),
     "office_31": Layout(
         "Office-31",
@@ -260,9 +263,8 @@ class Folders(FileDataset):
             for domain, (published, _) in layout.domains.items()
             if published not in (None, counts[domain])
         ]
-        total = PUBLISHED[self.config.name].images
-        if len(images) != total and not remarks:
-            remarks.append(f"{len(images):,} images in all; {total:,} are published")
+        if len(images) != layout.images and layout.images:
+            remarks.append(f"{len(images):,} images in all; {layout.images:,} are published")
         return self.index_of(images, classes, remarks=remarks), root
 
 
