@@ -206,6 +206,7 @@ def test_roots_in_order(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = open_dataset(settings)
     assert isinstance(found, PACS)
     assert found.root == tmp_path / "shared" / "PACS"
+    assert open_dataset(DataSettings(name="mnist_m")).root == tmp_path / "shared"
     remember_root("pacs", tree)
     remember_root("folder", tree / "photo")
     assert open_dataset(settings).root == tree

@@ -106,24 +106,6 @@ def column_reader(shards: list[Shard], ends: np.ndarray, column: str) -> Callabl
     return at
 
 
-def listing(name: str, revision: str) -> dict[str, Any]:
-    """Ask for the commit and the names of all files; what was seen last, without a connection."""
-    remembered = cache_folder() / "hub" / f"{digest([name, revision])[:32]}.json"
-    try:
-        info = _ask(name, lambda hub: hub.HfApi().dataset_info(name, revision=revision))
-    except ConnectionError as error:
-        if found := read_if_whole(remembered):
-            return found
-        raise DataError(
-            f"the Hub cannot be reached ({error}), and {name} is not here yet; connect this "
-            "machine once, or copy the Parquet files and set data.root to their folder"
-        ) from error
-    files = [str(file.rfilename) for file in info.siblings or ()]
-    found = {"commit": str(info.sha), "files": files}
-    write_json(remembered, found)
-    return found
-
-
 def download(name: str, commit: str, wanted: list[str]) -> Path:
     """Return a folder with these files of one commit. What was fetched before an interruption is
     not fetched again."""
@@ -224,14 +206,29 @@ class Hub(Dataset):
 
     @cached_property
     def _remote(self) -> dict[str, Any]:
-        """The files of the dataset on the Hub, and their commit."""
+        """The files of the dataset on the Hub, and their commit; those that were seen last, without
+        a connection."""
         name = str(self.config.root)
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise DataError(
                 f"there is no folder {name}; expected a folder of Parquet files, or the name of a "
                 "dataset on the Hub as owner/name"
             )
-        return listing(name, self.config.revision)
+        revision = self.config.revision
+        remembered = cache_folder() / "hub" / f"{digest([name, revision])[:32]}.json"
+        try:
+            info = _ask(name, lambda hub: hub.HfApi().dataset_info(name, revision=revision))
+        except ConnectionError as error:
+            if found := read_if_whole(remembered):
+                return found
+            raise DataError(
+                f"the Hub cannot be reached ({error}), and {name} is not here yet; connect this "
+                "machine once, or copy the Parquet files and set data.root to their folder"
+            ) from error
+        files = [str(file.rfilename) for file in info.siblings or ()]
+        found = {"commit": str(info.sha), "files": files}
+        write_json(remembered, found)
+        return found
 
     @cached_property
     def _folder(self) -> Path:
