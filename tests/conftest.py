@@ -15,15 +15,13 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for commands that tests start
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Prepared digits, made once for all tests that only read them."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSEEN_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(autouse=True)

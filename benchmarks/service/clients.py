@@ -28,16 +28,15 @@ def make_pictures(number: int, side: int = 32) -> list[bytes]:
     return found
 
 
-def multipart(*files: bytes) -> bytes:
-    """A body with these files."""
-    parts = (
-        f"--{BOUNDARY}\r\nContent-Disposition: form-data; name=images; filename={number}.png\r\n"
-        "Content-Type: image/png\r\n\r\n".encode()
-        + data
-        + b"\r\n"
-        for number, data in enumerate(files)
-    )
-    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+def multipart(*files: bytes | tuple[str, bytes]) -> bytes:
+    """A body with these files; those without a name have a number."""
+    body = b""
+    for number, each in enumerate(files):
+        name, data = each if isinstance(each, tuple) else (f"{number}.png", each)
+        about = f"Content-Disposition: form-data; name=images; filename={name}"
+        head = f"--{BOUNDARY}\r\n{about}\r\nContent-Type: image/png\r\n\r\n"
+        body += head.encode() + data + b"\r\n"
+    return body + f"--{BOUNDARY}--\r\n".encode()
 
 
 class Answer(NamedTuple):

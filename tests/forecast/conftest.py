@@ -24,28 +24,22 @@ class Story(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def story(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = tmp_path_factory.mktemp("story")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNSEEN_CACHE", str(shared_cache))
-        model = _train(folder / "models", "dmg", UNSEEN)
-        for domain in KNOWN:
-            _train(folder / "references", "dmg", f"{UNSEEN},{domain}")
-        _train(folder / "references", "dmg", "plain")  # has seen labels of the unseen domain
-        _train(folder / "references", "aggregate", f"{UNSEEN},plain")  # another method
-        _write_images(folder / "images")
-    return Story(model, folder / "references", folder / "images")
+    references, images = folder / "references", folder / "images"
 
+    def train(runs: Path, method: str, unseen_domain: str) -> Path:
+        settings = TINY | {"data.unseen_domain": unseen_domain, "steps": 3}
+        run = unseen.fit(f"digits/{method}", runs=runs, console=Console(quiet=True), **settings)
+        return run.folder.path
 
-def _train(runs: Path, method: str, unseen_domain: str) -> Path:
-    settings = {key: value for key, value in TINY.items() if key != "data.unseen_domain"}
-    overrides = settings | {"data.unseen_domain": unseen_domain, "steps": 3}
-    run = unseen.fit(f"digits/{method}", runs=runs, console=Console(quiet=True), **overrides)
-    return run.folder.path
-
-
-def _write_images(folder: Path) -> None:
-    folder.mkdir()
+    model = train(folder / "models", "dmg", UNSEEN)
+    for domain in KNOWN:
+        train(references, "dmg", f"{UNSEEN},{domain}")
+    train(references, "dmg", "plain")  # has seen labels of the unseen domain
+    train(references, "aggregate", f"{UNSEEN},plain")  # another method
+    images.mkdir()
     dataset = open_dataset(DataSettings(name="digits"))
     for number, row in enumerate(dataset.index().rows(UNSEEN)[:60]):
-        dataset.read(int(row)).save(folder / f"{number:02}.png")
+        dataset.read(int(row)).save(images / f"{number:02}.png")
+    return Story(model, references, images)

@@ -21,35 +21,21 @@ def made_profile(
     scores[np.arange(images), label] += 3
     described = np.arange(0, images, every)
     near = domain[described, None] + draws.normal(0, 0.1, (len(described), len(STATISTICS)))
-    return Profile(
-        tuple(classes),
-        tuple(domains),
-        domain,
-        label,
-        scores.astype(np.float32),
-        draws.uniform(0, 0.2, images).astype(np.float32),
-        described,
-        near.astype(np.float32),
-        draws.normal(size=(len(described), width)).astype(np.float32) if width else None,
-    )
+    apart = draws.uniform(0, 0.2, images).astype(np.float32)
+    features = draws.normal(size=(len(described), width)).astype(np.float32) if width else None
+    about = tuple(classes), tuple(domains), domain, label, scores.astype(np.float32), apart
+    return Profile(*about, described, near.astype(np.float32), features)
 
 
 def profile(n: int = 240, seed: int = 0, features: bool = True, opinions: bool = False) -> Profile:
     """Two domains that lie apart in the first feature; classes lie apart in the others."""
     draws = np.random.default_rng(seed)
     label, domain = np.arange(n) % 3, np.arange(n) // (n // 2)
-    scores = draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]
-    return Profile(
-        classes=CLASSES,
-        domains=("north", "south"),
-        domain=domain,
-        label=label,
-        scores=scores.astype(np.float32),
-        disagreement=draws.random(n).astype(np.float32) / 10 if opinions else None,
-        described=np.arange(n),
-        statistics=statistics(draws, domain),
-        features=places(draws, label, 6.0 * domain) if features else None,
-    )
+    scores = (draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]).astype(np.float32)
+    apart = draws.random(n).astype(np.float32) / 10 if opinions else None
+    described = np.arange(n), statistics(draws, domain)
+    own = places(draws, label, 6.0 * domain) if features else None
+    return Profile(CLASSES, ("north", "south"), domain, label, scores, apart, *described, own)
 
 
 def observed(n: int = 120, seed: int = 1, like: int = 0, unsure: float = 1.0) -> ModelOutputs:
@@ -58,12 +44,8 @@ def observed(n: int = 120, seed: int = 1, like: int = 0, unsure: float = 1.0) ->
     label = np.arange(n) % 3
     scores = (draws.normal(0, 1, (n, 3)) + 3 * np.eye(3)[label]) / unsure
     domain = np.full(n, like)
-    return ModelOutputs(
-        scores.astype(np.float32),
-        None,
-        statistics(draws, domain),
-        places(draws, label, 6.0 * domain),
-    )
+    described = statistics(draws, domain), places(draws, label, 6.0 * domain)
+    return ModelOutputs(scores.astype(np.float32), None, *described)
 
 
 def statistics(draws: np.random.Generator, domain: np.ndarray) -> np.ndarray:

@@ -74,13 +74,11 @@ def test_the_first_outlier_is_the_image_far_away() -> None:
 
 def test_images_like_training_are_forecast_as_in_validation() -> None:
     source, images = profile(), observed(n=3000)
-    draws = np.random.default_rng(5)
-    mixed = draws.integers(0, 2, 3000)
     assert images.features is not None
-    images.features[:, 0] += 6 * mixed
+    images.features[:, 0] += 6 * np.random.default_rng(5).integers(0, 2, 3000)
     made = forecast(source, images, references())
     assert made.accuracy == pytest.approx(source.accuracy, abs=0.06)
-    assert made.warnings == ()
+    assert made.warnings == []
     assert made.low < made.accuracy < made.high
     low, high = made.spread
     assert low <= made.accuracy <= high
@@ -120,12 +118,9 @@ def test_warnings_and_advice_follow_from_what_is_seen() -> None:
 
 
 def test_images_of_a_known_domain_are_to_be_treated_as_such() -> None:
-    assert "Treat them as south" in actions(
-        forecast(profile(opinions=True), observed(like=1), references())
-    )
-
-    plain = forecast(profile(), observed(like=1), references())
-    assert "Treat them as south" not in actions(plain), "it predicts the same for every domain"
+    for opinions in (True, False):  # without, it predicts the same for every domain
+        made = forecast(profile(opinions=opinions), observed(like=1), references())
+        assert ("Treat them as south" in actions(made)) == opinions
 
 
 def test_json_holds_everything_and_is_json() -> None:
@@ -140,8 +135,6 @@ def test_json_holds_everything_and_is_json() -> None:
 def test_scores_of_another_model_are_refused() -> None:
     with pytest.raises(DataError, match=r"\[images, 3\]"):
         forecast(profile(), ModelOutputs(np.zeros((5, 4))))
-    with pytest.raises(DataError, match="no images"):
-        forecast(profile(), ModelOutputs(np.zeros((0, 3))))
 
 
 def test_share_shift_by_hand() -> None:

@@ -15,11 +15,6 @@ from unseen.training.display import Display
 from unseen.training.execute import execute
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> None:
-    monkeypatch.setenv("UNSEEN_CACHE", str(shared_cache))
-
-
 def train(folder: Path, method: str, *stops: int) -> RunFolder:
     experiment = load_experiment(f"digits/{method}", TINY)
     for until in (*stops, None):
@@ -35,8 +30,7 @@ def test_it_holds_what_the_model_says_of_validation_images(tmp_path: Path, metho
     result = folder.read_result()
     assert profile.domains == result.training_domains
     assert profile.classes == result.classes
-    counts = folder.path / "data.json"
-    expected = json.loads(counts.read_text())["validation"]
+    expected = json.loads(folder.data.read_text())["validation"]
     assert np.bincount(profile.domain).tolist() == list(expected.values())
     step = result.under(result.selection).step
     [record] = [r for r in folder.read_metrics() if "validation" in r and r["step"] == step]

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from benchmarks.service.mutations import bomb
 from PIL import Image
+from tests.commands import commands_in
 from tests.serve.models import CLASSES, DOMAINS, make_model
+from tests.serve.service.asking import BrightnessModel
 
 import unseen
-from unseen.cli.main import main
 from unseen.data.images import open_image, to_square
 from unseen.errors import DataError, SettingsError, UnseenError
 from unseen.forecast.profile import disagreement, image_statistics
 from unseen.serve.export import Exported
 from unseen.serve.forecast import read_files
 from unseen.serve.model import Model
-from unseen.serve.predictor import Predictions, Predictor, read_pixels
+from unseen.serve.predictor import Predictor, read_pixels
 
 
 def test_probabilities_and_opinions(dmg: Model, files: list[Path]) -> None:
@@ -83,22 +84,6 @@ def test_a_file_is_prepared_as_training_images_are(kind: str, side: int, tmp_pat
     )
 
 
-class Counting(Predictor):
-    """Predictions with the brightness of each image, and remembers how large its batches were."""
-
-    classes, domains, image_size, has_opinions = ["a", "b"], ["x"], 4, False
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
-    ) -> Predictions:
-        self.sizes.append(len(pixels))
-        share = pixels.mean(axis=(1, 2, 3)) / 255
-        return Predictions(np.stack([share, 1 - share], axis=1), None)
-
-
 def test_only_two_batches_are_ever_held() -> None:
     drawn = 0
 
@@ -108,19 +93,18 @@ def test_only_two_batches_are_ever_held() -> None:
             drawn += 1
             yield Image.new("RGB", (4, 4), (number % 256,) * 3)
 
-    model = Counting()
+    model = BrightnessModel()
     ahead = []
     for number, prediction in enumerate(model.stream(images(), batch=8)):
         assert prediction.probabilities is not None
-        assert prediction.probabilities[0] == pytest.approx(number % 256 / 255)  # in order
+        assert prediction.probabilities[1] == pytest.approx(number % 256 / 255)  # in order
         ahead.append(drawn - number)
     assert number == 999
     assert max(ahead) <= 16
-    assert set(model.sizes) == {8}
-    assert len(model.sizes) == 125
+    assert model.batches == [8] * 125
 
 
-def test_what_is_refused(dmg: Model, files: list[Path]) -> None:
+def test_what_is_refused(dmg: Model, files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"training domain 'foto'; did you mean 'photo'"):
         dmg.predict(files, domain="foto")
     for single in (files[0], str(files[0]), Image.new("RGB", (4, 4))):
@@ -129,17 +113,10 @@ def test_what_is_refused(dmg: Model, files: list[Path]) -> None:
     for array in (np.zeros((4, 4, 3)), np.zeros((4, 4, 5), np.uint8), np.zeros((4,), np.uint8)):
         with pytest.raises(DataError, match=r"an array should be uint8 \[height, width, 3\], got"):
             dmg.predict([array])
-
-
-def test_an_image_bomb_is_named_and_left_out(dmg: Model, tmp_path: Path) -> None:
-    """A header that claims 60,000 x 60,000 pixels in a small file."""
-    file = tmp_path / "bomb.png"
+    file = tmp_path / "bomb.png"  # a header that claims 60,000 x 60,000 pixels in a small file
     file.write_bytes(bomb(60_000, 60_000))
     (found,) = dmg.stream([file])
     assert "bomb.png is not a readable image: it is too large" in (found.problem or "")
-
-
-TEMPERATURE = 0.7  # of the fixture `dmg`
 
 
 def softened(raw: np.ndarray, temperature: float) -> np.ndarray:
@@ -153,23 +130,21 @@ def test_scores_are_divided_by_the_temperature(
     kind: str, dmg: Model, onnx_file: Exported, files: list[Path], tmp_path: Path
 ) -> None:
     model: Predictor = dmg
-    if kind == "saved":
+    if kind != "model":
         dmg.save_pretrained(tmp_path)
-        model = unseen.load(tmp_path)
-    elif kind == "onnx":
-        model = unseen.load(onnx_file.path)
-    assert model.temperature == TEMPERATURE
+        model = unseen.load(tmp_path if kind == "saved" else onnx_file.path)
+    assert model.temperature == 0.7
     plain = Model(dmg.method, dmg.experiment, "", "cpu")
     assert (plain.temperature, plain.fitted_temperature) == (1.0, None)
     for domain in (None, "photo"):
         raw = plain.predict(files, domain)
         np.testing.assert_allclose(model.predict(files, domain, raw=True), raw, atol=2e-5)
         found = model.predict(files, domain)
-        np.testing.assert_allclose(found, softened(raw, TEMPERATURE), atol=2e-5)
+        np.testing.assert_allclose(found, softened(raw, 0.7), atol=2e-5)
         assert np.abs(found - raw).max() > 0.02
     raw = plain.opinions(files)
     np.testing.assert_allclose(model.opinions(files, raw=True), raw, atol=2e-5)
-    np.testing.assert_allclose(model.opinions(files), softened(raw, TEMPERATURE), atol=2e-5)
+    np.testing.assert_allclose(model.opinions(files), softened(raw, 0.7), atol=2e-5)
     for one, other in zip(model.stream(files, raw=True), plain.stream(files), strict=True):
         assert one.disagreement == pytest.approx(other.disagreement, abs=1e-4)
 
@@ -188,32 +163,17 @@ def test_a_run_carries_its_temperature(run: unseen.Run, files: list[Path]) -> No
 
 
 def test_raw_probabilities_at_the_command_line(
-    onnx_file: Exported, files: list[Path], capsys: pytest.CaptureFixture[str]
+    onnx_file: Exported, files: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    shares = []
-    for words in ([], ["--raw"]):
-        with pytest.raises(SystemExit) as end:
-            main(["predict", str(onnx_file.path), *map(str, files), "--format", "json", *words])
-        assert end.value.code == 0
-        answers = json.loads(capsys.readouterr().out)
-        shares.append([each["top"][0]["probability"] for each in answers])
-    calibrated, raw = np.array(shares)
+    command = commands_in(onnx_file.path.parent, capsys, monkeypatch)
+    words = ["predict", str(onnx_file.path), *map(str, files), "--format", "json"]
+    answers = [json.loads(command(*words, *more).out) for more in ([], ["--raw"])]
+    calibrated, raw = np.array([[e["top"][0]["probability"] for e in each] for each in answers])
     assert (calibrated > raw).all(), "a temperature below 1 makes a model surer"
 
 
-class Diverged(Counting):
-    """Predicts no number for white images."""
-
-    def predict_pixels(
-        self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
-    ) -> Predictions:
-        found = super().predict_pixels(pixels)
-        found.probabilities[pixels.min(axis=(1, 2, 3)) == 255] = np.nan
-        return found
-
-
 def test_an_answer_that_is_not_a_number_is_a_problem(tmp_path: Path) -> None:
-    model = Diverged()
+    model = BrightnessModel(diverged=True)
     given = [Image.new("RGB", (4, 4), (gray,) * 3) for gray in (0, 255, 7)]
     assert [each.problem is None for each in model.stream(given)] == [True, False, True]
     with pytest.raises(DataError, match="not a number: its weights are damaged, or its training"):

@@ -241,7 +241,7 @@ def run_export(chosen: argparse.Namespace) -> None:
     say(f"{written.path} ({written.path.stat().st_size / 1e6:.1f} MB), card: {written.card}")
     say(
         f"Largest difference from the model's probabilities: {written.difference:.1e} (allowed: "
-        f"{chosen.tolerance:g}; {written.predictions} predictions on {written.compared_on})"
+        f"{chosen.tolerance:g}; {written.compared})"
     )
     if chosen.to == "onnx":
         file = shlex.quote(str(written.path))

@@ -15,7 +15,6 @@ from unseen.forecast.estimate import (
     Combined,
     Differences,
     Reference,
-    StatisticDifference,
     combine,
     find_differences,
     gaps,
@@ -95,9 +94,9 @@ class Forecast(Combined):
         return sum(abs(each.predicted - each.training) for each in self.shares) / 2
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> list[str]:
         """The reasons not to trust the forecast."""
-        return tuple(_warnings(self))
+        return list(_warnings(self))
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -132,14 +131,12 @@ def forecast(
     if outputs.scores.ndim != 2 or outputs.scores.shape[1] != len(profile.classes):
         wanted = f"[images, {len(profile.classes)}]"
         raise DataError(f"scores should be {wanted}, got {outputs.scores.shape}")
-    images = len(outputs.scores)
-    if images == 0:
-        raise DataError("there are no images to forecast the accuracy on")
+    images, known = len(outputs.scores), profile.accuracy
     shares = outputs.shares.tolist(), profile.label_shares.tolist()
     return Forecast(
-        **vars(combine(profile.accuracy, gaps(profile, outputs), references, images)),
+        **vars(combine(known, gaps(profile, outputs), references, images)),
         images=images,
-        source_accuracy=profile.accuracy,
+        source_accuracy=known,
         references=tuple(references),
         shares=tuple(map(ClassShare, profile.classes, *shares)),
         differences=find_differences(profile, outputs),
@@ -219,12 +216,10 @@ def _advice_on_images(made: Forecast, differences: Differences) -> Iterator[Advi
         )
     for names, (action, remedy) in STATISTIC_ADVICE.items():
         # from the training domain nearest to it, in one direction from all of them
-        nearest: list[StatisticDifference] = []
-        for name in names:
-            of_all = [e for each in differences.domains for e in each.statistics]
-            found = [each for each in of_all if each.statistic == name]
-            if len({each.size > 0 for each in found}) == 1:
-                nearest.append(min(found, key=lambda each: abs(each.size)))
+        of_all = [e for each in differences.domains for e in each.statistics]
+        alike = ([each for each in of_all if each.statistic == name] for name in names)
+        one_way = (each for each in alike if len({one.size > 0 for one in each}) == 1)
+        nearest = (min(each, key=lambda one: abs(one.size)) for each in one_way)
         most = max(nearest, key=lambda each: abs(each.size), default=None)
         if most is not None and abs(most.size) > LARGE:
             direction = "higher" if most.size > 0 else "lower"

@@ -8,7 +8,6 @@ import hashlib
 import io
 import zipfile
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,14 +135,10 @@ def project(features: np.ndarray) -> np.ndarray:
     width = features.shape[1]
     if width <= DIMENSIONS:
         return features.astype(np.float32)
-    return (features.astype(np.float64) @ _signs(width)).astype(np.float32)
-
-
-@lru_cache(maxsize=4)
-def _signs(width: int) -> np.ndarray:
     data = hashlib.shake_256(f"signs of {width}".encode()).digest(width * DIMENSIONS // 8)
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8)).reshape(width, DIMENSIONS)
-    return (2.0 * bits - 1.0) / np.sqrt(DIMENSIONS)
+    signs = (2.0 * bits - 1.0) / np.sqrt(DIMENSIONS)
+    return (features.astype(np.float64) @ signs).astype(np.float32)
 
 
 VERSION = 1
@@ -151,7 +146,6 @@ VERSION = 1
 _MOST_BYTES = 2**28
 """The most bytes of a profile when it is unpacked."""
 _INTEGERS = {"domain": np.int16, "label": np.int32, "described": np.int32}
-_OPTIONAL = ("disagreement", "features")
 
 
 class ModelOutputs(NamedTuple):
@@ -249,7 +243,7 @@ class Profile:
 
     @classmethod
     def _from_bytes(cls, content: bytes, where: str) -> "Profile":
-        found: dict[str, Any] = dict.fromkeys(_OPTIONAL)
+        found: dict[str, Any] = {"disagreement": None, "features": None}
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES:

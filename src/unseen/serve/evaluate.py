@@ -2,7 +2,7 @@
 references of a forecast, where they left out domains of which the labels are known."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unseen.data.cache import cache_folder
@@ -78,7 +78,8 @@ def read_references(
     if not runs.is_dir():
         raise UnseenError(f"there is no folder {runs}; --reference names a folder of runs")
     finished = [(each, each.read_result()) for each in find_runs(runs) if each.finished]
-    candidates = list(find_candidates(finished, model))
+    candidates = [(folder, left_out(result, model)) for folder, result in finished]
+    candidates = [each for each in candidates if each[1]]
     if not candidates:
         kinds = sorted({f"{each.method} on {each.backbone}" for _, each in finished})
         domains = ", ".join(model.domains)
@@ -96,25 +97,18 @@ def read_references(
     return found
 
 
-def find_candidates(
-    finished: Iterable[tuple[RunFolder, RunResult]], model: Predictor
-) -> Iterator[tuple[RunFolder, list[str]]]:
-    """Yields runs of the same kind of model that were trained on some of its training domains, and
-    those of these domains that they left out.
+def left_out(result: RunResult, model: Predictor) -> list[str]:
+    """Returns the model's training domains that a run of the same kind of model left out.
 
-    A run that was trained on anything else, or a domain that the model was not trained on, is none:
-    it may know labels of the very images that are asked about.
+    None where it was trained on any domain that the model was not trained on: it may know labels of
+    the very images that are asked about.
     """
-    kind = (*model.kind, tuple(model.classes))
-    for folder, result in finished:
-        alike = (result.method, result.backbone, result.classes) == kind
-        knows_more = not set(result.training_domains) <= set(model.domains)
-        if not alike or knows_more or result.merged or result.setting != "generalization":
-            continue
-        measured = result.view(result.selection, "out_of_domain")
-        domains = [d for d in result.unseen_domains if d in model.domains and d in measured]
-        if domains:
-            yield folder, domains
+    alike = (result.method, result.backbone, result.classes) == (*model.kind, tuple(model.classes))
+    knows_more = not set(result.training_domains) <= set(model.domains)
+    if not alike or knows_more or result.merged or result.setting != "generalization":
+        return []
+    measured = result.view(result.selection, "out_of_domain")
+    return [d for d in result.unseen_domains if d in model.domains and d in measured]
 
 
 def read_reference(

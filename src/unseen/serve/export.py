@@ -128,13 +128,11 @@ class Exported(NamedTuple):
     card: Path
     difference: float
     """The largest difference between two probabilities."""
-    predictions: int
-    """The number that was compared: images, times the domains that the model was given."""
-    compared_on: str
-    """The images that were used."""
+    compared: str
+    """What was compared, such as `96 predictions on made-up images`."""
 
 
-def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
+def _compare(model: Model, predict: Predict) -> tuple[float, str]:
     """Compare a file's predictions with the model's: at the network's size and at others, one image
     at a time and several, for an unknown domain and for each known one."""
     images, kind = _images(model)
@@ -152,7 +150,7 @@ def _compare(model: Model, predict: Predict) -> tuple[float, int, str]:
                     # a difference that is not a number stays one
                     largest = float(np.maximum(largest, np.abs(one - other).max()))
             number += len(batch)
-    return largest, number, kind
+    return largest, f"{number} predictions on {kind}"
 
 
 def _images(model: Model) -> tuple[list[Image.Image], str]:
@@ -251,8 +249,7 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
             with temporary.open("wb") as file:
                 torch.export.save(program, file, extra_files=extra)
             predict = open_torch_file(temporary, model.has_opinions)
-        difference, number, images = _compare(model, predict)
-        compared = f"{number} predictions on {images}"
+        difference, compared = _compare(model, predict)
         if not difference <= tolerance:
             raise UnseenError(
                 f"{path} was not written: its probabilities differ from the model's by up to "
@@ -266,4 +263,4 @@ def export(model: Model, to: Target, path: Path, tolerance: float = TOLERANCE) -
         f"probabilities differed from the model's by at most {difference:.1e} ({compared}).\n"
     )
     write_text(card, f"{model.card}\n{text}")
-    return Exported(path, card, difference, number, images)
+    return Exported(path, card, difference, compared)

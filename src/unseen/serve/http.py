@@ -33,14 +33,8 @@ from unseen.reports.page.parts import style
 from unseen.serve.service import Service
 
 _FILES = Path(__file__).with_name("page")
-PAGES = {
-    "/": "page.html",
-    "/page.css": "page.css",
-    "/page.js": "page.js",
-    "/docs": "docs.html",
-    "/docs.js": "docs.js",
-    "/openapi.json": "openapi.json",
-}
+PAGES = {"/": "page.html", "/docs": "docs.html"}
+PAGES |= {f"/{name}": name for name in ("page.css", "page.js", "docs.js", "openapi.json")}
 OPEN_PATHS = ("/health", *PAGES)
 """Paths that need no token: they hold nothing of model or images."""
 _POLICY = (

@@ -119,11 +119,9 @@ class Model(Predictor, ModelHubMixin):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Write all files; settings are complete but for paths on this machine."""
-        settings, pretrained = (
-            complete_settings(self.experiment),
-            self.experiment.network.pretrained,
-        )
+        settings = complete_settings(self.experiment)
         settings["data"]["root"] = None
+        pretrained = self.experiment.network.pretrained
         if not isinstance(pretrained, bool):
             settings["network"]["pretrained"] = pretrained.name
         content = {"library": "unseen", "format": FORMAT, "classes": self.classes}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.service.clients import BOUNDARY
 from PIL import Image
 
 from unseen.serve.http import Guard
 from unseen.serve.predictor import Predictions, Predictor
 
-BOUNDARY = "line"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
 JSON = {"content-type": "application/json"}
 STALL = b"this client sends nothing more, and stays"
@@ -64,17 +64,6 @@ async def ask(
     return Reply(start["status"], found, b"".join(each.get("body", b"") for each in replies[1:]))
 
 
-def multipart(*files: bytes | tuple[str, bytes]) -> bytes:
-    """A body with these files; one without a name is `a.png`."""
-    named = [each if isinstance(each, tuple) else ("a.png", each) for each in files]
-    head = (
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="images"; filename="%s"\r\n'
-        "Content-Type: application/octet-stream\r\n\r\n"
-    )
-    parts = ((head % name).encode() + data + b"\r\n" for name, data in named)
-    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
-
-
 def picture(gray: int = 128, size: tuple[int, int] = (8, 8), kind: str = "PNG") -> bytes:
     """The bytes of a gray image."""
     file = io.BytesIO()
@@ -89,18 +78,21 @@ def metric(text: Sequence[str], name: str) -> float:
 
 
 class BrightnessModel(Predictor):
-    """Two classes, dark and bright; remembers the size of every batch."""
+    """Two classes, dark and bright; remembers the size of every batch. A `diverged` one predicts no
+    number for white images."""
 
-    def __init__(self) -> None:
-        self.classes, self.domains = ["dark", "bright"], ["night", "day"]
-        self.image_size, self.has_opinions = 8, True
+    classes, domains, image_size, has_opinions = ["dark", "bright"], ["night", "day"], 8, True
+
+    def __init__(self, diverged: bool = False) -> None:
         self.batches: list[int] = []
+        self.diverged = diverged
 
     def predict_pixels(
         self, pixels: np.ndarray, domain: int | None = None, raw: bool = False
     ) -> Predictions:
         self.batches.append(len(pixels))
         bright = pixels.mean(axis=(1, 2, 3)) / 255
+        bright[self.diverged & (bright == 1)] = np.nan
         probabilities = np.stack([1 - bright, bright], axis=1)
         night = np.stack([np.ones_like(bright), np.zeros_like(bright)], axis=1)
         return Predictions(probabilities, np.stack([night, probabilities], axis=1))

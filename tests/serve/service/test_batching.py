@@ -4,7 +4,8 @@ import asyncio
 import threading
 
 import numpy as np
-from tests.serve.service.asking import BrightnessModel, ask, metric, multipart, picture
+from benchmarks.service.clients import multipart
+from tests.serve.service.asking import BrightnessModel, ask, metric, picture
 
 
 class HeldModel(BrightnessModel):

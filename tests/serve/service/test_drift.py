@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from benchmarks.service.clients import multipart
 from tests.forecast.made import made_profile
-from tests.serve.service.asking import BrightnessModel, ask, metric, multipart, picture
+from tests.serve.service.asking import BrightnessModel, ask, metric, picture
 
 from unseen.forecast.profile import STATISTICS, ModelOutputs
 from unseen.serve.drift import (

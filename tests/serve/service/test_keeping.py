@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.serve.service.asking import ask, multipart, picture
+from benchmarks.service.clients import multipart
+from tests.serve.service.asking import ask, picture
 
 from unseen.errors import UnseenError
 from unseen.serve.limits import Limits
