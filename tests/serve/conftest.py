@@ -1,6 +1,7 @@
 """Models, exported files and pictures that several tests read and none changes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,5 +51,6 @@ def torch_file(dmg: Model, tmp_path_factory: pytest.TempPathFactory) -> Exported
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> unseen.Run:
     """A finished run of two steps."""
-    runs, settings = tmp_path_factory.mktemp("runs"), TINY | {"steps": 2, "evaluate_every": 1}
+    settings: dict[str, Any] = TINY | {"steps": 2, "evaluate_every": 1}
+    runs = tmp_path_factory.mktemp("runs")
     return unseen.fit("digits/dmg", runs=runs, console=Console(quiet=True), **settings)

@@ -313,7 +313,7 @@ def test_a_bit_that_changed_is_noticed(
         shutil.copytree(run.folder.path, folder)
     opened, file = folder, folder / name
     if name == "model.onnx":
-        remedy, opened = "export the run again", shutil.copy(onnx_file.path, file)
+        remedy, opened = "export the run again", Path(shutil.copy(onnx_file.path, file))
     unseen.load(opened)
     content = bytearray(file.read_bytes())
     place = len(content) // 2
