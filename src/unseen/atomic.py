@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from unseen.errors import UnseenError
 
 
@@ -69,13 +71,15 @@ def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_json(path: Path) -> Any:
-    """Read a file of JSON. Raises UnseenError where it is missing or damaged."""
+def read_json(path: Path, content: bytes | None = None) -> Any:
+    """Read a file of JSON, or the `content` that it had. Raises UnseenError where it is missing or
+    damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        # in half the time of json.loads
+        return from_json(path.read_bytes() if content is None else content)
     except FileNotFoundError as error:
         raise UnseenError(f"there is no {path}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UnseenError(f"{path} is damaged: {error}") from error
 
 

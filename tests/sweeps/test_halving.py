@@ -17,7 +17,7 @@ from unseen.results.folder import RunFolder, run_name
 from unseen.settings.recipes import load_experiment
 from unseen.sweeps.draws import PlannedRun
 from unseen.sweeps.plan import Plan
-from unseen.sweeps.rules import kept, rounds, rungs, state_of, survivors
+from unseen.sweeps.rules import rounds, rungs, state_of, survivors
 from unseen.sweeps.sweep_file import Halving
 from unseen.sweeps.tables import apply_rules
 from unseen.sweeps.train import train_plan
@@ -61,12 +61,10 @@ def test_draws_are_compared_at_evaluations(
     assert rungs(experiment, steps, Halving(first=first, keep_one_in=keep_one_in)) == expected
 
 
-def test_no_evaluation_before_the_end_and_one_at_least_is_kept() -> None:
+def test_no_evaluation_before_the_end() -> None:
     experiment = load_experiment("digits/aggregate", {"steps": 30, "evaluate_every": 30})
     with pytest.raises(SettingsError, match="evaluate_every=30, steps=30; lower evaluate_every"):
         rungs(experiment, 30, Halving())
-    halving = Halving(keep_one_in=3)
-    assert [kept(20, halving, number) for number in (1, 2, 3, 4)] == [7, 3, 1, 1]
 
 
 def record(home: Path, scores: dict[int, float], candidate: bool = True) -> RunFolder:

@@ -88,8 +88,11 @@ DIGESTS = "digests.json"
 
 def digest_of(file: Path) -> str:
     """Returns the SHA-256 of a file's content."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    found = hashlib.sha256()
+    with file.open("rb", buffering=0) as opened:
+        while block := opened.read(2**20):  # most files are small, and file_digest clears 256 KB
+            found.update(block)
+    return found.hexdigest()
 
 
 def write_digests(folder: Path, files: Mapping[Path, Path]) -> None:
@@ -106,14 +109,16 @@ def _digests(file: Path, changed: int) -> dict[str, Any]:
     return read_object(file)
 
 
-def checked(folder: Path, file: Path, remedy: str) -> Path:
-    """Returns the file; raises where it does not hold what was written. A file that is missing, or
-    of which there is no digest, is left to its reader."""
+def checked(folder: Path, file: Path, remedy: str, content: bytes | None = None) -> Path:
+    """Returns the file; raises where it does not hold what was written: its `content`, if it has
+    been read. A file that is missing, or of which there is no digest, is left to its reader."""
     digests = folder / DIGESTS
     try:
         written = _digests(digests, digests.stat().st_mtime_ns)
         known = written.get(file.relative_to(folder).as_posix())
-        found = None if known is None else digest_of(file)
+        if known is None:
+            return file
+        found = digest_of(file) if content is None else hashlib.sha256(content).hexdigest()
     except (FileNotFoundError, IsADirectoryError):
         return file
     if found != known:

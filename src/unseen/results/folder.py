@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from unseen.atomic import read_json, read_object, write_json
 from unseen.errors import UnseenError
 from unseen.results import files
@@ -106,6 +108,7 @@ except ImportError:  # not on Windows
     fcntl = None
 
 _LONGEST_NAME = 200
+_REMEDY = "put it back, or remove the run's folder and train it again"
 
 
 class RunBusy(UnseenError):
@@ -204,11 +207,14 @@ class RunFolder(os.PathLike[str]):
         return {key: value for key, value in settings.items() if key != "format"}
 
     def read_result(self) -> RunResult:
-        if not self.finished:
+        try:
+            content = self.result.read_bytes()
+        except FileNotFoundError:
             raise UnseenError(
                 f"the run in {self.path} is not finished; resume it with: unseen train {self.path}"
-            )
-        return read_result(self.checked(self.result))
+            ) from None
+        files.checked(self.path, self.result, _REMEDY, content)
+        return read_result(self.result, content)
 
     def write_result(self, result: RunResult) -> None:
         """Writes the result, which marks a run as finished."""
@@ -229,23 +235,25 @@ class RunFolder(os.PathLike[str]):
     def has_digests(self) -> bool:
         return (self.path / files.DIGESTS).is_file()
 
-    def checked(self, file: Path) -> Path:
+    def checked(self, file: Path, content: bytes | None = None) -> Path:
         """Return a file of a finished run; raise where it does not hold what was written at its
         end."""
-        remedy = "put it back, or remove the run's folder and train it again"
-        return files.checked(self.path, file, remedy) if self.finished else file
+        return files.checked(self.path, file, _REMEDY, content) if self.finished else file
 
     def read_metrics(self, with_key: str = "") -> list[dict[str, Any]]:
         """Returns all records up to now, or those with a key; a line that a crash cut short is left
         out."""
-        if not self.metrics.is_file():
-            return []
         try:
-            lines = self.checked(self.metrics).read_text(encoding="utf-8").split("\n")[:-1]
-            records = [json.loads(line) for line in lines if with_key in line]
+            content = self.metrics.read_bytes()
+        except FileNotFoundError:
+            return []
+        self.checked(self.metrics, content)
+        try:
+            lines = content.decode().split("\n")[:-1]
+            records = [from_json(line) for line in lines if with_key in line]
             if not all(isinstance(record["step"], int) for record in records):
                 raise TypeError("a step is no number")
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise UnseenError(f"{self.metrics} is damaged: {error}") from error
         return [record for record in records if not with_key or with_key in record]
 
@@ -313,6 +321,7 @@ def _folder_name(experiment: Experiment, which: str, unique: str) -> str:
     return f"{readable}-{unique}"
 
 
+@cache
 def safe_name(text: str) -> str:
     """Returns a name from settings in a form that can be part of a folder's name."""
     return "".join(c if c.isalnum() or c in "_+." else "_" for c in text)[:60]

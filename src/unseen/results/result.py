@@ -411,8 +411,9 @@ def labelled_bound(method: str) -> str:
     return method if UPPER_BOUND in method else f"{method}, {UPPER_BOUND}"
 
 
-def read_result(path: Path) -> RunResult:
-    content = read_json(path)
+def read_result(path: Path, read: bytes) -> RunResult:
+    """Returns the result that was read from this file."""
+    content = read_json(path, read)
     check_format(content, path, "train the run again, in another folder of runs (--runs DIR)")
     try:
         return RunResult.model_validate(content, context=path.with_name(CONFUSIONS))

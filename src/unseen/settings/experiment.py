@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -386,15 +387,26 @@ def deciding(settings: BaseModel) -> dict[str, Any]:
     """Returns the settings that decide the result; a path as the place that it leads to, however it
     is spelled."""
     plain = settings.model_dump(mode="json", serialize_as_any=True)
-    for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if NO_EFFECT_ON_RESULT in field.metadata:
-            del plain[name]
-        elif isinstance(value, BaseModel):
-            plain[name] = deciding(value)
-        elif isinstance(value, Path):
-            plain[name] = str(value.expanduser().resolve())
+    _keep_deciding(plain, settings)
     return plain
+
+
+def _keep_deciding(plain: dict[str, Any], settings: BaseModel) -> None:
+    for name in _without_effect(type(settings)):
+        del plain[name]
+    for name, value in settings:
+        if name not in plain:
+            continue
+        if isinstance(value, Path):
+            plain[name] = str(value.expanduser().resolve())
+        elif isinstance(value, BaseModel):
+            _keep_deciding(plain[name], value)
+
+
+@cache
+def _without_effect(kind: type[BaseModel]) -> list[str]:
+    fields = kind.model_fields.items()
+    return [name for name, field in fields if NO_EFFECT_ON_RESULT in field.metadata]
 
 
 def identity(experiment: Experiment) -> str:

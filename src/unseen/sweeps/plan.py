@@ -144,9 +144,7 @@ class Plan:
     @cached_property
     def has_several_kinds(self) -> bool:
         """Whether methods alone do not tell rows apart."""
-        return (
-            len({(dataset, backbone) for dataset, _, backbone in (p.kind for p in self.parts)}) > 1
-        )
+        return len({(p.dataset, p.experiment.network.name) for p in self.parts}) > 1
 
     def label(self, run: PlannedRun) -> str:
         """Return what tells the run from the others, for people."""

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import starmap
 from statistics import fmean
 from typing import NamedTuple
 
@@ -62,7 +61,12 @@ def _candidates(
 ) -> Iterator[Chosen]:
     """Yield what rules see of a draw: only the oracle reads a result on the unseen domain."""
     if _BY_PAIRS in rules and partners and all(p.folder.finished for p in partners.values()):
-        scores, losses = zip(*starmap(_on_other, partners.items()), strict=True)
+        folders = {other: pair.folder for other, pair in partners.items()}
+        seen = [
+            _score(each.read_result(), source_evaluations(each), _IN_EACH_RUN, [other])
+            for other, each in folders.items()
+        ]
+        scores, losses = zip(*seen, strict=True)
         yield Chosen(_BY_PAIRS, run, fmean(scores), _IN_EACH_RUN, fmean(losses))
     folder = run.folder
     if not folder.finished:
@@ -77,11 +81,6 @@ def _candidates(
         else:
             score, loss = validation_score(evaluations, rule)
             yield Chosen(rule, run, score, rule, loss)
-
-
-def _on_other(other: str, pair: PlannedRun) -> tuple[float, float]:
-    folder = pair.folder
-    return _score(folder.read_result(), source_evaluations(folder), _IN_EACH_RUN, [other])
 
 
 def _score(
@@ -136,7 +135,7 @@ def rounds(plan: Plan) -> Iterator[list[PlannedRun]]:
             ]
         yield [run for draws in alive.values() for run in draws]
         for condition, draws in alive.items():
-            keep = kept(len(plan.draws[condition]), halving, number + 1)
+            keep = math.ceil(len(plan.draws[condition]) / halving.keep_one_in ** (number + 1))
             best = survivors({run.draw: (run.folder, run.until or 0) for run in draws}, keep)
             alive[condition] = [run for run in draws if run.draw in best]
     yield [replace(run, until=None) for draws in alive.values() for run in draws]
@@ -158,11 +157,6 @@ def rungs(experiment: Experiment, steps: int, halving: Halving) -> list[int]:
             f"evaluate_every={every}, steps={steps}; lower evaluate_every or halving.first"
         )
     return found
-
-
-def kept(draws: int, halving: Halving, round_number: int) -> int:
-    """Return how many of all draws continue after a round; the first is 1."""
-    return max(1, math.ceil(draws / halving.keep_one_in**round_number))
 
 
 def survivors(reached: Mapping[int, tuple[RunFolder, int]], keep: int) -> list[int]:

@@ -102,11 +102,8 @@ def sweep(
     `workers` and `log` are as in `compare`; `merge` adds a row for each method: the draws of a seed
     (without draws: the seeds) merged as `unseen.merge` does (`all` or `greedy`).
     """
-    plan, options = (
-        plan_sweep(load_sweep(source, overrides), str(source), runs),
-        {"workers": workers},
-    )
-    return run_sweep(plan, options, console, together=True, log=log, merge=merge)
+    plan = plan_sweep(load_sweep(source, overrides), str(source), runs)
+    return run_sweep(plan, {"workers": workers}, console, together=True, log=log, merge=merge)
 
 
 def run_sweep(
