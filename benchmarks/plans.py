@@ -68,22 +68,21 @@ def write_records(plan: "Plan") -> None:
 
 def work(step: str, number: int, runs: Path) -> Callable[[], object]:
     """What is measured; what it needs has been imported."""
+    from unseen.sweeps import cost
+    from unseen.sweeps.cost import ImageTimes
+    from unseen.sweeps.ledger import Ledger
+    from unseen.sweeps.tables import apply_rules
+    from unseen.sweeps.train import PlanDisplay, train_plan
+
     if step == "report":
         from unseen.reports.page.write import write_report
 
         return lambda: write_report(runs, runs / "report")
     if step == "tables":
-        from unseen.sweeps.tables import apply_rules
-
         return lambda: apply_rules(made_plan(number, runs)).write()
     if step == "dry run":
-        from unseen.sweeps import cost
-
-        times = cost.ImageTimes(1e-4, 1e-4)
+        times = ImageTimes(1e-4, 1e-4)
         return lambda: cost.estimate(made_plan(number, runs), lambda *_: times)
-
-    from unseen.sweeps.ledger import Ledger
-    from unseen.sweeps.train import PlanDisplay, train_plan
 
     def ledger() -> None:
         plan = made_plan(number, runs)
