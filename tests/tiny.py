@@ -1,10 +1,17 @@
-"""Settings of a run on the digits that takes a second, whatever the recipes say."""
+"""Runs on the digits that take a second, whatever the recipes say."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
+
+from unseen.results.folder import RunFolder
+from unseen.settings.experiment import Experiment
+from unseen.settings.recipes import load_experiment
+from unseen.training.display import SilentDisplay
+from unseen.training.execute import execute
 
 TINY = {
     "data.unseen_domain": "outlines",
@@ -18,6 +25,27 @@ TINY = {
     "log_every": 1,
     "devices.accelerator": "cpu",
 }
+STILL = {"optimizer__name": "sgd", "optimizer__momentum": 0.0, "optimizer__lr": 1e-30}
+"""Steps that move nothing."""
+UNCHANGED = {f"augment__{name}": 0 for name in ("flip", "jitter", "grayscale")}
+UNCHANGED |= {"augment__crop_scale": 1}
+"""No augmentation."""
+
+
+def tiny(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
+    """Settings of such a run; `a__b=value` is the override `a.b=value`."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    settings = TINY | dotted
+    if "epochs" in dotted:
+        del settings["steps"]
+    return load_experiment(recipe, settings)
+
+
+def train(experiment: Experiment, path: Path, until: int | None = None) -> RunFolder:
+    """Carries out a run, in silence; `until` is a step to pause at."""
+    folder = RunFolder(path)
+    execute(experiment, folder, SilentDisplay(), until=until)
+    return folder
 
 
 def save_trunk(file: Path) -> None:

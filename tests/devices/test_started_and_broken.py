@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
+from tests.devices.two_processes import SETTINGS
+from tests.tiny import train
 
 from unseen import across_devices
 from unseen.cli.main import main
@@ -16,26 +17,9 @@ from unseen.errors import DataError, SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import load_experiment
 from unseen.training.devices import _started_processes, launch
-from unseen.training.display import Display
-from unseen.training.execute import execute
 
-SETTINGS = {
-    "data.unseen_domain": "outlines",
-    "network.image_size": 16,
-    "images_per_domain": 4,
-    "steps": 4,
-    "checkpoint_every": 2,
-    "optimizer.name": "sgd",
-    "devices.accelerator": "cpu",
-}
 WORDS = [f"{key}={value}" for key, value in SETTINGS.items()]
-
-
-def train(recipe: str, folder: Path, **changes: object) -> RunFolder:
-    run = RunFolder(folder)
-    with Display(Console(quiet=True), 1, "") as display:
-        execute(load_experiment(recipe, SETTINGS | changes), run, display)
-    return run
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
 
 
 def start(command: list[str], runs: Path, **environment: str) -> subprocess.Popen[str]:
@@ -49,33 +33,29 @@ def start(command: list[str], runs: Path, **environment: str) -> subprocess.Pope
     )
 
 
-@pytest.mark.parametrize("starter", ["torchrun", "slurm"])
-def test_processes_that_others_start_train_one_run(starter: str, tmp_path: Path) -> None:
+def assert_same_weights(found: RunFolder, recipe: str, path: Path) -> None:
+    """Those of a run by one process."""
+    one = load_file(train(load_experiment(recipe, SETTINGS), path).weights("last"))
+    for name, tensor in load_file(found.weights("last")).items():
+        torch.testing.assert_close(tensor, one[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_processes_that_slurm_starts_train_one_run(tmp_path: Path) -> None:
     words = ["-m", "unseen", "train", "digits/dmg", "devices.number=2", *WORDS]
-    if starter == "torchrun":
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-        started = [start([*launcher, "--standalone", *words], tmp_path / "runs")]
-    else:
-        slurm = {
-            "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2",
-            "SLURM_NTASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
-            "SLURM_NODELIST": "127.0.0.1",
-        }  # fmt: skip
-        started = [
-            start(
-                [sys.executable, *words],
-                tmp_path / "runs",
-                **slurm, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank),
-            )
-            for rank in (0, 1)
-        ]  # fmt: skip
+    slurm = {
+        "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
+        "SLURM_NODELIST": "127.0.0.1",
+    }  # fmt: skip
+    started = []
+    for rank in "01":
+        own = slurm | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        started.append(start([sys.executable, *words], tmp_path / "runs", **own))
     printed = [process.communicate() for process in started]
-    assert [process.returncode for process in started] == [0] * len(started), printed
+    assert [process.returncode for process in started] == [0, 0], printed
     assert "".join(out for out, _ in printed).count("out of domain") == 1, "rank 0 alone speaks"
     (found,) = (tmp_path / "runs").iterdir()
-    one = load_file(train("digits/dmg", tmp_path / "one").weights("last"))
-    for name, tensor in load_file(RunFolder(found).weights("last")).items():
-        torch.testing.assert_close(tensor, one[name], atol=1e-5, rtol=1e-4, msg=name)
+    assert_same_weights(RunFolder(found), "digits/dmg", tmp_path / "one")
 
 
 def test_only_the_first_process_makes_the_folder(
@@ -84,20 +64,22 @@ def test_only_the_first_process_makes_the_folder(
     """It removes what was left half written, and cannot know that another one is writing it."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr("unseen.training.execute._launch", lambda *rest: None)
-    assert not train("digits/dmg", tmp_path / "run").path.exists()
+    assert not train(load_experiment("digits/dmg", SETTINGS), tmp_path / "run").path.exists()
 
 
-def test_processes_that_others_start_compare_methods(tmp_path: Path) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+def test_processes_that_torchrun_starts_compare_methods(tmp_path: Path) -> None:
     words = ["compare", "digits", "--methods", "aggregate,dmg", "--unseen", "outlines"]
     settings = [word for word in WORDS if "unseen" not in word]
-    command = [*launcher, "-m", "unseen", *words, "devices.number=2", *settings]
+    command = [*TORCHRUN, "-m", "unseen", *words, "devices.number=2", *settings]
     process = start(command, tmp_path / "runs")
     out, err = process.communicate(timeout=250)
     assert process.returncode == 0, err
     assert "2/2 dmg, unseen outlines, seed 0: out of domain" in err
     assert out.count("Out-of-domain accuracy") == 1
-    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
+    runs = {path.parent for path in (tmp_path / "runs").glob("*/result.json")}
+    assert len(runs) == 2
+    (found,) = (path for path in runs if "-dmg-" in path.name)
+    assert_same_weights(RunFolder(found), "digits/dmg", tmp_path / "one")
 
 
 def test_processes_share_the_cores_of_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,5 +147,6 @@ def test_a_killed_process_ends_the_others_and_one_goes_on(tmp_path: Path) -> Non
 
 def test_a_mistake_of_one_process_alone_is_told_in_its_own_words(tmp_path: Path) -> None:
     chosen = {"devices.number": 2, "method.name": "tests.devices.one_rank_fails:FailsOnSecond"}
+    experiment = load_experiment("digits/aggregate", SETTINGS | chosen)
     with pytest.raises(DataError, match=r"the second process alone cannot read photo\.jpg"):
-        train("digits/aggregate", tmp_path / "run", **chosen)
+        train(experiment, tmp_path / "run")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from lightning_fabric import Fabric
-from rich.console import Console
 from safetensors.torch import load_file
 from tests.double_precision import double_precision
+from tests.tiny import TINY, train
 
 from unseen import across_devices
 from unseen.results.folder import RunFolder
@@ -19,23 +19,17 @@ from unseen.settings.experiment import Experiment, complete_settings
 from unseen.settings.recipes import load_experiment
 from unseen.training import loop, outputs
 from unseen.training.devices import Interrupted, launch
-from unseen.training.display import Display
-from unseen.training.execute import _train_in_process, execute
+from unseen.training.execute import _train_in_process
 from unseen.training.loop import save
 from unseen.training.session import Session
 from unseen.training.validation import finish
 
-SETTINGS = {
-    "data.unseen_domain": "outlines",
-    "network.image_size": 16,
+SETTINGS = TINY | {
     "images_per_domain": 4,
     "steps": 4,
     "evaluate_every": 2,
-    "checkpoint_every": 2,
-    "log_every": 1,
     "optimizer.name": "sgd",
     "optimizer.lr": 0.05,
-    "devices.accelerator": "cpu",
 }
 FORMS: dict[str, dict[str, Any]] = {
     "adaptation": {"setting": "adaptation"},
@@ -65,13 +59,6 @@ def experiment(name: str, number: int = 1, **changes: Any) -> Experiment:
     return load_experiment(f"digits/{method}", settings)
 
 
-def run(chosen: Experiment, path: Path) -> RunFolder:
-    folder = RunFolder(path)
-    with Display(Console(quiet=True), 1, "") as display:
-        execute(chosen, folder, display)
-    return folder
-
-
 def train_both_ways(names: Sequence[str], folder: Path, cache: Path) -> tuple[Path, Path]:
     """Trains each by one process and by two; what is paused there goes on with one. Returns the
     places of their runs."""
@@ -82,7 +69,7 @@ def train_both_ways(names: Sequence[str], folder: Path, cache: Path) -> tuple[Pa
         for name in few:
             patch.setattr(outputs, name, 8)
         for name in names:
-            run(experiment(name), folder / "one" / name)
+            train(experiment(name), folder / "one" / name)
             RunFolder(folder / "two" / name).create(experiment(name, 2))
         settings = {name: complete_settings(experiment(name, 2)) for name in names}
         launch(experiment("dmg", 2), _train_all, settings, folder / "two")
@@ -91,7 +78,7 @@ def train_both_ways(names: Sequence[str], folder: Path, cache: Path) -> tuple[Pa
                 paused = RunFolder(folder / "two" / name)
                 assert not paused.finished
                 assert paused.checkpoint.is_file()
-                run(experiment(name), paused.path)
+                train(experiment(name), paused.path)
     return folder / "one", folder / "two"
 
 

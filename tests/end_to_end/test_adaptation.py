@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tests.sweeps.made_records import comparison_plan
+from tests.tiny import TINY, train
 
 import unseen
 from unseen import api
@@ -18,19 +19,9 @@ from unseen.data.index import Index, Split
 from unseen.errors import SettingsError
 from unseen.results.folder import RunFolder
 from unseen.settings.recipes import load_experiment
-from unseen.training.display import Display
-from unseen.training.execute import execute
 
-TINY = {
-    "setting": "adaptation",
-    "data.unseen_domain": "outlines",
-    "network.image_size": 16,
-    "images_per_domain": 4,
-    "steps": 8,
-    "evaluate_every": 4,
-    "checkpoint_every": 4,
-    "log_every": 1,
-}
+ADAPTING = TINY | {"setting": "adaptation", "images_per_domain": 4, "steps": 8}
+ADAPTING |= {"evaluate_every": 4, "checkpoint_every": 4}
 
 
 class ShuffledTargets(Digits):
@@ -55,11 +46,8 @@ class OtherTargets(Digits):
 def run(method: str, dataset: str, path: Path, **changes: Any) -> RunFolder:
     name = dataset if dataset == "digits" else f"{__name__}:{dataset}"
     sys.modules[__name__] = sys.modules.get(__name__) or sys.modules["test_adaptation"]
-    experiment = load_experiment(f"digits/{method}", TINY | {"data.name": name} | changes)
-    folder = RunFolder(path)
-    with Display(Console(quiet=True), 1, "") as display:
-        execute(experiment, folder, display)
-    return folder
+    changes = {"data.name": name} | changes
+    return train(load_experiment(f"digits/{method}", ADAPTING | changes), path)
 
 
 @pytest.mark.parametrize("method", ["dann", "dsn", "reweighting", "aggregate"])
@@ -99,28 +87,6 @@ def test_it_is_measured_on_images_that_training_did_not_look_at(tmp_path: Path) 
     assert model.evaluate()["out_of_domain"] == views["out_of_domain"]
 
 
-def test_a_method_that_needs_the_target_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"set setting=adaptation and data\.unseen_domain"):
-        run("reweighting", "digits", tmp_path / "run", setting="generalization")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"setting": "adaptation"}, "needs a target domain"),
-        (
-            {"setting": "adaptation", "data.unseen_domain": "plain", "data.train_on_unseen": True},
-            "leave one of them out",
-        ),
-        ({"target_images": 8}, "target_images are for setting=adaptation"),
-    ],
-)
-def test_settings_that_do_not_fit(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        load_experiment("digits/dann", changes)
-
-
 def test_the_union_of_two_targets_is_looked_at_and_each_is_measured(tmp_path: Path) -> None:
     folder = run("dann", "digits", tmp_path / "union", **{"data.unseen_domain": "plain,outlines"})
     result, data = folder.read_result(), read_json(folder.data)
@@ -142,23 +108,17 @@ def test_the_union_of_two_targets_is_looked_at_and_each_is_measured(tmp_path: Pa
 def test_targets_one_after_the_other_or_together(tmp_path: Path) -> None:
     """`a,b` are two runs, `a+b` is one that adapts to both."""
     named = {"setting": "adaptation", "data.unseen_domain": "plain,outlines"}
-    each = comparison_plan("digits", "dann", overrides=named)
-    assert [run.experiment.data.unseen_domain for run in each.singles] == [
-        ("plain",),
-        ("outlines",),
-    ]
     words = {"setting": "adaptation", "data.unseen_domain": "plain"}
-    union = comparison_plan("digits", "dann", unseen="outlines+plain,blended", overrides=words)
-    held_out = [run.experiment.data.unseen_domain for run in union.singles]
-    assert held_out == [("plain", "outlines"), ("blended",)]
-    found = unseen.compare(
-        "digits",
-        methods="aggregate,dann",
-        unseen="outlines+plain",
-        runs=tmp_path,
-        console=Console(quiet=True),
-        **TINY | {"data.unseen_domain": "plain"},
-    )
+    for overrides, chosen, held_out in (
+        (named, {}, [("plain",), ("outlines",)]),
+        (words, {"unseen": "outlines+plain,blended"}, [("plain", "outlines"), ("blended",)]),
+    ):
+        plan = comparison_plan("digits", "dann", **chosen, overrides=overrides)
+        assert [run.experiment.data.unseen_domain for run in plan.singles] == held_out
+    where = {"runs": tmp_path, "console": Console(quiet=True)}
+    settings = ADAPTING | {"data.unseen_domain": "plain"}
+    methods = "aggregate,dann"
+    found = unseen.compare("digits", methods=methods, unseen="outlines+plain", **where, **settings)
     assert found.shown[0].columns[:2] == ("outlines+plain", "overall")
     with pytest.raises(SettingsError, match=r"unseen: unknown domain 'plain\+plain'"):
         comparison_plan("digits", "dann", unseen="plain+plain", overrides=words)

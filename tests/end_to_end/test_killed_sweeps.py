@@ -11,30 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests.stopping import start
 from tests.sweeps.tiny_sweep import assert_same_records
-from tests.tiny import TINY
+from tests.tiny import TINY, train
 
 from unseen.cli.main import main
-from unseen.results.folder import RunFolder, find_runs
+from unseen.results.folder import find_runs
 from unseen.settings.recipes import build_experiment
-from unseen.training.display import Display
-from unseen.training.execute import execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 
 SETTINGS = [f"settings.{key}={value}" for key, value in TINY.items() if "unseen" not in key]
 FOUR_RUNS = ["methods=aggregate,dmg", "unseen=outlines", "seeds=0-1", "draws=1"]
 FOUR_RUNS += ["settings.steps=12", "settings.evaluate_every=6", "--workers", "1"]
-TWENTY_FOUR_RUNS = [
-    "methods=aggregate,dmg",
-    "seeds=0",
-    "draws=3",
-    "settings.steps=30",
-    "--workers",
-    "2",
-]
+TWENTY_FOUR_RUNS = ["methods=aggregate,dmg", "seeds=0", "draws=3", "settings.steps=30"]
+TWENTY_FOUR_RUNS += ["--workers", "2"]
 
 
 def _words(runs: Path, sweep: list[str], *options: str) -> list[str]:
@@ -74,14 +65,9 @@ def test_stopped_and_killed(tmp_path: Path) -> None:
     assert len(_results(runs)) == 4
     assert done.items() <= _results(runs).items()
     for folder in find_runs(runs):
-        _train_undisturbed(folder, tmp_path / "undisturbed")
-    assert_same_records(runs, tmp_path / "undisturbed")
-
-
-def _train_undisturbed(folder: RunFolder, runs: Path) -> None:
-    with Display(Console(quiet=True), 1, "") as display:
         experiment = build_experiment(folder.read_settings())
-        execute(experiment, RunFolder(runs / folder.path.name), display)
+        train(experiment, tmp_path / "undisturbed" / folder.path.name)
+    assert_same_records(runs, tmp_path / "undisturbed")
 
 
 @pytest.mark.slow

@@ -14,15 +14,8 @@ from unseen.atomic import read_json
 from unseen.cli.main import main
 from unseen.results.folder import RunFolder, find_runs
 
-SETTINGS = [
-    "data.unseen_domain=outlines",
-    "steps=24",
-    "images_per_domain=4",
-    "evaluate_every=7",
-    "checkpoint_every=5",
-    "log_every=2",
-    "schedule.name=cosine",
-]
+SETTINGS = ["data.unseen_domain=outlines", "steps=24", "images_per_domain=4", "evaluate_every=7"]
+SETTINGS += ["checkpoint_every=5", "log_every=2", "schedule.name=cosine"]
 SAME_FILES = ["settings.json", "data.json", "metrics.jsonl", "result.json", "README.md"]
 
 

@@ -15,34 +15,19 @@ from unseen.reports.page.write import write_report
 from unseen.reports.tables import build_tables
 from unseen.results.folder import RunFolder
 from unseen.results.result import UPPER_BOUND
-from unseen.sweeps.plan import plan_sweep
-from unseen.sweeps.sweep_file import load_sweep
 from unseen.sweeps.tables import Comparison
-from unseen.sweeps.train import run_plan
-from unseen.sweeps.workers import Resources
 
-TINY = {
-    "steps": 40,
-    "images_per_domain": 8,
-    "network": {"image_size": 16},
-    "evaluate_every": 20,
-    "optimizer.lr": 3e-3,
-}
+TINY = {"steps": 40, "images_per_domain": 8, "network.image_size": 16, "evaluate_every": 20}
+TINY |= {"optimizer.lr": 3e-3}
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNSEEN_CACHE", str(shared_cache))
-        return unseen.compare(
-            "digits",
-            methods="dmg",
-            unseen="outlines",
-            upper_bound=True,
-            runs=tmp_path_factory.mktemp("runs"),
-            console=Console(quiet=True),
-            **TINY,
-        )
+        where = {"runs": tmp_path_factory.mktemp("runs"), "console": Console(quiet=True)}
+        chosen = {"methods": "dmg", "unseen": "outlines", "upper_bound": True}
+        return unseen.compare("digits", **chosen, **where, **TINY)
 
 
 def test_it_is_the_last_row_and_trained_on_the_unseen_domain(comparison: Comparison) -> None:
@@ -126,32 +111,3 @@ def test_it_needs_a_domain_to_be_unseen(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"set data\.unseen_domain"):
         unseen.fit("digits/aggregate", runs=tmp_path, **{"data.train_on_unseen": True, "steps": 2})
     assert parse(["compare", "digits", "--upper-bound"]).upper_bound
-
-
-def test_bounds_are_trained_together_as_they_are_one_by_one(tmp_path: Path) -> None:
-    """Beside others in one sweep on stored features; and those are not mixed with them."""
-    bound = {"variant_of": "aggregate", "settings": {"data": {"train_on_unseen": True}}}
-    found = []
-    for together in (True, False):
-        file = tmp_path / "both.yaml"
-        file.write_text("datasets: digits\nmethods: aggregate, bound\nunseen: plain\nseeds: 0-1\n")
-        settings = {"network": {"image_size": 16, "freeze_until": "fc1"}, "steps": 4}
-        settings |= {"evaluate_every": 2, "images_per_domain": 4}
-        sweep = load_sweep(file, {"settings": settings, "by_method": {"bound": bound}})
-        plan = plan_sweep(sweep, "both", tmp_path / str(together))
-        resources = Resources(workers=0, gpus=0, retries=0)
-        outcomes = run_plan(plan, resources, Console(quiet=True), together=together)
-        assert {outcome.state for outcome in outcomes.values()} == {"finished"}
-        found.append({run.path.name: run.result for run in plan.singles})
-    for name, stacked in found[0].items():
-        alone = found[1][name]
-        assert stacked.training_domains == alone.training_domains
-        for rule in ("source", "last"):
-            for view in ("out_of_domain", "in_domain"):
-                first, second = stacked.view(rule, view), alone.view(rule, view)
-                assert {d: each.images for d, each in first.items()} == {
-                    d: each.images for d, each in second.items()
-                }
-                for domain, each in first.items():
-                    assert each.accuracy == pytest.approx(second[domain].accuracy, abs=0.02)
-    assert [row.trained_on_unseen for row in found[0].values()].count(True) == 2

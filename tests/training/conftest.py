@@ -1,20 +1,16 @@
-"""Tiny runs on the digits, and a module with methods and networks made to be watched."""
+"""A module with methods and networks made to be watched, and settings with all augmentations."""
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tiny import TINY
+from tests.tiny import save_trunk
 
 from unseen.data.cache import cache_folder
-from unseen.results.folder import RunFolder
-from unseen.settings.experiment import Experiment
-from unseen.settings.recipes import load_experiment
-from unseen.training.display import SilentDisplay
-from unseen.training.execute import execute
+from unseen.training import outputs
 
 WATCHED = '''
 import torch
@@ -99,33 +95,22 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def tiny() -> Callable[..., Experiment]:
-    """Settings of a tiny run; `a__b=value` is the override `a.b=value`."""
-
-    def build(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
-        dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        settings = TINY | dotted
-        if "epochs" in dotted:
-            del settings["steps"]
-        return load_experiment(recipe, settings)
-
-    return build
-
-
-@pytest.fixture
-def run_tiny() -> Callable[..., RunFolder]:
-    """Carry out a run, in silence; `until` is a step to pause at."""
-
-    def run(experiment: Experiment, path: Path, until: int | None = None) -> RunFolder:
-        folder = RunFolder(path)
-        execute(experiment, folder, SilentDisplay(), until=until)
-        return folder
-
-    return run
-
-
-@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache; where it keeps features."""
     monkeypatch.setenv("UNSEEN_CACHE", str(tmp_path / "cache"))
     return cache_folder() / "features"
+
+
+@pytest.fixture(scope="session")
+def trunk(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights of all but the classifier, which then depends on a run's seed."""
+    file = tmp_path_factory.mktemp("weights") / "trunk.safetensors"
+    save_trunk(file)
+    return str(file)
+
+
+@pytest.fixture
+def few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run keeps for its report is made of few images: quicker than all of them."""
+    for name in ("ANSWERED", "LOOKED_AT", "MAPPED"):
+        monkeypatch.setattr(outputs, name, 24)

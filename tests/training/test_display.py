@@ -18,38 +18,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_time_left_is_counted_from_the_first_step_on(clock: list[float]) -> None:
-    written = StringIO()
-    display = Display(Console(file=written), total=110, label="run", done=10)
-    for seconds, done, news in [
-        (600, 10, "computing features of images 50/100"),
-        (1200, 10, "computing features of images 100/100"),
-        (1220, 20, "loss 1.5"),
-        (1240, 30, "loss 1.2"),
-    ]:
-        clock.append(seconds)
-        display.advance(done, news)
-    assert written.getvalue().splitlines() == [
-        "run: step 10/110, computing features of images 50/100",
-        "run: step 10/110, computing features of images 100/100",
-        "run: step 20/110, loss 1.5, 0:03:00 left",
-        "run: step 30/110, loss 1.2, 0:02:40 left",
-    ]
-
-
-def test_a_run_that_reports_its_first_step_late_does_not_count_what_came_before(
-    clock: list[float],
+@pytest.mark.parametrize(
+    ("done", "told", "lines"),
+    [
+        (  # time is counted from the first step on
+            10,
+            [(600, 10), (1200, 10), (1220, 20), (1240, 30)],
+            [*["10/110, news"] * 2, "20/110, news, 0:03:00 left", "30/110, news, 0:02:40 left"],
+        ),
+        # a single run says nothing before its first step, which comes after images and features
+        (0, [(300, 10), (320, 20)], ["10/110, news", "20/110, news, 0:03:00 left"]),
+    ],
+)
+def test_time_left(
+    done: int, told: list[tuple[int, int]], lines: list[str], clock: list[float]
 ) -> None:
-    """A single run says nothing before its first step, which comes after images and features."""
     written = StringIO()
-    display = Display(Console(file=written), total=110, label="run")
-    for seconds, step in [(300, 10), (320, 20)]:
+    display = Display(Console(file=written), total=110, label="run", done=done)
+    for seconds, step in told:
         clock.append(seconds)
-        display.step(step, 1.5)
-    assert written.getvalue().splitlines() == [
-        "run: step 10/110, loss 1.500",
-        "run: step 20/110, loss 1.500, 0:03:00 left",
-    ]
+        display.advance(step, "news")
+    assert written.getvalue().splitlines() == [f"run: step {line}" for line in lines]
 
 
 def test_a_narrow_terminal_shows_bar_numbers_and_time_left(clock: list[float]) -> None:

@@ -1,6 +1,7 @@
 """What happens around the loop of one run."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,22 +34,18 @@ def test_a_run_opens_its_dataset_once(tmp_path: Path, opened: list[Digits]) -> N
     assert len(opened) == 1
 
 
-def test_the_lengths_of_many_runs_need_one_index(opened: list[Digits]) -> None:
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("seed", (0, 1, 2), 1),
+        ("data.unseen_domain", ("plain", "outlines"), 1),
+        ("data.validation_share", (0.1, 0.2, 0.1), 2),  # other splits are another dataset
+    ],
+)
+def test_the_lengths_of_many_runs_need_one_index(
+    name: str, values: tuple[Any, ...], expected: int, opened: list[Digits]
+) -> None:
     datasets = OpenDatasets()
-    lengths = {
-        length(
-            load_experiment("digits/dmg", SHORT | {"seed": seed, "data.unseen_domain": domain}),
-            datasets,
-        )
-        for seed in range(3)
-        for domain in ("plain", "outlines")
-    }
-    assert len(opened) == 1
-    assert all(steps > 0 for steps in lengths)
-
-
-def test_other_splits_are_another_dataset(opened: list[Digits]) -> None:
-    datasets = OpenDatasets()
-    for share in (0.1, 0.2, 0.1):
-        length(load_experiment("digits/dmg", SHORT | {"data.validation_share": share}), datasets)
-    assert len(opened) == 2
+    for value in values:
+        assert length(load_experiment("digits/dmg", SHORT | {name: value}), datasets) > 0
+    assert len(opened) == expected

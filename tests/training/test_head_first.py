@@ -1,31 +1,25 @@
 """`head_first`: the classifier that a run starts with, for every method, wherever it is trained."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.tiny import STILL, tiny, train
 
 from unseen.data.batch import Task
 from unseen.errors import SettingsError
 from unseen.networks.digits import small_cnn
 from unseen.networks.stages import classifier_inputs, linear_classifier, set_classifier
-from unseen.results.folder import RunFolder
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, NetworkSettings
+from unseen.settings.experiment import NetworkSettings
 from unseen.training import first_pass
 from unseen.training.build import build_method
-from unseen.training.display import SilentDisplay
-from unseen.training.execute import train_together
 from unseen.training.first_pass import Examples
 
-Build = Callable[..., Experiment]
-RunTiny = Callable[[Experiment, Path], RunFolder]
 TASK = Task(tuple("0123456789"), ("blended", "coloured", "plain"))
 WITH_OWN_CLASSIFIER = ("importance",)
-STILL = {"optimizer__name": "sgd", "optimizer__momentum": 0.0, "optimizer__lr": 1e-30}
 
 
 def examples(features: list[list[float]], labels: list[int], counts: list[float]) -> Examples:
@@ -72,7 +66,7 @@ def test_the_layer_is_found_and_set() -> None:
 
 
 @pytest.mark.parametrize("method", [*catalog.METHODS])
-def test_every_method_starts_from_it_or_says_why_not(method: str, tiny: Build) -> None:
+def test_every_method_starts_from_it_or_says_why_not(method: str) -> None:
     experiment = tiny(f"digits/{method}", head_first=True, **adapting(method))
     fitted = {"weight": torch.rand(10, 128), "bias": torch.rand(10)}
     if method in WITH_OWN_CLASSIFIER:
@@ -90,12 +84,10 @@ def adapting(method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("recipe", ["aggregate", "multihead"])
-def test_a_run_begins_where_the_fit_ended(
-    recipe: str, tiny: Build, run_tiny: RunTiny, tmp_path: Path
-) -> None:
+def test_a_run_begins_where_the_fit_ended(recipe: str, tmp_path: Path) -> None:
     """With steps that hardly move anything, it predicts far better than by chance."""
     changes = {"network__freeze_until": "fc1", **STILL}
-    run = run_tiny(tiny(f"digits/{recipe}", head_first=True, **changes), tmp_path / "run")
+    run = train(tiny(f"digits/{recipe}", head_first=True, **changes), tmp_path / "run")
     fitted = load_file(run.head)
     for name, tensor in load_file(run.weights("last")).items():
         if name.endswith("fc2.weight"):
@@ -104,23 +96,23 @@ def test_a_run_begins_where_the_fit_ended(
     accuracy = result.mean("last", "in_domain")
     assert accuracy is not None
     assert accuracy > 0.4
-    without = run_tiny(tiny(f"digits/{recipe}", **changes), tmp_path / "without").read_result()
+    without = train(tiny(f"digits/{recipe}", **changes), tmp_path / "without").read_result()
     assert (without.mean("last", "in_domain") or 0) < 0.2
 
 
 def test_a_resume_takes_the_head_that_there_is(
-    tiny: Build, run_tiny: RunTiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = tiny(head_first=True)
-    folder = run_tiny(experiment, tmp_path / "run")
+    folder = train(experiment, tmp_path / "run")
     before = folder.weights("last").read_bytes()
     folder.result.unlink()
     monkeypatch.setattr(first_pass, "fit_head", None)  # would fail if it were called
-    assert run_tiny(experiment, tmp_path / "run").weights("last").read_bytes() == before
+    assert train(experiment, tmp_path / "run").weights("last").read_bytes() == before
 
 
 def test_the_unseen_domain_is_not_looked_at(
-    tiny: Build, run_tiny: RunTiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
     original = first_pass._examples
@@ -134,23 +126,5 @@ def test_the_unseen_domain_is_not_looked_at(
         return original(network, stored, rows_of, by_class)
 
     monkeypatch.setattr(first_pass, "_examples", watched)
-    run_tiny(tiny(head_first=True, steps=1), tmp_path / "run")
+    train(tiny(head_first=True, steps=1), tmp_path / "run")
     assert set(looked_at) == {"blended", "coloured", "plain"}
-
-
-@pytest.mark.usefixtures("in_double_precision")
-def test_a_stack_begins_like_its_runs(tiny: Build, run_tiny: RunTiny, tmp_path: Path) -> None:
-    choices = [{"data__unseen_domain": "plain"}, {"optimizer__lr": 2e-3}, {}]
-    experiments = [
-        tiny("digits/multihead", head_first=True, network__freeze_until="fc2", **choice)
-        for choice in choices
-    ]
-    folders = [RunFolder(tmp_path / "together" / str(number)) for number in range(3)]
-    train_together(experiments, folders, SilentDisplay())
-    for number, (experiment, other) in enumerate(zip(experiments, folders, strict=True)):
-        one = run_tiny(experiment, tmp_path / "alone" / str(number))
-        for name, tensor in load_file(one.weights("last")).items():
-            torch.testing.assert_close(
-                load_file(other.weights("last"))[name], tensor, atol=1e-6, rtol=0
-            )
-        assert load_file(other.head)["penalty"] == load_file(one.head)["penalty"]

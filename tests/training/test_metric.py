@@ -5,6 +5,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from tests.tiny import tiny, train
 
 from unseen.data.dataset import open_dataset
 from unseen.data.roles import choose_roles
@@ -35,8 +36,8 @@ def test_an_older_record_has_accuracies_that_decide() -> None:
 
 
 @pytest.mark.parametrize("metric", ["balanced", "macro_f1"])
-def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_path: Path) -> None:
-    folder = run_tiny(tiny(metric=metric, selection="oracle", evaluate_every=1), tmp_path / "run")
+def test_a_run_records_and_chooses_by_its_metric(metric, tmp_path: Path) -> None:
+    folder = train(tiny(metric=metric, selection="oracle", evaluate_every=1), tmp_path / "run")
     records = [record for record in folder.read_metrics() if "validation" in record]
     assert all(r[f"validation_{metric}"].keys() == r["validation"].keys() for r in records)
     result = folder.read_result()
@@ -52,7 +53,7 @@ def test_a_run_records_and_chooses_by_its_metric(metric, tiny, run_tiny, tmp_pat
     assert measured.accuracy == looked["unseen"]["outlines"]
 
 
-def test_the_sampler_of_a_run_knows_its_labels(tiny) -> None:
+def test_the_sampler_of_a_run_knows_its_labels() -> None:
     experiment = tiny(sampling="class_balanced", images_per_domain=10)
     index = open_dataset(experiment.data).index()
     sampler = build_sampler(experiment, choose_roles(index, experiment.data))

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from unseen.data.batch import Task
 from unseen.methods.base import Method
 from unseen.networks.backbones import build_network
 from unseen.settings import catalog
 from unseen.settings.experiment import NetworkSettings, OptimizerSettings, ScheduleSettings
-from unseen.training.optimizers import build_optimizer, schedule_factor, set_rates
+from unseen.training.optimizers import build_optimizer, clip, schedule_factor, set_rates
 
 TASK = Task(("one", "two"), ("photo", "sketch"))
 
@@ -79,16 +80,6 @@ def test_groups_follow_the_schedule_from_their_own_rates_or_leave_it(schedule: s
             assert found == pytest.approx([masks, 0.01 * factor])
 
 
-@pytest.mark.parametrize("name", catalog.METHODS)
-@pytest.mark.parametrize("new_stages", [(), ("fc2",), ("fc1", "fc2")])
-def test_every_parameter_is_in_exactly_one_group(name: str, new_stages: tuple[str, ...]) -> None:
-    method = make(name, new_stages)
-    method.network.stage("conv1").requires_grad_(False)
-    optimizer = build_optimizer(method, OptimizerSettings(new_layers_lr_factor=10))
-    grouped = [id(p) for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p.requires_grad)
-
-
 def rates(method: Method, settings: OptimizerSettings) -> dict[str, float]:
     names = {id(p): name for name, p in method.named_parameters()}
     groups = build_optimizer(method, settings).param_groups
@@ -97,7 +88,8 @@ def rates(method: Method, settings: OptimizerSettings) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", catalog.METHODS)
 def test_rates_fall_towards_the_stem(name: str) -> None:
-    """`pool` has no weights and does not count; what a method adds has the rate of the end."""
+    """`pool` has no weights and does not count; what a method adds has the rate of the end. Every
+    parameter that learns is in a group; torch refuses one that is in two."""
     method = make(name, ("fc2",))
     found = rates(method, OptimizerSettings(lr=0.1, layer_decay=0.5, new_layers_lr_factor=3))
     assert found.keys() == {n for n, p in method.named_parameters() if p.requires_grad}
@@ -108,15 +100,21 @@ def test_rates_fall_towards_the_stem(name: str) -> None:
     assert name == "importance" or any("stages.conv1." in n for n in found)
 
 
-def test_copies_of_stages_have_the_rate_of_their_stage_and_masks_their_own() -> None:
+@pytest.mark.parametrize(
+    ("name", "own", "expected"),
+    [
+        ("multihead", {"split": "fc1"}, {"heads.1.fc1.0.weight": 0.05, "heads.1.fc2.bias": 0.1}),
+        ("multihead", {"split": "fc1"}, {"network.stages.conv3.0.weight": 0.025}),
+        ("dmg", {"mask_lr": 0.5}, {"logits.0": 0.5}),
+        ("dmg", {}, {"logits.0": 0.1}),
+    ],
+)
+def test_copies_of_stages_have_the_rate_of_their_stage_and_masks_their_own(
+    name: str, own: dict[str, Any], expected: dict[str, float]
+) -> None:
     settings = OptimizerSettings(lr=0.1, layer_decay=0.5)
-    heads = rates(make("multihead", split="fc1"), settings)
-    assert heads["heads.1.fc1.0.weight"] == pytest.approx(0.05)
-    assert heads["heads.1.fc2.bias"] == pytest.approx(0.1)
-    assert heads["network.stages.conv3.0.weight"] == pytest.approx(0.025)
-    masks = rates(make("dmg", mask_lr=0.5), settings)
-    assert masks["logits.0"] == 0.5
-    assert rates(make("dmg"), settings)["logits.0"] == pytest.approx(0.1)
+    found = rates(make(name, **own), settings)
+    assert {each: found[each] for each in expected} == pytest.approx(expected)
     optimizer = build_optimizer(make("aggregate"), settings)
     assert optimizer.param_groups[-1]["lr"] == 0.1  # the one that is recorded
 
@@ -183,3 +181,19 @@ def test_a_parameter_may_start_to_learn_later(name: str) -> None:
         late.grad = torch.ones_like(late) if step == 2 else None
         optimizer.step()
         assert torch.equal(late, before) == (step < 2)
+
+
+def test_gradients_are_clipped_run_by_run() -> None:
+    """Each as `clip_grad_norm_` clips it by itself, to a length of its own."""
+    gradients = {"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)}
+    largest = torch.tensor([0.1, 1.0, 1e3])
+    expected = []
+    for number, length in enumerate(largest.tolist()):
+        own = [nn.Parameter(torch.zeros(each.shape[1:])) for each in gradients.values()]
+        for parameter, gradient in zip(own, gradients.values(), strict=True):
+            parameter.grad = gradient[number].clone()
+        nn.utils.clip_grad_norm_(own, length)
+        expected.append([parameter.grad for parameter in own])
+    clip(gradients, largest)
+    for found, each in zip(gradients.values(), zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(each))

@@ -5,20 +5,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tests.tiny import tiny
 
 from unseen.data.augment import PixelScale
 from unseen.data.dataset import open_dataset
 from unseen.data.feed import Feed, Process
 from unseen.results.files import write_arrays
-from unseen.settings.recipes import load_experiment
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.outputs import draw, evenly, penultimate, principal_components
 
 
 def state_of(method_name: str):
     """The parts of a run that pictures are made of, with weights as they start."""
-    settings = {"data.unseen_domain": "outlines", "network.image_size": 16}
-    experiment = load_experiment(f"digits/{method_name}", settings)
+    experiment = tiny(f"digits/{method_name}")
     dataset = open_dataset(experiment.data)
     torch.manual_seed(0)
     method = build_method(experiment, build_task(dataset.index(), experiment))

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny, train
 from tests.training.conftest import AUGMENTED
 
 from unseen.errors import UnseenError
 from unseen.results.folder import RunFolder, run_name
 from unseen.settings import catalog
-from unseen.settings.experiment import Experiment, complete_settings
+from unseen.settings.experiment import complete_settings
 from unseen.settings.recipes import build_experiment
 from unseen.training import loop
 from unseen.training.checkpoints import steps_saved
 
-Build = Callable[..., Experiment]
-Run = Callable[..., RunFolder]
+pytestmark = pytest.mark.usefixtures("few_pictures")
 ADAPTING = [
     name
     for name in catalog.METHODS
@@ -27,8 +27,8 @@ MEAN = {"averaging__name": "mean"}
 SWAD = {"averaging__name": "swad", "evaluate_every": 1}
 RARE = {"metric": "balanced", "sampling": "class_balanced", "images_per_domain": 4}
 FORMS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in catalog.METHODS),
     *((name, MEAN) for name in catalog.METHODS if name != "importance"),
+    *((name, {}) for name in ("aggregate", "dmg", "metareg", "importance")),
     ("importance", MEAN | {"network__freeze_until": "fc1"}),
     *((name, {"setting": "adaptation"}) for name in ADAPTING),
     *(
@@ -62,24 +62,22 @@ def assert_same_files(found: RunFolder, expected: RunFolder) -> None:
 
 @pytest.mark.parametrize(("method", "changes"), FORMS)
 @pytest.mark.usefixtures("watched")
-def test_every_method_goes_on_exactly(
-    method: str, changes: dict[str, Any], tiny: Build, run_tiny: Run, tmp_path: Path
-) -> None:
+def test_every_method_goes_on_exactly(method: str, changes: dict[str, Any], tmp_path: Path) -> None:
     """Stopped at a checkpoint, and between two, in the middle of each phase."""
     experiment = tiny(f"digits/{method}", **changes)
-    whole = run_tiny(experiment, tmp_path / "whole")
+    whole = train(experiment, tmp_path / "whole")
     for until in (2, 5):
-        stopped = run_tiny(experiment, tmp_path / "stopped", until)
+        stopped = train(experiment, tmp_path / "stopped", until)
         assert steps_saved(stopped.checkpoint) == until
         assert not stopped.finished
         assert [r["step"] for r in stopped.read_metrics() if "loss" in r][-1] == until
-    assert_same_files(run_tiny(experiment, stopped.path, 99), whole)
+    assert_same_files(train(experiment, stopped.path, 99), whole)
     assert not whole.checkpoint.exists()  # the largest file, of no use to a finished run
 
 
 @pytest.mark.parametrize("averaging", ["none", "mean"])
 def test_a_run_dies_between_two_checkpoints_and_before_its_result(
-    averaging: str, tiny: Build, run_tiny: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    averaging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in the records after the last checkpoint is written again."""
 
@@ -87,49 +85,45 @@ def test_a_run_dies_between_two_checkpoints_and_before_its_result(
         raise KeyboardInterrupt
 
     experiment = tiny("digits/dmg", averaging__name=averaging)
-    whole = run_tiny(experiment, tmp_path / "whole")
+    whole = train(experiment, tmp_path / "whole")
     for number, (function, saved) in enumerate([("validate", 2), ("finish", 6)]):
         with monkeypatch.context() as patch:
             patch.setattr(loop, function, die)
             with pytest.raises(KeyboardInterrupt):
-                run_tiny(experiment, tmp_path / str(number))
+                train(experiment, tmp_path / str(number))
         died = RunFolder(tmp_path / str(number))
         assert steps_saved(died.checkpoint) == saved
-        assert_same_files(run_tiny(experiment, died.path), whole)
+        assert_same_files(train(experiment, died.path), whole)
 
 
-def test_a_pause_behind_is_none_and_one_at_the_end_is_the_end(
-    tiny: Build, run_tiny: Run, tmp_path: Path
-) -> None:
-    folder = run_tiny(tiny(), tmp_path, 5)
+def test_a_pause_behind_is_none_and_one_at_the_end_is_the_end(tmp_path: Path) -> None:
+    folder = train(tiny(), tmp_path, 5)
     written = folder.checkpoint.stat().st_mtime_ns
-    run_tiny(tiny(), tmp_path, 4)
+    train(tiny(), tmp_path, 4)
     assert folder.checkpoint.stat().st_mtime_ns == written
-    assert run_tiny(tiny(), tmp_path, 6).finished
+    assert train(tiny(), tmp_path, 6).finished
 
 
-def test_settings_without_effect_on_the_result_may_change_on_the_way(
-    tiny: Build, run_tiny: Run, tmp_path: Path
-) -> None:
+def test_settings_without_effect_on_the_result_may_change_on_the_way(tmp_path: Path) -> None:
     """The folder keeps the settings that it was started with; the result is the same."""
     experiment, changed = tiny("digits/dmg"), tiny("digits/dmg", checkpoint_every=1, log_every=2)
     assert run_name(changed) == run_name(experiment)
-    whole = run_tiny(experiment, tmp_path / "whole")
-    run_tiny(experiment, tmp_path / "resumed", 3)
-    resumed = run_tiny(changed, tmp_path / "resumed")
+    whole = train(experiment, tmp_path / "whole")
+    train(experiment, tmp_path / "resumed", 3)
+    resumed = train(changed, tmp_path / "resumed")
     for file in ("result.json", "weights/source.safetensors", "settings.json"):
         assert (resumed.path / file).read_bytes() == (whole.path / file).read_bytes()
     logged = [record["step"] for record in resumed.read_metrics() if "loss" in record]
     assert logged == [1, 2, 3, 4, 6]
 
 
-def test_a_run_moved_elsewhere_goes_on(tiny: Build, run_tiny: Run, tmp_path: Path) -> None:
+def test_a_run_moved_elsewhere_goes_on(tmp_path: Path) -> None:
     """Nothing in a run folder names the place where it was made."""
     experiment = tiny(steps=2)
-    whole = run_tiny(experiment, tmp_path / "whole")
-    folder = run_tiny(experiment, tmp_path / "run", 1)
+    whole = train(experiment, tmp_path / "whole")
+    folder = train(experiment, tmp_path / "run", 1)
     moved = Path(shutil.move(folder.path, tmp_path / "elsewhere"))
-    assert_same_files(run_tiny(build_experiment(complete_settings(experiment)), moved), whole)
+    assert_same_files(train(build_experiment(complete_settings(experiment)), moved), whole)
 
 
 def damage(folder: RunFolder) -> None:
@@ -144,12 +138,12 @@ def damage(folder: RunFolder) -> None:
     ],
 )
 def test_lost_files_are_noticed(
-    harm: Callable[[RunFolder], None], message: str, tiny: Build, run_tiny: Run, tmp_path: Path
+    harm: Callable[[RunFolder], None], message: str, tmp_path: Path
 ) -> None:
-    folder = run_tiny(tiny(steps=2), tmp_path / "run", 1)
+    folder = train(tiny(steps=2), tmp_path / "run", 1)
     harm(folder)
     with pytest.raises(UnseenError, match=message):
-        run_tiny(tiny(steps=2), folder.path)
+        train(tiny(steps=2), folder.path)
 
 
 def test_steps_saved_of_no_and_of_a_damaged_checkpoint(tmp_path: Path) -> None:

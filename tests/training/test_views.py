@@ -1,42 +1,26 @@
 """Stored features of augmented views: what they are, who shares them, and what trains from them."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.tiny import save_trunk
+from tests.tiny import STILL, UNCHANGED, tiny, train
 
 from unseen.data.dataset import open_dataset
 from unseen.data.features import FeatureFile
-from unseen.errors import SettingsError
-from unseen.results.folder import RunFolder
-from unseen.settings import catalog
 from unseen.settings.experiment import Experiment
 from unseen.training import features
 from unseen.training.build import build_images, build_method, build_task
 from unseen.training.display import SilentDisplay
 from unseen.training.features import stored_features
 
-Build = Callable[..., Experiment]
-RunTiny = Callable[[Experiment, Path], RunFolder]
-FROZEN = [
-    name
-    for name in catalog.METHODS
-    if not catalog.load("method", name).traits.needs_pixels
-    and name != "sagnet"  # it has no styles to mix behind the boundary: features are flat there
-]
 
-
-@pytest.fixture
-def viewed(tiny: Build) -> Build:
-    def build(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
-        return tiny(recipe, **{"network__freeze_until": "fc1", "network__views": 2, **changes})
-
-    return build
+def viewed(recipe: str = "digits/aggregate", **changes: Any) -> Experiment:
+    return tiny(recipe, **{"network__freeze_until": "fc1", "network__views": 2, **changes})
 
 
 @pytest.fixture
@@ -62,10 +46,8 @@ def store(experiment: Experiment, display: SilentDisplay | None = None) -> Any:
     )
 
 
-def test_without_augmentation_a_view_is_the_image_itself(viewed: Build, cache: Path) -> None:
-    plain = {f"augment__{name}": value for name, value in
-             {"crop_scale": 1, "flip": 0, "jitter": 0, "grayscale": 0}.items()}  # fmt: skip
-    stored = store(viewed(**plain))
+def test_without_augmentation_a_view_is_the_image_itself(cache: Path) -> None:
+    stored = store(viewed(**UNCHANGED))
     rows = stored.copied_rows
     assert 0 < len(rows) < len(stored.index)
     for view in stored.copies:
@@ -73,7 +55,7 @@ def test_without_augmentation_a_view_is_the_image_itself(viewed: Build, cache: P
         np.testing.assert_allclose(view, stored.values[rows], atol=2e-3, rtol=1e-3)
 
 
-def test_views_differ_from_the_image_and_from_each_other(viewed: Build, cache: Path) -> None:
+def test_views_differ_from_the_image_and_from_each_other(cache: Path) -> None:
     stored = store(viewed())
     rows = stored.copied_rows
     first, second = (view.astype(np.float32) for view in stored.copies)
@@ -84,9 +66,7 @@ def test_views_differ_from_the_image_and_from_each_other(viewed: Build, cache: P
     assert np.array_equal(again, stored.copies[0])
 
 
-def test_more_views_add_to_those_that_there_are(
-    viewed: Build, cache: Path, computed: list[str]
-) -> None:
+def test_more_views_add_to_those_that_there_are(cache: Path, computed: list[str]) -> None:
     store(viewed(network__views=1))
     store(viewed(network__views=3))
     assert computed == ["features", "view 1 of 1", "view 2 of 3", "view 3 of 3"]
@@ -96,9 +76,9 @@ def test_more_views_add_to_those_that_there_are(
 
 
 def test_runs_share_them_but_not_with_another_augmentation(
-    viewed: Build, cache: Path, computed: list[str], trunk_file: str
+    cache: Path, computed: list[str], trunk: str
 ) -> None:
-    shared = {"network__pretrained": trunk_file}
+    shared = {"network__pretrained": trunk}
     store(viewed(**shared))
     count = len(computed)
     same = [{"seed": 1}, {"data__unseen_domain": "plain"}, {"data__training_domains": "blended"}]
@@ -112,15 +92,8 @@ def test_runs_share_them_but_not_with_another_augmentation(
         assert len(computed) == count + 2 * number
 
 
-@pytest.fixture
-def trunk_file(tmp_path: Path) -> str:
-    """Weights that do not depend on a run's seed."""
-    save_trunk(tmp_path / "trunk.safetensors")
-    return str(tmp_path / "trunk.safetensors")
-
-
 def test_views_that_mix_images_belong_to_the_training_domains(
-    viewed: Build, cache: Path, computed: list[str], trunk_file: str, monkeypatch: Any
+    cache: Path, computed: list[str], trunk: str, monkeypatch: Any
 ) -> None:
     """Partners are training images of the run's own training domains, and of no other one."""
     partners: list[np.ndarray] = []
@@ -131,7 +104,7 @@ def test_views_that_mix_images_belong_to_the_training_domains(
         return partners[-1]
 
     monkeypatch.setattr(features, "partner_rows", watched)
-    mixing = {"network__pretrained": trunk_file, "augment__amplitude_mix": 0.5}
+    mixing = {"network__pretrained": trunk, "augment__amplitude_mix": 0.5}
     stored = store(viewed(**mixing, network__views=1))
     index = stored.index
     seen = {index.domains[number] for number in index.domain_of[np.concatenate(partners)]}
@@ -144,7 +117,7 @@ def test_views_that_mix_images_belong_to_the_training_domains(
     assert computed == ["features", "view 1 of 1", "view 1 of 1"]
 
 
-def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> None:
+def test_a_line_says_what_is_stored_before_it_is(cache: Path) -> None:
     told: list[str] = []
     display = SilentDisplay(told.append)
     stored = store(viewed(), display)
@@ -159,7 +132,7 @@ def test_a_line_says_what_is_stored_before_it_is(viewed: Build, cache: Path) -> 
 
 
 def test_a_full_disk_is_noticed_before_the_first_view(
-    viewed: Build, cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+    cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FeatureFile, "size", property(lambda self: 10**18))
     with pytest.raises(Exception, match=r"choose fewer network\.views"):
@@ -168,7 +141,7 @@ def test_a_full_disk_is_noticed_before_the_first_view(
 
 
 def test_what_another_process_makes_is_waited_for(
-    viewed: Build, cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+    cache: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It claims the first view; this process makes the others, and takes over once it gives up."""
     files: list[FeatureFile] = []
@@ -202,40 +175,17 @@ def test_what_another_process_makes_is_waited_for(
     assert computed == ["features", "view 2 of 2", "view 1 of 2"]
 
 
-@pytest.mark.parametrize("method", FROZEN)
-def test_every_method_trains_from_them(
-    method: str, viewed: Build, run_tiny: RunTiny, tmp_path: Path
-) -> None:
-    setting = catalog.load("method", method).traits.target_images
-    adapting = {"setting": "adaptation"} if setting in ("required", "dataset_pass") else {}
-    experiment = viewed(f"digits/{method}", **adapting)
-    assert run_tiny(experiment, tmp_path / "run").finished
+@pytest.mark.parametrize("method", ["dann", "reweighting", "importance", "metareg"])
+def test_methods_of_every_kind_train_from_them(method: str, tmp_path: Path) -> None:
+    setting = "adaptation" if method in {"dann", "reweighting"} else "generalization"
+    assert train(viewed(f"digits/{method}", setting=setting), tmp_path / "run").finished
 
 
-def test_training_sees_views_and_measuring_does_not(
-    viewed: Build, run_tiny: RunTiny, tmp_path: Path
-) -> None:
+def test_training_sees_views_and_measuring_does_not(tmp_path: Path) -> None:
     """Of weights that stay as they are, the accuracies are equal, the losses are not."""
-    still = {"optimizer__lr": 1e-30, "optimizer__name": "sgd", "optimizer__momentum": 0.0}
-    one, other = (
-        run_tiny(viewed(network__views=k, **still), tmp_path / str(k)).read_metrics()
-        for k in (0, 2)
-    )
+    runs = [train(viewed(network__views=k, **STILL), tmp_path / str(k)) for k in (0, 2)]
+    one, other = (run.read_metrics() for run in runs)
     measured = [[r["validation"] for r in log if "validation" in r] for log in (one, other)]
     assert measured[0] == measured[1]
     losses = [[r["loss"] for r in log if "loss" in r] for log in (one, other)]
     assert losses[0] != losses[1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"network__freeze_until": None}, r"none are stored; set freeze_until=STAGE"),
-        ({"network__store_features": False}, r"none are stored; set freeze_until=STAGE"),
-        ({"network__views": 0, "network__view_seed": 2}, "view_seed=2 needs views"),
-        ({"network__views": -1}, "network.views"),
-    ],
-)
-def test_settings_that_do_not_fit(changes: dict[str, Any], message: str, viewed: Build) -> None:
-    with pytest.raises(SettingsError, match=message):
-        viewed(**changes)
