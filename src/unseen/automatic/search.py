@@ -117,9 +117,11 @@ class Search:
         """Makes all rounds that there is time for, before the model on all places."""
         everyone = list(self.candidates.values())
         heads = [(each.name, HEAD_STEPS) for each in everyone if each.tier == "head"]
-        everywhere = dict.fromkeys(heads, self.design.all_runs)
-        self.round(everywhere, f"{len(heads)} classifiers on stored features")
+        before, what = self.design.all_runs, f"{len(heads)} classifiers on stored features"
+        self.round(dict.fromkeys(heads, before), what)
         self._screen([each for each in everyone if each.tier != "head"])
+        if self.design.all_runs != before:  # no time for pairs: all are compared by other runs
+            self.round(dict.fromkeys(heads, self.design.all_runs), what)
         self._lengthen()
         left_out = defaultdict[rules.Row, dict[rules.Places, None]](dict)
         for plain in (False, True):
