@@ -1,5 +1,5 @@
 """The curve of DMG against aggregate, over the share of the images and the length of training:
-docs/results/dmg_curve.csv, .svg and .png, from the folders of finished runs. Points that the file
+docs/results/dmg_curve.csv and .svg, from the folders of finished runs. Points that the file
 has already and that these runs do not measure again stay: a long curve can grow day by day.
 
 python docs/generators/dmg_curve.py --runs DIR
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unseen.errors import UnseenError
-from unseen.reports.figures.charts import Axis, Line, axis_around, curve_chart, uneven_axis
-from unseen.reports.figures.figure import Figure, write_figures
+from unseen.reports.figures.charts import Axis, Line, axis_around, curve_chart
+from unseen.reports.figures.figure import Figure
 from unseen.reports.figures.svg import Drawing
 from unseen.reports.tables import OVERALL, Expected, check_results, gather, lay_out
 from unseen.results.folder import find_runs
@@ -99,7 +99,7 @@ def figure(points: Iterable[Point]) -> Figure:
     """A panel for each share: difference over steps, with its intervals."""
     points = list(points)
     lengths = sorted({point.steps for point in points})
-    x = uneven_axis([float(steps) for steps in lengths], "steps")
+    x = Axis(0, 1.05 * max(lengths), "steps")
     edges = [0.0]
     for point in points:
         half = point.half_width or 0.0
@@ -123,11 +123,11 @@ def _panel(share: float, points: Sequence[Point], x: Axis, y: Axis) -> Drawing:
     )
     none = Line("no difference", 0, ((x.low, 0.0), (x.high, 0.0)), dashed=True)
     images = "all images" if share == 1 else f"{100 * share:g} % of the images"
-    return curve_chart(f"{METHOD} − {REFERENCE}, {images}", (none, line), x, y)
+    return curve_chart(f"{METHOD} − {REFERENCE}, {images}", (none, line), x, y, dots=True)
 
 
 def write_curve(points: Sequence[Point], folder: Path) -> list[Path]:
-    """The numbers as CSV, the figure as SVG and PNG."""
+    """The numbers as CSV, the figure as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / f"{NAME}.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
@@ -137,7 +137,9 @@ def write_curve(points: Sequence[Point], folder: Path) -> list[Path]:
             numbers = (point.reference, point.method, point.difference, point.half_width)
             texts = ("" if number is None else f"{number:.2f}" for number in numbers)
             writer.writerow([f"{point.share:g}", point.steps, *texts, point.seeds])
-    return [table, *write_figures([figure(points)], folder, ("svg", "png"))]
+    drawing = folder / f"{NAME}.svg"
+    drawing.write_text(figure(points).draw().as_file(), encoding="utf-8")
+    return [table, drawing]
 
 
 def main() -> None:

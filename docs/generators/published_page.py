@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unseen.reports.page.results import FILE, PublishedNumber, by_source
+from unseen.reports.page import results
 from unseen.reports.text import aligned_table, escaped
 
 _INTRODUCTION = """# Published numbers
@@ -20,7 +20,7 @@ _SHOWN = ("source", "")
 
 def published_pages(docs: Path) -> dict[Path, str]:
     sections = [_INTRODUCTION]
-    for (source, rule), numbers in by_source().items():
+    for (source, rule), numbers in results.by_source().items():
         if rule not in _SHOWN:
             continue
         name = source.partition(",")[0]
@@ -28,17 +28,20 @@ def published_pages(docs: Path) -> dict[Path, str]:
         sections.append(f"## {name}, {chosen}\n\n{source}.\n\n{_table(numbers)}\n")
     return {
         docs / "published.md": "\n".join(sections),
-        docs / "published.csv": FILE.read_text(encoding="utf-8"),
+        docs / "published.csv": Path(results.__file__).with_name("published.csv").read_text(
+            encoding="utf-8"
+        ),
     }
 
 
-def _table(numbers: list[PublishedNumber]) -> str:
+def _table(numbers: list[results.PublishedNumber]) -> str:
     """Methods (and backbones, where one has several) as rows, datasets as columns."""
     datasets = list(dict.fromkeys(each.dataset for each in numbers))
     several = len({(each.method, each.dataset) for each in numbers}) < len(numbers)
     rows: dict[str, dict[str, str]] = {}
     for each in numbers:
         name = f"{each.method} ({each.backbone})" if several else each.method
-        rows.setdefault(escaped(name), {})[each.dataset] = each.text
+        error = "" if each.standard_error is None else f" ± {each.standard_error:.1f}"
+        rows.setdefault(escaped(name), {})[each.dataset] = f"{each.accuracy:.1f}{error}"
     cells = [[name, *(row.get(d, "") for d in datasets)] for name, row in rows.items()]
     return aligned_table(["method", *map(escaped, datasets)], cells)

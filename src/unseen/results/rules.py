@@ -145,7 +145,7 @@ _LACKS = {
         "train with selection=oracle and data.unseen_domain set",
     ),
     "infomax": (
-        "value of unlabelled target images",
+        "value of the unlabelled target images",
         "train the run anew, with setting=adaptation",
     ),
 }

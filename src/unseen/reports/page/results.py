@@ -360,11 +360,11 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
     return tuple(found)
 
 
-def by_source(dataset: str) -> dict[tuple[str, str], list[PublishedNumber]]:
-    """Returns the numbers on a dataset by source and selection rule, in the order of the file."""
+def by_source(dataset: str | None = None) -> dict[tuple[str, str], list[PublishedNumber]]:
+    """Returns the numbers on a dataset, or on all, by source and selection rule, in the order of the file."""
     found: dict[tuple[str, str], list[PublishedNumber]] = {}
     for each in published_numbers():
-        if dataset == each.dataset:
+        if dataset in (None, each.dataset):
             found.setdefault((each.source, each.rule), []).append(each)
     return found
 

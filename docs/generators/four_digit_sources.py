@@ -3,7 +3,7 @@
 Writes root/source/digit/*.png: 600 images each of MNIST, MNIST-M, USPS and of the digits that
 come with scikit-learn. MNIST and MNIST-M get different digits of MNIST: none is in both.
 
-    python examples/four_digit_sources.py --data DIR four_digits
+    python docs/generators/four_digit_sources.py --data DIR four_digits
     unseen auto four_digits
 
 DIR holds MNIST/, USPS/ and BSDS500/ as `unseen train digits_5` wants them.
