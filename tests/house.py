@@ -15,12 +15,12 @@ from typing import Any
 
 HERE = Path(__file__).parents[1]
 BUDGETS = {
-    "files": 181,
-    "code lines": 23_810,
-    "classes": 312,
-    "modules with one importer": 25,
+    "files": 152,
+    "code lines": 21_010,
+    "classes": 285,
+    "modules with one importer": 16,
     "recipes": 26,
-    "lines of tests": 28_000,
+    "lines of tests": 24_650,
 }
 """What the house had when they were set, and little more. A budget makes growth a decision: who
 needs more room first looks for what can go, then raises the number in the same commit and says why;
