@@ -28,9 +28,9 @@ def published_pages(docs: Path) -> dict[Path, str]:
         sections.append(f"## {name}, {chosen}\n\n{source}.\n\n{_table(numbers)}\n")
     return {
         docs / "published.md": "\n".join(sections),
-        docs / "published.csv": Path(results.__file__).with_name("published.csv").read_text(
-            encoding="utf-8"
-        ),
+        docs / "published.csv": Path(results.__file__)
+        .with_name("published.csv")
+        .read_text(encoding="utf-8"),
     }
 
 
