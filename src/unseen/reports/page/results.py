@@ -361,7 +361,7 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
 
 
 def by_source(dataset: str | None = None) -> dict[tuple[str, str], list[PublishedNumber]]:
-    """Returns numbers by source and selection rule, in the order of the file, of one dataset or all."""
+    """Returns numbers by source and selection rule, in the order of the file."""
     found: dict[tuple[str, str], list[PublishedNumber]] = {}
     for each in published_numbers():
         if dataset in (None, each.dataset):
